@@ -246,8 +246,9 @@ def random_scaling(
                 side.add(scores)
             done += d_k * block / samples
             advance(min(done / total, 1.0))
-        sides = (side.result(d_k, independent=True) for side in (plain, scaled))
-        cases.append(ScalingCase(d_k, *sides, queries=samples * seq, weights=samples * seq * seq))
+        bare, divided = (side.result(d_k, independent=True) for side in (plain, scaled))
+        queries = samples * seq
+        cases.append(ScalingCase(d_k, bare, divided, queries=queries, weights=queries * seq))
     return ScalingReport(tuple(cases), seq, samples, seed=seed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from operator import methodcaller
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, percent
@@ -199,7 +200,7 @@ def _overview(report: ScalingReport) -> doc.Table:
         report.cases,
         doc.ColumnOf("", report.name, right=False),
         *(
-            doc.ColumnOf(title, lambda case, name=name: case.both_ways(name))
+            doc.ColumnOf(title, methodcaller("both_ways", name))
             for title, name in _OVERVIEW.items()
         ),
         row=lambda case: {"bar": (max(case.gain, 0.0), 1.0)},
@@ -217,20 +218,18 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
     table = doc.table(
         LABELS,
         doc.ColumnOf("", lambda name: LABELS[name], right=False),
-        *(
-            doc.ColumnOf(
-                f"{word} the scale",
-                lambda name, side=side: written(name, side.measures[name]),
-                right=False,
-            )
-            for word, side in case.sides.items()
-        ),
+        doc.ColumnOf("without the scale", partial(_measured, case.plain), right=False),
+        doc.ColumnOf("with the scale", partial(_measured, case.scaled), right=False),
     )
     expected = "theory: scale² · d_k" if report.model is None else "of random queries and keys"
     variances = (whole(side.expected_variance) for side in case.sides.values())
     theory = doc.Row((expected, *variances), tone="faint", depth=1)
     table = table._replace(rows=[table.rows[0], theory, *table.rows[1:]])
     return doc.Group([_histograms(report, case), table], spaced=True)
+
+
+def _measured(side: ScaledSoftmax, name: str) -> str:
+    return written(name, side.measures[name])
 
 
 def written(name: str, estimate: Estimate) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from attnviz.learn.train.progress import FRAME, LEAST_ROWS, curve_rows
 
 _LONGEST = 100
 _LEAD = 7
+_Entry: TypeAlias = Reference | int
+"""A row of the results: a rule, or a number of heads."""
+
 _REFERENCE = doc.Tint(128, "grey")
 
 _FEW_LINES = 20
@@ -156,17 +159,17 @@ def _results(report: SweepReport) -> doc.Table:
     task, several = report.task, len(report.seeds) > 1
     rules = [task.chance, *task.between, *([] if task.best is None else [task.best])]
     at = len(rules) - (task.best is not None)
-    entries: list[Reference | int] = [*rules[:at], *report.measured, *rules[at:]]
+    entries: list[_Entry] = [*rules[:at], *report.measured, *rules[at:]]
 
-    def loss(entry: Reference | int) -> Spread:
+    def loss(entry: _Entry) -> Spread:
         return report.loss(entry) if isinstance(entry, int) else Spread(entry.loss, None)
 
-    def accuracy(entry: Reference | int) -> Spread:
+    def accuracy(entry: _Entry) -> Spread:
         if isinstance(entry, int):
             return report.spread(entry, lambda model: model.accuracy)
         return Spread(entry.accuracy, None)
 
-    def fact(entry: Reference | int) -> list[str]:
+    def fact(entry: _Entry) -> list[str]:
         """Return the width of a head, milliseconds a step, parameters and seeds."""
         if not isinstance(entry, int):
             return [""] * 4
@@ -177,16 +180,20 @@ def _results(report: SweepReport) -> doc.Table:
 
     limit = max(loss(entry).mean for entry in entries)
 
-    def row(entry: Reference | int) -> Mapping[str, Any]:
+    def row(entry: _Entry) -> Mapping[str, Any]:
         bar = (loss(entry).mean, limit)
         if not isinstance(entry, int):
             return {"bar": bar, "tint": _REFERENCE, "tone": "faint"}
         return {"bar": bar, "tint": series_tint(report.measured.index(entry))}
 
-    error = doc.ColumnOf[Reference | int]("±", lambda entry: _deviation(loss(entry), nats))
-    spread = doc.ColumnOf[Reference | int](
-        "±", lambda entry: _deviation(accuracy(entry), "{:.1%}".format)
-    )
+    error = doc.ColumnOf[_Entry]("±", lambda entry: _deviation(loss(entry), nats))
+    spread = doc.ColumnOf[_Entry]("±", lambda entry: _deviation(accuracy(entry), "{:.1%}".format))
+    facts = [
+        doc.ColumnOf[_Entry]("head width", lambda entry: fact(entry)[0]),
+        doc.ColumnOf[_Entry]("ms/step", lambda entry: fact(entry)[1]),
+        doc.ColumnOf[_Entry]("parameters", lambda entry: fact(entry)[2]),
+        doc.ColumnOf[_Entry]("seeds", lambda entry: fact(entry)[3]),
+    ]
     title = [
         ("On held-out sequences", True),
         ("loss in nats per predictable position", False),
@@ -202,10 +209,7 @@ def _results(report: SweepReport) -> doc.Table:
         *([error] if several else []),
         doc.ColumnOf("accuracy", lambda entry: f"{accuracy(entry).mean:.1%}"),
         *([spread] if several else []),
-        *(
-            doc.ColumnOf(name, lambda entry, at=at: fact(entry)[at])
-            for at, name in enumerate(("head width", "ms/step", "parameters", "seeds"))
-        ),
+        *facts,
         row=row,
         title=title,
         ranked=True,

@@ -12,7 +12,7 @@ from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError
 from attnviz.learn.verify.examinee import Examinee, differences, furthest, score_spread
 from attnviz.learn.verify.properties import Rounding
-from attnviz.learn.verify.report import Backends, Check, Measure, exact
+from attnviz.learn.verify.report import Backends, Check, ComparedNumber, exact
 from attnviz.models.model import NumpyModel
 from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
 from attnviz.models.transformers_model import TransformersModel
@@ -66,7 +66,7 @@ def backend_check(
 
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
-) -> tuple[Backends, Measure]:
+) -> tuple[Backends, ComparedNumber]:
     """Return how far the attention weights of torch and NumPy differ: per head, and the largest."""
     info = examinee.info
     apart = np.zeros((info.layers, info.heads))
@@ -84,7 +84,7 @@ def _run_both(
         tolerance = replace(tolerance, most=_MOST)
     dtypes = {"numpy": ours.info.dtype, "torch": info.dtype}
     compared = Backends(dtypes, len(passages), sum(map(len, passages)), apart)
-    return compared, Measure("weights", worst, tolerance, where)
+    return compared, ComparedNumber("weights", worst, tolerance, where)
 
 
 def _in_numpy(

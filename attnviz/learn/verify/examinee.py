@@ -170,7 +170,7 @@ class Examinee(ABC):
             real = slice(first, first + length)
             maps, outputs = self.run_padded((*padding[:first], *ids, *padding[first:]), real)
             # Queries of these kinds are of the padded text; a decoder's own text is not padded.
-            read = {
+            read: dict[tuple[Kind, int], NDArray[np.floating]] = {
                 (kind, layer): weights[:, real] if kind in ("self", "encoder") else weights
                 for (kind, layer), weights in maps.items()
                 if kind != "decoder"
@@ -199,7 +199,9 @@ class Examinee(ABC):
         """Return a digest (SHA-256), by name, of each part that observing must not change."""
         modules = list(self.root.named_modules())
         weights = list(self.root.named_parameters())
-        configs = [(name, getattr(module, "config", None)) for name, module in modules]
+        configs: list[tuple[str, Any]] = [
+            (name, getattr(module, "config", None)) for name, module in modules
+        ]
         parts: dict[str, list[Any]] = {
             "parameters": [(name, _fingerprint(weight)) for name, weight in weights],
             "buffers": [(name, _fingerprint(buffer)) for name, buffer in self.root.named_buffers()],

@@ -144,11 +144,12 @@ def functional_answer(case: AttentionCase) -> Answer:
 
     def projected(name: str, x: Tensor) -> Tensor:
         weight, bias = (torch.from_numpy(getattr(attention, f"{name}_{part}")) for part in PARTS)
-        return functional.linear(x, weight, bias)
+        result: Tensor = functional.linear(x, weight, bias)
+        return result
 
     def split(name: str, x: NDArray[Any]) -> Tensor:
         flat = projected(name, torch.from_numpy(x))
-        return flat.unflatten(-1, (-1, attention.shape.head_dim)).transpose(1, 2)
+        return flat.view(*flat.shape[:-1], -1, attention.shape.head_dim).transpose(1, 2)
 
     query, key, value = split("query", case.query), split("key", case.key), split("value", case.key)
     visible = torch.from_numpy(case.visible)[:, None]

@@ -21,7 +21,7 @@ from attnviz.learn.verify.others import (
     layer_answer,
     naive_attention,
 )
-from attnviz.learn.verify.report import Check, Measure, Sizes
+from attnviz.learn.verify.report import Check, ComparedNumber, Sizes
 
 NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"
@@ -87,7 +87,7 @@ def _compared(case: AttentionCase, keras: Any) -> Iterator[Check]:
     tolerances = case.tolerances
     for name, answer, against, other in pairs:
         measures = tuple(
-            Measure(part, float(differences(mine, theirs).max()), tolerances[part])
+            ComparedNumber(part, float(differences(mine, theirs).max()), tolerances[part])
             for part, mine, theirs in zip(tolerances, answer, other, strict=True)
             if mine is not None and theirs is not None
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from attnviz.learn.verify.examinee import (
     furthest,
     score_spread,
 )
-from attnviz.learn.verify.report import Check, Measure, Tolerance, exact
+from attnviz.learn.verify.report import Check, ComparedNumber, Tolerance, exact
 from attnviz.records import Input, ModelInfo, Tokens
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -116,38 +116,31 @@ class ObservedRun:
             outputs_within=rounding.of_model(largest, f"; outputs up to {largest:.3g}"),
         )
 
-    def weights(self, name: str, other: Maps) -> Measure:
-        """Return how far the weights of another run are apart from those of this one."""
-        return _measure(name, apart(self.maps, other), self.weights_within)
+    def weights(self, name: str, other: Maps, *, same: bool = False) -> ComparedNumber:
+        """Return how far the weights of another run are apart from those of this one.
 
-    def output(self, name: str, other: Outputs) -> Measure:
-        """Return how far the outputs of another run are apart from those of this one."""
-        return Measure(name, float(differences(other, self.outputs).max()), self.outputs_within)
+        same: True if the same operations ran, so that no bit may differ.
+        """
+        difference, where = apart(self.maps, other)
+        if same:
+            return exact(name, difference, where)
+        return ComparedNumber(name, difference, self.weights_within, where)
+
+    def output(self, name: str, other: Outputs, *, same: bool = False) -> ComparedNumber:
+        """Return how far the outputs of another run are apart from those of this one.
+
+        same: True if the same operations ran, so that no bit may differ.
+        """
+        difference = float(differences(other, self.outputs).max())
+        return (
+            exact(name, difference)
+            if same
+            else ComparedNumber(name, difference, self.outputs_within)
+        )
 
 
-def _measure(name: str, difference: tuple[float, str], tolerance: Tolerance) -> Measure:
-    return Measure(name, difference[0], tolerance, difference[1])
-
-
-_Tested: TypeAlias = tuple[list[Measure], list[str]]
+_Tested: TypeAlias = tuple[list[ComparedNumber], list[str]]
 """The measures of a check and its notes; without measures, the note is why it does not apply."""
-
-
-class Property(NamedTuple):
-    """A property that the attention of every model must have, with its test.
-
-    name, claim: as in ``Check``. test: returns the measures and the notes of a run.
-    """
-
-    name: str
-    claim: str
-    test: Callable[[ObservedRun], _Tested]
-
-    def check(self, run: ObservedRun) -> Check:
-        measures, notes = self.test(run)
-        if not measures:
-            return Check("", self.name, claim=self.claim, skipped=notes[0])
-        return Check("", self.name, claim=self.claim, measures=tuple(measures), notes=tuple(notes))
 
 
 def model_checks(
@@ -160,9 +153,18 @@ def model_checks(
     """
     on_check("a first run")
     run = ObservedRun.of(examinee)
-    for tested in PROPERTIES:
-        on_check(tested.name)
-        yield tested.check(run)
+    for name in PROPERTIES:
+        on_check(name)
+        yield property_check(name, run)
+
+
+def property_check(name: str, run: ObservedRun) -> Check:
+    """Return the check of one of ``PROPERTIES`` on a run."""
+    claim, test = PROPERTIES[name]
+    measures, notes = test(run)
+    if not measures:
+        return Check("", name, claim=claim, skipped=notes[0])
+    return Check("", name, claim=claim, measures=tuple(measures), notes=tuple(notes))
 
 
 def _rows_sum(run: ObservedRun) -> _Tested:
@@ -178,10 +180,10 @@ def _rows_sum(run: ObservedRun) -> _Tested:
     terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
     least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if a weight is
     negative = math.nan if math.isnan(least) else max(0.0, -least)
-    off = furthest((at, np.abs(total - 1)) for at, total in sums.items())
+    off, where = furthest((at, np.abs(total - 1)) for at, total in sums.items())
     name = "max row-plus-sink error" if sinks else "max row-sum error"
     measures = [
-        _measure(name, off, run.rounding.of_sum(terms, 1.0)),
+        ComparedNumber(name, off, run.rounding.of_sum(terms, 1.0), where),
         exact("most negative weight", negative, reason="a share is never negative"),
     ]
     if not sinks:
@@ -204,7 +206,7 @@ def _causality(run: ObservedRun) -> _Tested:
 
     ahead = furthest((at, np.triu(w, 1)) for at, w in until(run.maps, length).items())
     tried = sorted({int(position) for position in np.linspace(1, length - 1, _TRIED).round()})
-    changes: list[tuple[Measure, Measure]] = []
+    changes: list[tuple[ComparedNumber, ComparedNumber]] = []
     for position in tried:
         before = replace(run, maps=until(run.maps, position), outputs=run.outputs[:position])
         maps, outputs = examinee.observe(_changed(examinee, position))
@@ -236,7 +238,7 @@ def _heads_sum(run: ObservedRun) -> _Tested:
     if not sums:
         return [], [reason]
     measures = [
-        Measure(
+        ComparedNumber(
             "max difference",
             math.inf if math.isnan(module.difference) else module.difference,
             run.rounding.of_sum(module.terms, module.largest),
@@ -251,25 +253,15 @@ def _heads_sum(run: ObservedRun) -> _Tested:
 
 def _eager_weights(run: ObservedRun) -> _Tested:
     """Measure how far observed attention weights are from those of the unobserved model."""
-    return [
-        _expected(run.weights(reference.name, reference.numbers), reference.exact)
-        for reference in run.examinee.references()
-    ], []
+    references = run.examinee.references()
+    return [run.weights(one.name, one.numbers, same=one.exact) for one in references], []
 
 
 def _outputs_kept(run: ObservedRun) -> _Tested:
     """Test that the outputs do not change if the model is observed."""
-    return [
-        _expected(
-            run.output(reference.name, reference.numbers[-len(run.outputs) :]), reference.exact
-        )
-        for reference in run.examinee.unobserved()
-    ], []
-
-
-def _expected(measure: Measure, same: bool) -> Measure:
-    """Return a measure, whose difference must be 0 if the ``same`` operations ran."""
-    return exact(measure.name, measure.difference, measure.where) if same else measure
+    last = slice(-len(run.outputs), None)
+    references = run.examinee.unobserved()
+    return [run.output(one.name, one.numbers[last], same=one.exact) for one in references], []
 
 
 def _dropout_off(run: ObservedRun) -> _Tested:
@@ -308,20 +300,17 @@ def _unchanged(run: ObservedRun) -> _Tested:
     return [measure], [f"compared: {', '.join(parts)}"]
 
 
-PROPERTIES = (
-    Property("rows sum to one", "the weights of each query are shares of one", _rows_sum),
-    Property("causality", "changing later tokens changes nothing before them", _causality),
-    Property("heads sum to the output", "Σ_h z_h W_O^h + b_O is the module's output", _heads_sum),
-    Property(
-        "weights match an unhooked run",
+PROPERTIES: Mapping[str, tuple[str, Callable[[ObservedRun], _Tested]]] = {
+    "rows sum to one": ("the weights of each query are shares of one", _rows_sum),
+    "causality": ("changing later tokens changes nothing before them", _causality),
+    "heads sum to the output": ("Σ_h z_h W_O^h + b_O is the module's output", _heads_sum),
+    "weights match an unhooked run": (
         "captured weights equal those of an unhooked run",
         _eager_weights,
     ),
-    Property("outputs unchanged", "outputs with capture equal those without it", _outputs_kept),
-    Property("dropout off", "captures agree, also in training mode", _dropout_off),
-    Property(
-        "padding ignored", "padding gets no weight and changes no real token", _padding_ignored
-    ),
-    Property("model unchanged", "all of these runs leave the model as it was", _unchanged),
-)
-"""The properties in the order of the report; the last is tested after all others."""
+    "outputs unchanged": ("outputs with capture equal those without it", _outputs_kept),
+    "dropout off": ("captures agree, also in training mode", _dropout_off),
+    "padding ignored": ("padding gets no weight and changes no real token", _padding_ignored),
+    "model unchanged": ("all of these runs leave the model as it was", _unchanged),
+}
+"""The claim and the test of each property, by its name in the report; the last one comes last."""

@@ -68,7 +68,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Measure:
+class ComparedNumber:
     """One measured difference, compared with its tolerance.
 
     name: the compared numbers, such as ``outputs``.
@@ -100,12 +100,12 @@ def exact(
     difference: float,
     where: str = "",
     reason: str = "bit for bit: the same operations on the same numbers",
-) -> Measure:
+) -> ComparedNumber:
     """Return a measure whose difference must be exactly 0.
 
     name: what was measured. where: the head of the difference. reason: why it must be 0.
     """
-    return Measure(name, float(difference), Tolerance(reason=reason), where)
+    return ComparedNumber(name, float(difference), Tolerance(reason=reason), where)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Check:
     name: str
     against: str = ""
     claim: str = ""
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[ComparedNumber, ...] = ()
     skipped: str | None = None
     notes: tuple[str, ...] = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,8 @@ from attnviz.draw.theme import Tone
 from attnviz.learn.verify.report import (
     MOST,
     Check,
+    ComparedNumber,
     ComputationStep,
-    Measure,
     Verdict,
     VerifyReport,
     difference,
@@ -170,10 +171,10 @@ class _Summed(NamedTuple):
     name: str
     words: str
     check: Check
-    measures: list[Measure]
+    measures: list[ComparedNumber]
 
     @property
-    def worst(self) -> Measure | None:
+    def worst(self) -> ComparedNumber | None:
         return max(self.measures, key=lambda measure: measure.severity, default=None)
 
 
@@ -196,13 +197,15 @@ def _summary(report: VerifyReport) -> doc.Table:
         entries.append(_Summed(name, words, check, measures))
     alone = [entry for entry in entries if own and not entry.check.case]  # after the cases
     entries = [entry for entry in entries if entry not in alone] + alone
+    case, compared = ("case", "what is compared") if own else ("property", "claim")
+    said = [
+        doc.ColumnOf[_Summed]("", lambda entry: entry.check.word, right=False),
+        doc.ColumnOf[_Summed](case, lambda entry: entry.name, right=False),
+        doc.ColumnOf[_Summed](compared, lambda e: e.words, right=False, tone="faint", keep=1),
+    ]
     return doc.table(
         sorted(entries, key=lambda entry: entry.check.verdict != "fail"),
-        doc.ColumnOf("", lambda entry: entry.check.word, right=False),
-        doc.ColumnOf("case" if own else "property", lambda entry: entry.name, right=False),
-        doc.ColumnOf(
-            "what is compared" if own else "claim", lambda e: e.words, False, tone="faint", keep=1
-        ),
+        *said,
         doc.ColumnOf("worst error", lambda e: difference(e.worst.difference) if e.worst else ""),
         doc.ColumnOf("allowed", lambda e: difference(e.worst.tolerance.value) if e.worst else ""),
         doc.ColumnOf("n", lambda entry: str(len(entry.measures) or "")),
@@ -220,7 +223,7 @@ class _Pair(NamedTuple):
 
     ours: str
     against: str
-    measures: Mapping[str, Measure]
+    measures: Mapping[str, ComparedNumber]
 
     @property
     def verdict(self) -> Verdict:
@@ -235,7 +238,7 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
     compared = [check for check in report.checks if check.case not in ("", check.name)]
     cases = list(dict.fromkeys(check.case for check in compared))
     for name in ("outputs", "weights"):
-        pairs: dict[tuple[str, str], dict[str, Measure]] = {}
+        pairs: dict[tuple[str, str], dict[str, ComparedNumber]] = {}
         for check in compared:
             for measure in check.measures:
                 if measure.name == name:
@@ -244,7 +247,7 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
         entries = [_Pair(*pair, measures) for pair, measures in pairs.items()]
         allowed = {case: measure for pair in entries for case, measure in pair.measures.items()}
 
-        def cell(pair: _Pair, case: str) -> str:
+        def cell(case: str, pair: _Pair) -> str:
             measure = pair.measures.get(case)
             if measure is None:
                 return ""
@@ -261,7 +264,7 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
             doc.ColumnOf("", lambda p: p.verdict.upper() if p.ours else "", right=False),
             doc.ColumnOf("ours", lambda pair: pair.ours, right=False),
             doc.ColumnOf("against", lambda pair: pair.against, right=False),
-            *(doc.ColumnOf(case, lambda pair, case=case: cell(pair, case)) for case in cases),
+            *(doc.ColumnOf(case, partial(cell, case)) for case in cases),
             row=row,
             title=[(name.capitalize(), True), ("largest difference", False)],
             lead=3,

@@ -22,7 +22,7 @@ from attnviz.attention.functional import (
     split_heads,
 )
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.report import Check, ComputationStep, Measure, Sizes, Tolerance
+from attnviz.learn.verify.report import Check, ComparedNumber, ComputationStep, Sizes, Tolerance
 
 
 def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
@@ -41,16 +41,16 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     steps, heads = [step("input", "X", width, {"X": text})], {}
     for name, symbol in (("queries", "Q"), ("keys", "K"), ("values", "V")):
         shared = grouped and symbol != "Q"
-        axes = ("tokens", "kv_heads × head_dim") if shared else flat
+        axes = ("tokens", "kv_heads × head_dim" if shared else flat[1])
         projected, w = project(text, weights[symbol]), f"W_{symbol}"
         heads[symbol] = split_heads(projected, shape.kv_heads if shared else shape.heads)
         # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
         given = {w: weights[symbol].T}
         steps.append(step(name, f"{symbol} = X {w}", axes, {symbol: projected}, given))
     words = "head h: columns h·head_dim … (h+1)·head_dim − 1"
-    axes = ("kv_heads" if grouped else "heads", "tokens", "head_dim")
+    own = ("kv_heads" if grouped else "heads", *by_head[1:])
     note = f"Q has {shape.heads} heads" if grouped else ""
-    steps.append(step("split into heads", words, axes, heads, note=note))
+    steps.append(step("split into heads", words, own, heads, note=note))
     key, value = (repeat_kv_heads(heads[symbol], shape.groups) for symbol in "KV")
     if grouped:
         last = f"{shape.groups}k + {shape.groups - 1}"
@@ -94,8 +94,8 @@ def steps_check(
     tolerance = Tolerance(float(np.finfo(dtype).eps), terms, largest)
     output, weights = attention(text)
     measures = [
-        Measure("outputs", float(np.abs(result["output"] - output).max()), tolerance),
-        Measure("weights", float(np.abs(result["weights"] - weights).max()), tolerance),
+        ComparedNumber("outputs", float(np.abs(result["output"] - output).max()), tolerance),
+        ComparedNumber("weights", float(np.abs(result["weights"] - weights).max()), tolerance),
     ]
     return Check("steps", "steps", "NumPy in one call", measures=tuple(measures))
 
@@ -114,5 +114,7 @@ def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[NDArray[Any]
         return weight
 
     counts = (sizes.heads, shared, shared, sizes.heads)
-    weights = [picking(heads * sizes.head_dim) for heads in counts]
-    return text, NumpyAttention(*weights, heads=sizes.heads, kv_heads=shared, causal=causal)
+    query, key, value, output = (picking(heads * sizes.head_dim) for heads in counts)
+    return text, NumpyAttention(
+        query, key, value, output, heads=sizes.heads, kv_heads=shared, causal=causal
+    )

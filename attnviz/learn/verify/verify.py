@@ -41,6 +41,8 @@ _MORE_KEYS = 4
 _COPIES = 12
 """Number of weight arrays in memory while one case is compared."""
 
+_COUNTED = "the model has as many parameters as attnviz params counts"
+
 Tell = Callable[[str], None]
 """Called with words for the current activity."""
 
@@ -197,28 +199,21 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
     raise UnsupportedError(f"no way to verify a {type(model).__name__}")
 
 
-_COUNT = Check(
-    "",
-    "parameter count",
-    claim="the model has as many parameters as attnviz params counts",
-    skipped="",
-)
-
-
 def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
     """Check that the model has as many parameters as ``attnviz params`` counts.
 
     examinee: the model to verify. name, options: how it was loaded, name None if unknown.
     The check is skipped if the config does not allow a count.
     """
-    loaded = examinee.parameters
+    counted = Check("", "parameter count", claim=_COUNTED, skipped="")
     try:
         expected, command = _expected(model, name, options)
     except AttnvizError as error:
-        return replace(_COUNT, skipped=str(error))
+        return replace(counted, skipped=str(error))
+    loaded = examinee.parameters
     measure = exact("difference", abs(loaded - expected), reason="whole numbers")
     notes = (f"{loaded:,} in the loaded model, {expected:,} by {command}",)
-    return replace(_COUNT, skipped=None, measures=(measure,), notes=notes)
+    return replace(counted, skipped=None, measures=(measure,), notes=notes)
 
 
 def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:

@@ -12,8 +12,8 @@ import pytest
 
 from attnviz.learn.verify.report import (
     Check,
+    ComparedNumber,
     ComputationStep,
-    Measure,
     Sizes,
     Tolerance,
     VerifyReport,
@@ -28,7 +28,7 @@ OUTPUTS, WEIGHTS = Tolerance(EPSILON, 152, 6.25), Tolerance(EPSILON, 83, 6.25)
 def comparison(group: str, name: str, against: str, *differences: float) -> Check:
     names = (("outputs", OUTPUTS), ("weights", WEIGHTS))
     measures = tuple(
-        Measure(one, difference, tolerance)
+        ComparedNumber(one, difference, tolerance)
         for (one, tolerance), difference in zip(names, differences, strict=False)
     )
     return Check(group, name, against, measures=measures)
@@ -91,7 +91,7 @@ def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
             "rows sum to one",
             claim="the weights of each query are shares of one",
             measures=(
-                Measure("max row-sum error", 2.1e-7, replace(WEIGHTS, reason=terms), "L1H0"),
+                ComparedNumber("max row-sum error", 2.1e-7, replace(WEIGHTS, reason=terms), "L1H0"),
                 exact("most negative weight", 0.0, reason="a share is never negative"),
             ),
             notes=("a learned sink takes 0.010 to 0.980 of a row",),
@@ -104,7 +104,7 @@ def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
             "outputs unchanged",
             claim="outputs with capture equal those without it",
             measures=(
-                Measure("against sdpa", math.nan if broken else 7e-6, within, "L2"),
+                ComparedNumber("against sdpa", math.nan if broken else 7e-6, within, "L2"),
                 exact("against eager", 0.5 if broken else 0.0, reason="bit for bit"),
             ),
         ),

@@ -9,8 +9,8 @@ import pytest
 
 from attnviz.learn.verify.report import (
     Check,
+    ComparedNumber,
     ComputationStep,
-    Measure,
     Tolerance,
     VerifyReport,
 )
@@ -37,18 +37,18 @@ def test_no_tolerance_is_endless(fields: tuple[float, int, float]) -> None:
     [(0.0, True), (24e-7, True), (25e-7, False), (math.inf, False), (math.nan, False)],
 )
 def test_what_passes(difference: float, passed: bool) -> None:
-    measure = Measure("outputs", difference, Tolerance(2e-7, 9, 1.0))
+    measure = ComparedNumber("outputs", difference, Tolerance(2e-7, 9, 1.0))
     assert measure.tolerance.value == pytest.approx(24e-7)
     assert measure.passed is passed
 
 
 def test_bit_for_bit_passes_only_zero() -> None:
-    assert Measure("outputs", 0.0, EXACT).passed
-    assert not Measure("outputs", 5e-324, EXACT).passed
+    assert ComparedNumber("outputs", 0.0, EXACT).passed
+    assert not ComparedNumber("outputs", 5e-324, EXACT).passed
 
 
 def test_verdicts() -> None:
-    good, bad = (Measure("outputs", number, EXACT) for number in (0.0, 1.0))
+    good, bad = (ComparedNumber("outputs", number, EXACT) for number in (0.0, 1.0))
     assert Check("", "a", measures=(good,)).verdict == "pass"
     assert Check("", "a", measures=(good, bad)).verdict == "fail"
     assert Check("", "a", skipped="no").verdict == "skipped"

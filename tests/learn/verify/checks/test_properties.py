@@ -13,7 +13,7 @@ import pytest
 
 from attnviz.learn.verify.examinee import Padded, ReferenceRun, apart
 from attnviz.learn.verify.head_sums import HeadSum
-from attnviz.learn.verify.properties import PROPERTIES, ObservedRun, Rounding
+from attnviz.learn.verify.properties import PROPERTIES, ObservedRun, Rounding, property_check
 from attnviz.learn.verify.report import Check
 from attnviz.records import Input, ModelInfo
 
@@ -116,11 +116,11 @@ class Made:
 
 def check(made: Made, name: str, **parts: Any) -> Check:
     """The property whose name begins so."""
-    (found,) = (one for one in PROPERTIES if one.name.startswith(name))
-    return found.check(replace(ObservedRun.of(made), rounding=ROUNDING, **parts))
+    (whole,) = (known for known in PROPERTIES if known.startswith(name))
+    return property_check(whole, replace(ObservedRun.of(made), rounding=ROUNDING, **parts))
 
 
-@pytest.mark.parametrize("name", [one.name for one in PROPERTIES])
+@pytest.mark.parametrize("name", PROPERTIES)
 def test_what_holds_passes(name: str) -> None:
     found = check(Made(), name)
     assert found.verdict == "pass", found
