@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.draw.numbers import listed
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.interrupts import between_steps
@@ -222,7 +223,7 @@ class HeadsTraining:
         return SweepModel(
             heads=self.heads,
             seed=self.seed,
-            parameters=sum(one.numel() for one in self.model.parameters()),
+            parameters=sum(weight.numel() for weight in self.model.parameters()),
             points=tuple(self.points),
             loss=loss,
             accuracy=accuracy,
@@ -305,10 +306,10 @@ def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]
 
 def _divisors(d_model: int) -> str:
     """Return a string with the numbers of heads that the width ``d_model`` allows."""
-    found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
-    if not found:
+    allowed = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
+    if not allowed:
         return "an even --d-model"
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"
+    return listed(allowed, "or")
 
 
 def _train(

@@ -185,16 +185,16 @@ def _results(result: TrainReport) -> Iterator[str]:
 def scores_table(scored: Sequence[ScoredHeads]) -> Table:
     """Return a table with a row per head and a column per score, the highest of each in bold."""
     best: dict[str, dict[int, Tone]] = defaultdict(dict)
-    for place, one in enumerate(scored, start=1):
-        layer, head, _ = one.best
-        best[f"L{layer}H{head}"][place] = "strong"
+    for column, score in enumerate(scored, start=1):
+        layer, head, _ = score.best
+        best[f"L{layer}H{head}"][column] = "strong"
     rows = [
-        Row([name, *(str(one.heads[layer][head]) for one in scored)], tones=best[name])
+        Row([name, *(str(score.heads[layer][head]) for score in scored)], tones=best[name])
         for layer, heads in enumerate(scored[0].heads)
         for head, name in enumerate(f"L{layer}H{head}" for head in range(len(heads)))
     ]
-    rows.append(Row(["uniform", *(f"{one.even:.3f}" for one in scored)], ruled=True))
-    return Table([Column("head", right=False), *(Column(one.name) for one in scored)], rows)
+    rows.append(Row(["uniform", *(f"{score.even:.3f}" for score in scored)], ruled=True))
+    return Table([Column("head", right=False), *(Column(score.name) for score in scored)], rows)
 
 
 def _limits(result: TrainReport, recipe: Recipe) -> Iterator[str]:

@@ -91,10 +91,10 @@ class Pace:
 
 def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
     """Return a plot of both losses over the training tokens, with marks where phases begin."""
-    measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
+    valid = [(point.tokens, point.valid_loss) for point in points if point.valid_loss is not None]
     curves = [
-        doc.Curve("training", [(one.tokens, one.loss) for one in points]),
-        doc.Curve("validation", measured, marked=True),
+        doc.Curve("training", [(point.tokens, point.loss) for point in points]),
+        doc.Curve("validation", valid, marked=True),
     ]
     return doc.Plot(
         [("Loss", True), ("nats per token", False)],

@@ -77,9 +77,12 @@ class ScoredHeads:
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
         """Return the layer, the number and the score of the head with the highest score."""
-        places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
-        layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
-        return layer, head, self.heads[layer][head]
+        scores = [
+            (layer, head, score)
+            for layer, row in enumerate(self.heads)
+            for head, score in enumerate(row)
+        ]
+        return max(scores, key=lambda scored: scored[2].mean)
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,8 @@ def words(trainer: Trainer, pace: Pace) -> str:
     parts = []
     if trainer.points:
         parts.append(f"loss {trainer.points[-1].loss:.2f}")
-        valid = next((one.valid_loss for one in reversed(trainer.points) if one.valid_loss), None)
-        parts += [] if valid is None else [f"validation {valid:.2f}"]
+        valid = [point.valid_loss for point in trainer.points if point.valid_loss]
+        parts += [f"validation {loss:.2f}" for loss in valid[-1:]]
     speed = pace.tokens_per_second
     parts += [] if speed is None else [f"{speed:,.0f} tokens/s"]
     return f"{visible(trainer.phase)}: {', '.join([*parts, *pace.words])}"
@@ -259,7 +259,7 @@ class TrainingRun:
                 seed=recipe.seed,
                 device=str(self._device),
             ),
-            parameters=sum(one.numel() for one in trainer.model.parameters()),
+            parameters=sum(weight.numel() for weight in trainer.model.parameters()),
             vocabulary=config.vocabulary,
             d_model=config.d_model,
             train=train,
@@ -321,8 +321,8 @@ def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
     activations kept for the backward pass, not temporaries.
     """
     few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
-    one, two = (sum(map(math.prod, shapes.values())) for shapes in few)
-    parameters = one + (config.layers - 1) * (two - one)  # every layer has equally many
+    single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
+    parameters = single + (config.layers - 1) * (double - single)  # every layer has equally many
     batches = []
     for index, phase in enumerate(recipe.phases):
         shape = recipe.shape(index)

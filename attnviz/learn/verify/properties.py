@@ -254,14 +254,14 @@ def _heads_sum(run: ObservedRun) -> _Tested:
 def _eager_weights(run: ObservedRun) -> _Tested:
     """Measure how far observed attention weights are from those of the unobserved model."""
     references = run.examinee.references()
-    return [run.weights(one.name, one.numbers, same=one.exact) for one in references], []
+    return [run.weights(way.name, way.numbers, same=way.exact) for way in references], []
 
 
 def _outputs_kept(run: ObservedRun) -> _Tested:
     """Test that the outputs do not change if the model is observed."""
     last = slice(-len(run.outputs), None)
     references = run.examinee.unobserved()
-    return [run.output(one.name, one.numbers[last], same=one.exact) for one in references], []
+    return [run.output(way.name, way.numbers[last], same=way.exact) for way in references], []
 
 
 def _dropout_off(run: ObservedRun) -> _Tested:
@@ -281,12 +281,12 @@ def _padding_ignored(run: ObservedRun) -> _Tested:
     """Test that padding gets no attention weight and does not change the real tokens."""
     padded, reason = run.examinee.padded()
     measures = []
-    for one in padded:
+    for padding in padded:
         # An encoder–decoder's decoder is not padded, so its rows stay in place as well.
         measures += [
-            exact(f"weight on padding, {one.side}", *one.on_padding, _HIDDEN),
-            run.weights(f"change of weights, {one.side}", one.maps),
-            run.output(f"change of outputs, {one.side}", one.outputs),
+            exact(f"weight on padding, {padding.side}", *padding.on_padding, _HIDDEN),
+            run.weights(f"change of weights, {padding.side}", padding.maps),
+            run.output(f"change of outputs, {padding.side}", padding.outputs),
         ]
     return measures, [reason] if reason else []
 

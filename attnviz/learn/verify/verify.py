@@ -144,8 +144,8 @@ def verify_model(
     """
     options = options or LoadOptions()
     request.refuse_own_options(name or model.info.name)
-    said = SENTENCE if text is None else text
-    tokens, target = _read(model, said, request.target, request.truncate or text is None)
+    read = SENTENCE if text is None else text
+    tokens, target = _read(model, read, request.target, request.truncate or text is None)
     examinee = open_examinee(model, tokens, target)
     checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
     backends = None
@@ -153,16 +153,16 @@ def verify_model(
         tell("running it in NumPy")
         check, backends = backend_check(examinee, model, name, options)
         checks.append(check)
-    written = said if request.target is None else request.target
+    written = read if request.target is None else request.target
     return VerifyReport(
         dtype=model.info.dtype,
         rounds_in=examinee.rounds_in,
         epsilon=EPSILON[examinee.rounds_in],
         checks=(*checks, count_check(examinee, model, name, options)),
         model=model.info,
-        text=said,
+        text=read,
         target=None if target is None else written,
-        tokens=tuple(len(read) for read in (tokens, target) if read is not None),
+        tokens=tuple(len(ids) for ids in (tokens, target) if ids is not None),
         backends=backends,
     )
 
@@ -178,8 +178,8 @@ def _read(
         if target is not None:
             raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")
         return tokens, None
-    said = text if target is None else target
-    return tokens, target_tokens(model, tokens, Choice(target=said, truncate=truncate))
+    choice = Choice(target=text if target is None else target, truncate=truncate)
+    return tokens, target_tokens(model, tokens, choice)
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Phase, Recipe
 from attnviz.learn.train.texts import Corpus
@@ -102,35 +100,10 @@ def test_a_model_grows_when_a_phase_says_so(
     assert logits.shape == (1, 7, 270)
 
 
-def test_growth_is_no_jump_of_the_loss(
-    texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
-) -> None:
-    run = TrainingRun(*texts, growing, tmp_path / "m", CPU)
-    for _ in run.trainer.steps():
-        if run.trainer.used > 0.38:
-            break
-    before = run.trainer.validate()
-    run.trainer._enter(1)
-    assert run.trainer.model.config.layers == 2
-    assert run.trainer.validate() == pytest.approx(before, rel=1e-3)
-
-
 def test_a_run_that_grows_is_resumed_to_the_same_weights(
     resumed_alike: ResumedAlike, growing: Recipe
 ) -> None:
     resumed_alike(growing, (3,))  # before the model grows
-
-
-def test_a_model_stored_before_it_grew_is_whole(
-    texts: tuple[Corpus, Corpus], growing: Recipe, tmp_path: Path
-) -> None:
-    run = TrainingRun(*texts, growing, tmp_path / "m", CPU)
-    next(run.trainer.steps())
-    run.store()
-    stored = open_checkpoint(tmp_path / "m")
-    assert stored.config.layers == 1
-    for name, tensor in run.trainer.model.llama_tensors().items():
-        assert np.array_equal(stored.tensors[name], tensor)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.learn.verify.report import VerifyReport
@@ -89,18 +88,6 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
         ),
     ):
         assert made.document().finding == finding
-
-
-@pytest.mark.parametrize(("columns", "height"), SIZES)
-def test_a_first_screen_fits_with_the_finding_in_line_2(
-    own_found: Made, model_found: Made, columns: int, height: int
-) -> None:
-    for found in (own_found(), own_found(True), own_found(steps=True), model_found(True)):
-        document = found.document(hints=True)
-        lines = first_screen(document, PLAIN, columns, height - 1).plain.splitlines()
-        assert len(lines) < height
-        assert " ".join(lines[1:3]).startswith(document.finding.split("(")[0].strip())
-        assert max(map(width, lines)) <= columns
 
 
 def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
