@@ -7,9 +7,9 @@ Two numbers of heads are compared by a paired t-test over the seeds that both we
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,11 @@ from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.progress import curves_plot, nats
-from attnviz.learn.sweep.report import PatternScore, Reference, Spread, SweepReport
+from attnviz.learn.sweep.report import PatternScore, Spread, SweepReport
 from attnviz.learn.train.progress import FRAME, LEAST_ROWS, curve_rows
 
 _LONGEST = 100
 _LEAD = 7
-_Entry: TypeAlias = Reference | int
-"""A row of the results: a rule, or a number of heads."""
-
 _REFERENCE = doc.Tint(128, "grey")
 
 _FEW_LINES = 20
@@ -154,45 +151,36 @@ def _about(report: SweepReport) -> list[doc.Part]:
 # The tables ----------------------------------------------------------------------------------
 
 
+class _Line(NamedTuple):
+    """A row of the results: a simple rule, or a number of heads."""
+
+    name: str
+    loss: Spread
+    accuracy: Spread
+    tint: doc.Tint = _REFERENCE
+    width: str = ""
+    milliseconds: str = ""
+    parameters: str = ""
+    seeds: str = ""
+
+
 def _results(report: SweepReport) -> doc.Table:
     """Return a table of losses, with bars, of each simple rule and each number of heads."""
     task, several = report.task, len(report.seeds) > 1
     rules = [task.chance, *task.between, *([] if task.best is None else [task.best])]
-    at = len(rules) - (task.best is not None)
-    entries: list[_Entry] = [*rules[:at], *report.measured, *rules[at:]]
-
-    def loss(entry: _Entry) -> Spread:
-        return report.loss(entry) if isinstance(entry, int) else Spread(entry.loss, None)
-
-    def accuracy(entry: _Entry) -> Spread:
-        if isinstance(entry, int):
-            return report.spread(entry, lambda model: model.accuracy)
-        return Spread(entry.accuracy, None)
-
-    def fact(entry: _Entry) -> list[str]:
-        """Return the width of a head, milliseconds a step, parameters and seeds."""
-        if not isinstance(entry, int):
-            return [""] * 4
-        models = report.of(entry)
-        milliseconds = 1000 * report.spread(entry, lambda model: model.step_seconds).mean
-        width, parameters = report.d_model // entry, models[0].parameters
-        return [str(width), f"{milliseconds:.1f}", f"{parameters:,}", str(len(models))]
-
-    limit = max(loss(entry).mean for entry in entries)
-
-    def row(entry: _Entry) -> Mapping[str, Any]:
-        bar = (loss(entry).mean, limit)
-        if not isinstance(entry, int):
-            return {"bar": bar, "tint": _REFERENCE, "tone": "faint"}
-        return {"bar": bar, "tint": series_tint(report.measured.index(entry))}
-
-    error = doc.ColumnOf[_Entry]("±", lambda entry: _deviation(loss(entry), nats))
-    spread = doc.ColumnOf[_Entry]("±", lambda entry: _deviation(accuracy(entry), "{:.1%}".format))
+    lines = [
+        _Line(rule.name, Spread(rule.loss, None), Spread(rule.accuracy, None)) for rule in rules
+    ]
+    at = 1 + len(task.between)
+    lines[at:at] = [_trained(report, heads) for heads in report.measured]
+    limit = max(line.loss.mean for line in lines)
+    error = doc.ColumnOf[_Line]("±", lambda line: _deviation(line.loss, nats))
+    spread = doc.ColumnOf[_Line]("±", lambda line: _deviation(line.accuracy, "{:.1%}".format))
     facts = [
-        doc.ColumnOf[_Entry]("head width", lambda entry: fact(entry)[0]),
-        doc.ColumnOf[_Entry]("ms/step", lambda entry: fact(entry)[1]),
-        doc.ColumnOf[_Entry]("parameters", lambda entry: fact(entry)[2]),
-        doc.ColumnOf[_Entry]("seeds", lambda entry: fact(entry)[3]),
+        doc.ColumnOf[_Line]("head width", lambda line: line.width),
+        doc.ColumnOf[_Line]("ms/step", lambda line: line.milliseconds),
+        doc.ColumnOf[_Line]("parameters", lambda line: line.parameters),
+        doc.ColumnOf[_Line]("seeds", lambda line: line.seeds),
     ]
     title = [
         ("On held-out sequences", True),
@@ -201,18 +189,36 @@ def _results(report: SweepReport) -> doc.Table:
     ]
     title += [("mean over seeds ± standard deviation", False)] if several else []
     return doc.table(
-        entries,
-        doc.ColumnOf(
-            "held-out", lambda e: counted(e, "head") if isinstance(e, int) else e.name, False
-        ),
-        doc.ColumnOf("loss", lambda entry: nats(loss(entry).mean)),
+        lines,
+        doc.ColumnOf("held-out", lambda line: line.name, right=False),
+        doc.ColumnOf("loss", lambda line: nats(line.loss.mean)),
         *([error] if several else []),
-        doc.ColumnOf("accuracy", lambda entry: f"{accuracy(entry).mean:.1%}"),
+        doc.ColumnOf("accuracy", lambda line: f"{line.accuracy.mean:.1%}"),
         *([spread] if several else []),
         *facts,
-        row=row,
+        row=lambda line: {
+            "bar": (line.loss.mean, limit),
+            "tint": line.tint,
+            "tone": "plain" if line.seeds else "faint",
+        },
         title=title,
         ranked=True,
+    )
+
+
+def _trained(report: SweepReport, heads: int) -> _Line:
+    """Return the row of one number of heads, with means over its seeds."""
+    models = report.of(heads)
+    seconds = report.spread(heads, lambda model: model.step_seconds).mean
+    return _Line(
+        name=counted(heads, "head"),
+        loss=report.loss(heads),
+        accuracy=report.spread(heads, lambda model: model.accuracy),
+        tint=series_tint(report.measured.index(heads)),
+        width=str(report.d_model // heads),
+        milliseconds=f"{1000 * seconds:.1f}",
+        parameters=f"{models[0].parameters:,}",
+        seeds=str(len(models)),
     )
 
 

@@ -36,7 +36,7 @@ from attnviz.learn.train.recipe import Recipe
 from attnviz.learn.train.report import CorpusFacts, TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
-from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
+from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
@@ -189,7 +189,10 @@ class TrainingRun:
         self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
         longest = max(phase.length for phase in recipe.phases)
         if len(train_ids) < longest:
-            raise text_too_short(len(train_ids), longest)
+            raise UsageError(
+                f"the training text has {len(train_ids):,} tokens, a sequence needs {longest:,}: "
+                "give more text, or a config with a smaller length"
+            )
         self._facts = [
             CorpusFacts(text.names, text.bytes, len(ids), text.digest, text.held_out)
             for text, ids in ((train, train_ids), (valid, self._valid_ids))

@@ -267,10 +267,3 @@ def test_kinds_come_in_their_shares() -> None:
     expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3, "recalled_pairs": 0.2}
     for kind, share in {**expected, "text": 0.2}.items():
         assert shares[kind] == pytest.approx(share, abs=0.05)  # over three standard deviations
-
-
-@pytest.mark.parametrize("shares", [{}, {"repeated_passages": 1.0, "period": (9, 9)}])
-def test_a_text_that_is_too_short_is_refused(shares: dict[str, Any]) -> None:
-    short = sampler(tokens=np.arange(8, dtype=np.int32))
-    with pytest.raises(UsageError, match="8 tokens, a sequence needs"):
-        short.draw(phase(**shares))

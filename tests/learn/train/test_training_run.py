@@ -292,3 +292,10 @@ def test_a_full_disk_leaves_the_state_and_says_how_to_go_on(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / STATE_FILE).read_bytes() == good
     assert sorted(path.name for path in tmp_path.iterdir() if "attnviz" in path.name) == []
+
+
+def test_a_text_shorter_than_a_sequence(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    short = replace(texts[0], texts=("the cat",))
+    with pytest.raises(UsageError, match="a sequence needs 23"):
+        run((short, texts[1]), replace(recipe, vocabulary=None), tmp_path / "m")
+    assert not (tmp_path / "m").exists()
