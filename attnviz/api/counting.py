@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.count.params.report import ParamsReport
     from attnviz.count.params.request import Dtype as CountedDtype
-    from attnviz.learn.scaling.records import ScalingReport
-    from attnviz.learn.sweep.records import SweepReport
-    from attnviz.learn.train.records import TrainReport
-    from attnviz.learn.verify.records import VerifyReport
+    from attnviz.learn.scaling.report import ScalingReport
+    from attnviz.learn.sweep.report import SweepReport
+    from attnviz.learn.train.report import TrainReport
+    from attnviz.learn.verify.report import VerifyReport
 
 
 @threads_kept()

@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 import attnviz.models.bundled
 from attnviz.learn.train.recipe import read_recipe
-from attnviz.learn.train.records import ModelScores
+from attnviz.learn.train.report import ModelScores
 from attnviz.learn.train.scores import head_scores, open_decoder
 
 TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.learn.sweep.records import Reference
+from attnviz.learn.sweep.report import Reference
 from attnviz.learn.sweep.tasks import BEGINNING, DUPLICATE, FIRST, INDUCTION, Samples, Task, back
-from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.train.report import CorpusFacts
 from attnviz.learn.train.texts import read_corpus
 
 _LEAST = 1000
@@ -45,9 +45,9 @@ class Characters(Task):
             )
         whole = "\n".join(corpus.texts)
         cut = len(whole) - len(whole) // 10
-        frequent = [one for one, _ in Counter(whole[:cut]).most_common(_MOST_DIFFERENT)]
-        known = {one: number for number, one in enumerate(frequent, _OTHERS + 1)}
-        ids = np.array([known.get(one, _OTHERS) for one in whole])
+        frequent = [character for character, _ in Counter(whole[:cut]).most_common(_MOST_DIFFERENT)]
+        known = {character: number for number, character in enumerate(frequent, _OTHERS + 1)}
+        ids = np.array([known.get(character, _OTHERS) for character in whole])
         self._learned, self._held = ids[:cut], ids[cut:]
         self.length, self.letters, self.vocabulary = length, len(known), len(known) + 2
         self.text = CorpusFacts(
@@ -71,47 +71,29 @@ class Characters(Task):
         """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the results of two simple rules, for comparison with trained models.
+        """Return the results on ``samples`` of two rules that count without any training.
 
-        They predict by the frequency of characters, and of character pairs. samples: on which they
-        are measured.
-        """
-        return self._alone(samples), self._behind(samples)
-
-    def _alone(self, samples: Samples) -> Reference:
-        """Return the result of the rule that predicts by character frequency.
-
-        Each count is raised by one. samples: on which it is measured.
-        """
-        counts = 1.0 + np.bincount(self._learned, minlength=self.vocabulary)
-        counts[BEGINNING] = 0
-        answers = samples.ids[:, 1:]
-        losses = -np.log(counts[answers] / counts.sum())
-        return Reference(
-            "by character frequency", float(losses.mean()), _share(answers == counts.argmax())
-        )
-
-    def _behind(self, samples: Samples) -> Reference:
-        """Return the result of the rule that predicts from the previous character.
-
-        Counts are raised by one. samples: on which it is measured. A window's first character is
-        predicted by character frequency.
+        They predict by the frequency of characters, and of the character after the previous one.
+        Each count is raised by one. A window's first character is predicted by its frequency.
         """
         size = self.vocabulary
+        alone = 1.0 + np.bincount(self._learned, minlength=size)
         pairs = self._learned[:-1] * size + self._learned[1:]
-        counts = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)
-        counts[BEGINNING] = 1.0 + np.bincount(self._learned, minlength=size)
-        counts[:, BEGINNING] = 0
-        shares = counts / counts.sum(1, keepdims=True)
+        behind = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)
+        behind[BEGINNING] = alone
         before, answers = samples.ids[:, :-1], samples.ids[:, 1:]
-        losses = -np.log(shares[before, answers])
-        right = shares.argmax(1)[before] == answers
-        return Reference("by the character before", float(losses.mean()), _share(right))
+        references = []
+        for name, counts in (
+            ("by character frequency", np.broadcast_to(alone, (size, size)).copy()),
+            ("by the character before", behind),
+        ):
+            counts[:, BEGINNING] = 0
+            shares = counts / counts.sum(1, keepdims=True)
+            losses = -np.log(shares[before, answers])
+            right = shares.argmax(1)[before] == answers
+            references.append(Reference(name, float(losses.mean()), float(right.mean())))
+        return tuple(references)
 
     def _windows(self, ids: NDArray[np.int64], starts: NDArray[np.int64]) -> Samples:
         tokens = ids[starts[:, None] + np.arange(self.length)]
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), np.ones(tokens.shape, np.bool_))
-
-
-def _share(right: NDArray[np.bool_]) -> float:
-    return float(right.mean())

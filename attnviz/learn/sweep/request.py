@@ -28,7 +28,7 @@ class _Heads(Options):
 
         Raises UsageError if one is not a positive whole number or is given twice.
         """
-        found = []
+        numbers = []
         for part in self.heads.split(","):
             number = part.strip()
             if not _NUMBER.fullmatch(number):
@@ -36,11 +36,11 @@ class _Heads(Options):
                     f"--heads {self.heads!r}: {number!r} is no number of heads; expected a list of "
                     "different ones such as 1,2,4,8"
                 )
-            found.append(int(number))
-        twice = next((heads for heads in found if found.count(heads) > 1), None)
+            numbers.append(int(number))
+        twice = next((heads for heads in numbers if numbers.count(heads) > 1), None)
         if twice is not None:
             raise UsageError(f"--heads {self.heads!r} names {twice} twice: name each number once")
-        return tuple(sorted(found))
+        return tuple(sorted(numbers))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.learn.sweep.records import Reference, SweepTask
-from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.sweep.report import Reference, SweepTask
+from attnviz.learn.train.report import CorpusFacts
 
 BEGINNING = 0
 """The token id that begins every sequence; letters are counted from 1."""
@@ -122,26 +122,19 @@ def back(tokens: int) -> Pattern:
     """Return the pattern of the key ``tokens`` before the query; 1 is the previous token."""
     name = "previous" if tokens == 1 else f"back_{tokens}"
     words = "previous token" if tokens == 1 else f"{tokens} tokens back"
-
-    def keys(samples: Samples) -> NDArray[np.bool_]:
-        return _everywhere(samples, np.eye(samples.counted.shape[1], k=-tokens, dtype=np.bool_))
-
-    return Pattern(name, words, keys)
+    return Pattern(
+        name, words, lambda samples: _earlier(samples, -tokens) & ~_earlier(samples, -tokens - 1)
+    )
 
 
-def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask (query, key) repeated for every sequence: (sequence, query, key)."""
-    return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
+def _earlier(samples: Samples, diagonal: int = -1) -> NDArray[np.bool_]:
+    """Return a mask (sequence, query, key) of the keys before a query, from a distance on."""
+    sequences, tokens = samples.counted.shape
+    return np.broadcast_to(np.tri(tokens, k=diagonal, dtype=np.bool_), (sequences, tokens, tokens))
 
 
 def _first(samples: Samples) -> NDArray[np.bool_]:
-    keys = np.zeros((samples.counted.shape[1],) * 2, np.bool_)
-    keys[1:, 0] = True
-    return _everywhere(samples, keys)
-
-
-def _earlier(samples: Samples) -> NDArray[np.bool_]:
-    return np.tri(samples.counted.shape[1], k=-1, dtype=np.bool_)
+    return np.asarray(_earlier(samples) & (np.arange(samples.counted.shape[1]) == 0))
 
 
 def _duplicates(samples: Samples) -> NDArray[np.bool_]:
@@ -152,8 +145,7 @@ def _duplicates(samples: Samples) -> NDArray[np.bool_]:
 def _followed(samples: Samples) -> NDArray[np.bool_]:
     tokens = samples.ids[:, :-1]
     equal = tokens[:, :, None] == np.roll(tokens, 1, axis=1)[:, None, :]
-    equal[:, :, 0] = False  # no token precedes key 0
-    return np.asarray(equal & _earlier(samples))
+    return np.asarray(equal & _earlier(samples) & ~_first(samples))  # no token precedes key 0
 
 
 FIRST = Pattern("first", "first token", _first)
@@ -212,37 +204,24 @@ class Induction(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return the result on ``samples`` of guessing evenly among the letters of the strand.
-
-        A strand is one of the letter sequences that take turns.
-        """
-        counts = self._periods(samples)[samples.counted]
-        return (evenly("a letter of its strand", counts),)
-
-    def _periods(self, samples: Samples) -> NDArray[np.float64]:
-        """Return how many different letters each predicted token's strand has: (sequence, token).
-
-        A strand is one of the letter sequences that take turns in the task.
-        """
+        """Return the result on ``samples`` of guessing evenly among the letters of the strand."""
         answers = samples.ids[:, 1:]
-        found = np.zeros(answers.shape)
+        letters = np.zeros(answers.shape)  # how many different ones the token's strand has
         for strand in range(self._strands):
-            own = answers[:, strand :: self._strands]
-            ordered = np.sort(own, axis=1)
-            found[:, strand :: self._strands] = 1 + (np.diff(ordered, axis=1) > 0).sum(1)[:, None]
-        return found
+            ordered = np.sort(answers[:, strand :: self._strands], axis=1)
+            different = 1 + (np.diff(ordered, axis=1) > 0).sum(1)
+            letters[:, strand :: self._strands] = different[:, None]
+        return (evenly("a letter of its strand", letters[samples.counted]),)
 
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
         """Return a mask (sequence, query, key) of the keys for a perfect induction head.
 
-        They are the earlier keys that followed the last letter of the next token's strand, one of
-        the letter sequences that take turns.
+        They are the earlier keys that followed the last letter of the next token's strand.
         """
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
-        query = np.roll(
-            tokens, self._strands - 1, axis=1
-        )  # the last letter of the next token's strand
+        # The last letter of the next token's strand.
+        query = np.roll(tokens, self._strands - 1, axis=1)
         key = np.roll(tokens, self._strands, axis=1)  # the letter before, in the key's own strand
         same = query[:, :, None] == key[:, None, :]
         turn = (at[:, None] + 1 - at) % self._strands == 0

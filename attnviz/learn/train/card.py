@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from attnviz import __version__
-from attnviz.draw.document import Column, Row, Say, Table
+from attnviz.draw.document import Column, Row, Say, Table, Tone
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.numbers import counted
-from attnviz.learn.train.document import scores_table
 from attnviz.learn.train.recipe import Card, Recipe
-from attnviz.learn.train.records import TrainReport
+from attnviz.learn.train.report import ScoredHeads, TrainReport
 from attnviz.learn.train.scores import SCORED
 from attnviz.learn.train.tables import table_text
 from attnviz.learn.train.texts import KIND_WORDS, Corpus
@@ -180,6 +180,21 @@ def _results(result: TrainReport) -> Iterator[str]:
     yield "\n".join(f"- *{name}*: {MEASURES[name].text}" for name in SCORED) + (
         "; on random tokens over the second copy's tokens only"
     )
+
+
+def scores_table(scored: Sequence[ScoredHeads]) -> Table:
+    """Return a table with a row per head and a column per score, the highest of each in bold."""
+    best: dict[str, dict[int, Tone]] = defaultdict(dict)
+    for column, score in enumerate(scored, start=1):
+        layer, head, _ = score.best
+        best[f"L{layer}H{head}"][column] = "strong"
+    rows = [
+        Row([name, *(str(score.heads[layer][head]) for score in scored)], tones=best[name])
+        for layer, heads in enumerate(scored[0].heads)
+        for head, name in enumerate(f"L{layer}H{head}" for head in range(len(heads)))
+    ]
+    rows.append(Row(["uniform", *(f"{score.even:.3f}" for score in scored)], ruled=True))
+    return Table([Column("head", right=False), *(Column(score.name) for score in scored)], rows)
 
 
 def _limits(result: TrainReport, recipe: Recipe) -> Iterator[str]:

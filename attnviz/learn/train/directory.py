@@ -15,7 +15,7 @@ import torch
 
 from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.report import CurvePoint
 from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes
 
 CARD_FILE = "README.md"
@@ -48,11 +48,11 @@ def check_directory(directory: Path, resume: bool) -> None:
         if directory.is_symlink() and not directory.exists():
             raise UsageError(f"{shown} is a link to nothing: name another --out")
         directory.resolve()
-        found = list(directory.iterdir()) if directory.is_dir() else []
+        files = list(directory.iterdir()) if directory.is_dir() else []
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads back to itself
         why = getattr(error, "strerror", None) or error
         raise LoadError(f"cannot read {shown}: {why}") from error
-    there = {path.name for path in found if not any(map(path.match, _PARTS))}
+    there = {path.name for path in files if not any(map(path.match, _PARTS))}
     if resume:
         _check_resumed(shown, there)
     elif STATE_FILE in there:
@@ -111,7 +111,7 @@ def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
     """Write the curve of a run as a CSV file of rounded numbers, replacing the previous file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(one.name for one in fields(CurvePoint))
+    writer.writerow(field.name for field in fields(CurvePoint))
     for point in points:
         row = asdict(point)
         row["seconds"] = f"{point.seconds:.1f}"
@@ -174,24 +174,19 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
         return stored["state"], [CurvePoint(**point) for point in stored["points"]]
 
 
-def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
-    """Yield strings on differing settings, such as ``optimiser clip is 1.0, asked for is 2.0``.
+def _differences(saved: Any, wanted: Any, name: str = "") -> Iterator[str]:
+    """Yield strings on differing settings, such as ``optimiser clip is 1.0, asked for is 2.0``."""
+    if _are_tables(saved) and _are_tables(wanted) and len(saved) == len(wanted):
+        saved, wanted = (dict(enumerate(rows, 1)) for rows in (saved, wanted))
+    if isinstance(saved, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*wanted, *saved]):
+            yield from _differences(saved.get(key), wanted.get(key), f"{name} {key}".lstrip())
+    elif saved != wanted:
+        yield f"{name} is {_short(saved)}, asked for is {_short(wanted)}"
 
-    found, wanted: the saved and the requested settings. name: the start of every line.
-    """
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        for key in dict.fromkeys([*wanted, *found]):
-            yield from _differences(found.get(key), wanted.get(key), f"{name} {key}".lstrip())
-    elif (
-        isinstance(found, list)
-        and isinstance(wanted, list)
-        and len(found) == len(wanted)
-        and all(isinstance(one, dict) for one in (*found, *wanted))
-    ):
-        for number, (one, other) in enumerate(zip(found, wanted, strict=True), 1):
-            yield from _differences(one, other, f"{name} {number}")
-    elif found != wanted:
-        yield f"{name} is {_short(found)}, asked for is {_short(wanted)}"
+
+def _are_tables(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(row, dict) for row in value)
 
 
 def _short(value: object) -> str:

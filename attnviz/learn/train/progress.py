@@ -1,17 +1,24 @@
-"""The progress of a training, and the interface that shows it."""
+"""The progress of a training: its curve, its speed, and the interface that shows both."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 
-from attnviz.draw.document import Plot
+from attnviz.draw import document as doc
 from attnviz.draw.numbers import spoken_time
+from attnviz.learn.train.report import CurvePoint
 
 _RECENT = 20.0
 """Seconds over which the speed is measured."""
+
+FRAME = 3
+"""Lines of a plot in addition to its curves: title, axis, legend."""
+
+LEAST_ROWS, _MOST_ROWS = 6, 18
 
 OnStep = Callable[[bool], None]
 """Called after each step; True if the step deserves a line of its own if no plot is shown."""
@@ -25,7 +32,7 @@ class Watcher:
         return nullcontext()
 
     def watching(
-        self, words: Callable[[], str], plot: Callable[[], Plot | None]
+        self, words: Callable[[], str], plot: Callable[[], doc.Plot | None]
     ) -> AbstractContextManager[OnStep]:
         """Return a context that shows the progress; it gives a function to call after each step.
 
@@ -80,3 +87,27 @@ class Pace:
             return 0.0, 0, 0.0
         first, last = self._marks[0], self._marks[-1]
         return last[0] - first[0], last[1] - first[1], last[2] - first[2]
+
+
+def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
+    """Return a plot of both losses over the training tokens, with marks where phases begin."""
+    valid = [(point.tokens, point.valid_loss) for point in points if point.valid_loss is not None]
+    curves = [
+        doc.Curve("training", [(point.tokens, point.loss) for point in points]),
+        doc.Curve("validation", valid, marked=True),
+    ]
+    return doc.Plot(
+        [("Loss", True), ("nats per token", False)],
+        [curve for curve in curves if curve.points],
+        "tokens read",
+        marks=[
+            doc.Mark(before.tokens, f"phase {after.phase}")
+            for before, after in pairwise(points)
+            if before.phase != after.phase
+        ],
+    )
+
+
+def curve_rows(lines: int) -> int:
+    """Return how many lines the curves take in a plot of ``lines`` lines in all."""
+    return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)

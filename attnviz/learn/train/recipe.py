@@ -39,7 +39,7 @@ _VOCABULARY = FieldRule(
 
 
 def _given(**values: float | None) -> dict[str, Any]:
-    return {name: one for name, one in values.items() if one is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -283,10 +283,10 @@ class Recipe(FieldTable):
                 f"the last phase has the model's own shape: leave out its {', '.join(GROWING)}"
             )
         lengths = [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
-        for place, length in (*lengths, ("[validation]", self.window)):
+        for owner, length in (*lengths, ("[validation]", self.window)):
             demand(
                 length <= self.model.context,
-                f"{place} length must be at most the model's context, {self.model.context}",
+                f"{owner} length must be at most the model's context, {self.model.context}",
                 length,
             )
 

@@ -16,7 +16,7 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
+from attnviz.learn.train.report import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import Conditions, EqualFormula, EqualRows, RowBlock, Rows, TextFacts
 from attnviz.measures.uniform import uniform_weights
 from attnviz.records import Tokens
@@ -127,7 +127,7 @@ def _scored(
     """
     config, tokens = decoder.shape, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
-    found = {name: np.full(shape, np.nan) for name in scores}
+    measured = {name: np.full(shape, np.nan) for name in scores}
     uniform = uniform_weights(tokens, tokens, causal=True)[None]
     texts = [_facts(ids) for ids in sequences]
 
@@ -138,13 +138,13 @@ def _scored(
             if counts.ndim == 2:  # the first row is the text in its own order
                 values, counts = values[..., 0, :], counts[0]
             if counts.any():
-                found[name][layer, :, sequence] = values[..., counts].mean(-1)
+                measured[name][layer, :, sequence] = values[..., counts].mean(-1)
 
     for start, batch in _batches(sequences):
 
         def observe(layer: int, weights: Floats, outputs: Floats, start: int = start) -> None:
-            for number, one in enumerate(weights):
-                add(layer, start + number, one)
+            for number, maps in enumerate(weights):
+                add(layer, start + number, maps)
 
         decoder.run_outputs(batch, observe)
         for number in range(len(batch)):
@@ -156,7 +156,7 @@ def _scored(
             tuple(tuple(map(_estimate, heads)) for heads in values[:-1]),
             _estimate(values[-1, 0]).mean,
         )
-        for name, values in found.items()
+        for name, values in measured.items()
     )
 
 

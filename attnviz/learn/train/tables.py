@@ -40,7 +40,7 @@ def choice(default: str, *allowed: str) -> Any:
     default: the value if the file does not set it.
     """
     *most, last = allowed
-    return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
+    return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda given: given in allowed))
 
 
 def listed(default: tuple[FieldTable, ...], name: str) -> Any:
@@ -68,10 +68,10 @@ class FieldTable:
     """
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            given, rule = getattr(self, one.name), one.metadata.get("rule")
+        for member in fields(self):
+            given, rule = getattr(self, member.name), member.metadata.get("rule")
             if rule is not None and given is not None:
-                demand(rule.holds(given), f"{one.name} must be {rule.words}", given)
+                demand(rule.holds(given), f"{member.name} must be {rule.words}", given)
 
 
 def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
@@ -89,43 +89,52 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
 
 
 def _read(
-    kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
+    kind: type[_Read], values: Mapping[str, Any], heading: str, root: type[FieldTable]
 ) -> _Read:
     """Return one table of a TOML file as a dataclass; raise UsageError for wrong names or types.
 
-    kind: the class to make. values: the parsed table. place: its heading, for messages. root: the
-    class of the whole file.
+    heading: of the table, for messages. root: the class of the whole file.
     """
     own, types = _names(kind), get_type_hints(kind)
     read = {}
     for name, given in values.items():
         if name not in own:
-            raise UsageError(f"{place}has no field {name!r}{_hint(name, own, root)}")
-        read[own[name]] = _value(name, types[own[name]], given, place, root)
+            raise UsageError(f"{heading}has no field {name!r}{_hint(name, own, root)}")
+        read[own[name]] = _value(name, types[own[name]], given, heading, root)
     try:
         return kind(**read)
     except UsageError as error:
-        raise UsageError(f"{place}{error}") from error
+        raise UsageError(f"{heading}{error}") from error
 
 
 def _names(kind: type[FieldTable]) -> dict[str, str]:
     """Return the field name in the class ``kind`` for each key in the file."""
-    return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
+    return {member.metadata.get("name", member.name): member.name for member in fields(kind)}
 
 
-def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
+def _part(name: str, kind: Any) -> tuple[str, type[FieldTable]] | None:
+    """Return the heading and the class of a field for a table, or for a list of them; else None."""
+    listed = get_origin(kind) is tuple
+    row = get_args(kind)[0] if listed else kind
+    if not (isinstance(row, type) and issubclass(row, FieldTable)):
+        return None
+    return (f"[[{name}]]" if listed else f"[{name}]"), row
+
+
+def _value(name: str, kind: Any, given: Any, heading: str, root: type[FieldTable]) -> Any:
     """Return a value of a TOML file converted to the type of its field."""
-    if _is_table(kind):
-        if not isinstance(given, dict):
-            raise UsageError(f"{name} must be a table: [{name}]")
-        return _read(kind, given, f"[{name}] ", root)
-    if row := _listed(kind):
-        if not (isinstance(given, list) and all(isinstance(one, dict) for one in given)):
-            raise UsageError(f"{name} must be a list of tables: [[{name}]]")
-        return tuple(_read(row, one, f"[[{name}]] ", root) for one in given)
+    if part := _part(name, kind):
+        below, row = part
+        listed = below.startswith("[[")
+        tables = given if listed else [given]
+        if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
+            words = "a list of tables" if listed else "a table"
+            raise UsageError(f"{name} must be {words}: {below}")
+        read = tuple(_read(row, table, f"{below} ", root) for table in tables)
+        return read if listed else read[0]
     if kind == tuple[int, int]:
         if not (isinstance(given, list) and [*map(type, given)] == [int, int]):
-            raise UsageError(f"{place}{name} must be two whole numbers, got {given!r}")
+            raise UsageError(f"{heading}{name} must be two whole numbers, got {given!r}")
         return tuple(given)
     types = (kind, *get_args(kind))
     wanted: tuple[type, ...] = (str,)
@@ -135,62 +144,40 @@ def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable])
     elif float in types:
         wanted, words = (int, float), "a number"
     if type(given) not in wanted:  # True is an int, and no number here
-        raise UsageError(f"{place}{name} must be {words}, got {given!r}")
+        raise UsageError(f"{heading}{name} must be {words}, got {given!r}")
     return given
-
-
-def _is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, FieldTable)
-
-
-def _listed(kind: Any) -> Any:
-    """Return the class of the tables in a list field; None if the field is not a list of tables."""
-    return get_args(kind)[0] if get_origin(kind) is tuple and _is_table(get_args(kind)[0]) else None
-
-
-def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
-    """Return the classes of the tables of a file by their headings, such as ``[model]``."""
-    kinds, found = get_type_hints(root), {}
-    for name, own in _names(root).items():
-        if _is_table(kinds[own]):
-            found[f"[{name}]"] = kinds[own]
-        elif row := _listed(kinds[own]):
-            found[f"[[{name}]]"] = row
-    return found
 
 
 def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
     """Return a hint for an unknown field: a similar name, its table, or all known names.
 
-    name: as it is in the file. own: the known names of its table. root: the class of the whole
-    file.
+    own: the known names of its table. root: the class of the whole file.
     """
-    tables = _tables(root)
-    lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
+    kinds = get_type_hints(root)
+    parts = [_part(key, kinds[member]) for key, member in _names(root).items()]
+    tables = dict(part for part in parts if part is not None)
+    lists = {heading.strip("[]"): heading for heading in tables if heading.startswith("[[")}
     if close := difflib.get_close_matches(name, own, n=1, cutoff=0.5):
         return f"; did you mean {lists.get(close[0], repr(close[0]))}?"
-    if places := [place for place, kind in tables.items() if name in _names(kind)]:
-        return f"; it belongs in {' or '.join(places)}"
-    return f"; known: {', '.join(lists.get(one, one) for one in own)}"
+    if headings := [heading for heading, kind in tables.items() if name in _names(kind)]:
+        return f"; it belongs in {' or '.join(headings)}"
+    return f"; known: {', '.join(lists.get(known, known) for known in own)}"
 
 
 def table_text(table: FieldTable) -> str:
     """Return the table as TOML text with all defaults; ``read_table`` restores it from this."""
-    values: dict[str, Any] = {}
-    tables: list[tuple[str, FieldTable]] = []
-    lists: list[tuple[str, FieldTable]] = []
+    kinds, values = get_type_hints(type(table)), {}
+    parts: list[tuple[str, FieldTable]] = []
     for name, own in _names(type(table)).items():
         given = getattr(table, own)
-        if isinstance(given, FieldTable):
-            tables.append((f"[{name}]", given))
-        elif name != own:
-            lists += [(f"[[{name}]]", row) for row in given]
+        if part := _part(name, kinds[own]):
+            parts += [(part[0], row) for row in (given if isinstance(given, tuple) else [given])]
         else:
             values[name] = given
     lines = _pairs(values)
-    for title, part in (*tables, *lists):
-        if pairs := _pairs(asdict(part)):
-            lines += ["", title, *pairs]
+    for heading, row in sorted(parts, key=lambda part: part[0].startswith("[[")):
+        if pairs := _pairs(asdict(row)):
+            lines += ["", heading, *pairs]
     return "\n".join(lines) + "\n"
 
 

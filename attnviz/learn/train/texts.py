@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,8 +194,6 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArra
 
 # Batches -----------------------------------------------------------------------------------
 
-SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "recalled_pairs"]
-
 KIND_WORDS: Mapping[str, str] = {
     "text": "text",
     "repeated_tokens": "uniform random tokens, repeated",
@@ -204,6 +201,8 @@ KIND_WORDS: Mapping[str, str] = {
     "recalled_pairs": "pairs of uniform random tokens, repeated in another order",
 }
 """The kinds of sequences, by their names in recipes, in words."""
+
+_REPEATING = ("repeated_tokens", "repeated_passages", "recalled_pairs")
 
 _WINDOWS, _SEQUENCES = 1, 2
 """The purposes of random numbers; each has its own stream."""
@@ -241,60 +240,49 @@ class Sampler:
         self.windows = 0
 
     def draw(self, phase: Phase) -> Batch:
-        """Return the next batch; raise UsageError if the text is shorter than a sequence.
-
-        phase: its settings.
-        """
+        """Return the next batch. phase: its settings; its length is at most that of the text."""
         random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
         self.position += 1
         rows = [self._sequence(phase, random) for _ in range(phase.batch)]
         return Batch(
-            np.stack([ids for ids, _, _ in rows]),
+            np.stack([np.concatenate([[self._beginning], ids]) for ids, _, _ in rows]),
             np.stack([weights for _, weights, _ in rows]),
             Counter(kind for _, _, kind in rows),
         )
 
     def _sequence(
         self, phase: Phase, random: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], SequenceKind]:
+    ) -> tuple[NDArray[np.integer], NDArray[np.float32], str]:
+        """Return the ids of one sequence, the loss weight of each prediction, and its kind."""
+        weights = np.ones(phase.length, np.float32)
         draw = random.random()
-        shares: tuple[tuple[SequenceKind, float], ...] = (
-            ("repeated_tokens", phase.repeated_tokens),
-            ("repeated_passages", phase.repeated_passages),
-            ("recalled_pairs", phase.recalled_pairs),
-        )
-        for kind, share in shares:
+        for kind in _REPEATING:
+            share = getattr(phase, kind)
             if draw < share:
-                ids, weights = self._synthetic(kind, phase, random)
-                return self._begun(ids), weights, kind
+                break
             draw -= share
-        return self._begun(self._window(phase.length)), np.ones(phase.length, np.float32), "text"
-
-    def _synthetic(
-        self, kind: SequenceKind, phase: Phase, random: np.random.Generator
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return a sequence that is not plain text, and the loss weight of each prediction.
-
-        kind: of sequence, such as ``repeated_passages``. phase: its settings. random: draws tokens.
-        """
+        else:
+            return self._window(phase.length), weights, "text"
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
-            return self._recalling(max(1, period // 2), phase, random)
-        weights = np.ones(phase.length, np.float32)
+            return *self._recalling(max(1, period // 2), phase, random), kind
         if kind == "repeated_passages":
-            return np.resize(self._passage(period, random), phase.length), weights
-        # The beginning of a text predicts the first token, so the copy's first prediction is made
-        # at index period; at that index it is not predictable that the stretch has ended.
-        weights[: period + 1] = phase.surprise
-        return np.resize(self._random_tokens(period, random), phase.length), weights
+            start = int(random.integers(0, len(self._tokens) - period, endpoint=True))
+            stretch: NDArray[np.integer] = self._tokens[start : start + period]
+        else:
+            # The beginning of a text predicts the first token, so the copy's first prediction is
+            # made at index period; there it is not predictable that the stretch has ended.
+            weights[: period + 1] = phase.surprise
+            stretch = self._random_tokens(period, random)
+        return np.resize(stretch, phase.length), weights, kind
 
     def _recalling(
         self, count: int, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return rounds of the same pairs of random tokens, and the loss weight of each prediction.
 
-        count: how many pairs. Each round has another order. Only the first token of a pair predicts
-        the second; the token before it misleads.
+        Each round has another order. Only the first token of a pair predicts the second; the token
+        before it misleads.
         """
         pairs = self._random_tokens(2 * count, random).reshape(count, 2)
         rounds = -(-phase.length // (2 * count))
@@ -308,46 +296,17 @@ class Sampler:
         drawn = random.integers(0, self._vocabulary - 1, count)
         return drawn + (drawn >= self._beginning)
 
-    def _passage(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        self._demand(count)
-        start = int(random.integers(0, len(self._tokens) - count, endpoint=True))
-        return self._tokens[start : start + count].astype(np.int64)
+    def _window(self, length: int) -> NDArray[np.int32]:
+        """Return the next window of ``length`` tokens; every window comes once per epoch.
 
-    def _window(self, length: int) -> NDArray[np.int64]:
-        """Return the next window of ``length`` tokens; every window comes once per epoch."""
-        self._demand(length)
+        An epoch's windows are adjacent from a random offset on, and shuffled.
+        """
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)
         self.windows += 1
-        start = self._starts(epoch, length)[index]
-        return self._tokens[start : start + length].astype(np.int64)
-
-    def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
-        """Return the positions at which an epoch's windows start, shuffled.
-
-        The windows are adjacent from a random offset on. epoch: its number. length: of a window.
-        """
         if self._order is None or self._order[0] != (epoch, length):
             random = np.random.default_rng((self._seed, _WINDOWS, epoch))
-            count = len(self._tokens) // length
             offset = random.integers(0, len(self._tokens) - count * length, endpoint=True)
             self._order = (epoch, length), offset + length * random.permutation(count)
-        return self._order[1]
-
-    def _begun(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.concatenate([[self._beginning], ids])
-
-    def _demand(self, length: int) -> None:
-        if len(self._tokens) < length:
-            raise text_too_short(len(self._tokens), length)
-
-
-def text_too_short(tokens: int, needed: int) -> UsageError:
-    """Return the error for a training text with fewer tokens than a sequence.
-
-    tokens: how many it has. needed: how many a sequence has.
-    """
-    return UsageError(
-        f"the training text has {tokens:,} tokens, a sequence needs {needed:,}: give more text, "
-        "or a config with a smaller length"
-    )
+        start = self._order[1][index]
+        return self._tokens[start : start + length]

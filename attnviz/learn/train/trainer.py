@@ -18,7 +18,7 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Optimiser, Phase, Recipe
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
 
@@ -53,10 +53,10 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
     wanted: its settings.
     """
-    parameters = [one for one in model.parameters() if one.requires_grad]
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
-        [one for one in parameters if one.ndim > 1],
-        [one for one in parameters if one.ndim < 2],
+        [weight for weight in weights if weight.ndim > 1],
+        [weight for weight in weights if weight.ndim < 2],
     ]
     optimiser = torch.optim.AdamW(
         [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
@@ -122,7 +122,7 @@ def take_step(
     optimiser.zero_grad()
     torch.autograd.backward(loss)
     nn.utils.clip_grad_norm_(
-        [one for group in optimiser.param_groups for one in group["params"]], clip
+        [weight for group in optimiser.param_groups for weight in group["params"]], clip
     )
     optimiser.step()
     return loss.detach()
@@ -280,7 +280,7 @@ class Trainer:
         is no longer finite.
         """
         losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
-        finite = [bool(one.isfinite().all()) for one in (losses, *self.model.parameters())]
+        finite = [bool(part.isfinite().all()) for part in (losses, *self.model.parameters())]
         if not all(finite):
             raise _not_finite(self._step)
         return {
@@ -365,9 +365,9 @@ class Trainer:
 
     def _valid_loss_if_due(self) -> float | None:
         wanted = self.recipe.validation
-        last = next((one for one in reversed(self.points) if one.valid_loss is not None), None)
-        if last is not None and self.used < 1:
-            marks = math.floor(self._used_at(last) / wanted.every)
+        validated = [point for point in self.points if point.valid_loss is not None]
+        if validated and self.used < 1:
+            marks = math.floor(self._used_at(validated[-1]) / wanted.every)
             if math.floor(self.used / wanted.every) <= marks:
                 return None
             costly = self._validating > _VALIDATION_SHARE * self._seconds

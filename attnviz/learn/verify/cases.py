@@ -10,33 +10,33 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import attention_scores, project, repeat_kv_heads, split_heads
-from attnviz.learn.verify.records import Sizes
+from attnviz.attention.functional import attention_scores, repeat_kv_heads
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.draw.numbers import counted
+from attnviz.learn.verify.report import Sizes, Tolerance
 
 Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 """Output (text, query, width) and weights (text, head, query, key), None if not returned."""
+
+PROJECTIONS = ("query", "key", "value", "output")
+PARTS = ("weight", "bias")
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionCase:
     """One call of the library's own attention, which several implementations compute.
 
-    name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: a description of the
-        case. state: parameters: weights (out, in) and biases by the names of
-        ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model); the same array if a text attends to itself. heads, kv_heads:
-        how many query heads and key/value heads. causal: whether later keys are hidden.
+    name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: a description of it.
+    attention: has the parameters, the heads and whether later keys are hidden.
+    query, key: (text, token, d_model); the same array if a text attends to itself.
     real_keys: number of keys of each text that are not padding.
     """
 
     name: str
     words: str
-    state: dict[str, NDArray[Any]]
+    attention: NumpyAttention
     query: NDArray[Any]
     key: NDArray[Any]
-    heads: int
-    kv_heads: int
-    causal: bool
     real_keys: tuple[int, ...]
 
     @property
@@ -55,38 +55,31 @@ class AttentionCase:
         """
         i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
         real = np.array(self.real_keys)[:, None, None]
-        seen: NDArray[np.bool_] = (j < real) & ((j <= i) | (not self.causal))
+        seen: NDArray[np.bool_] = (j < real) & ((j <= i) | (not self.attention.causal))
         return seen
 
     @property
-    def weight_roundings(self) -> int:
-        """Return how many roundings one attention weight has: projection, score, scale, softmax."""
-        width: int = self.query.shape[2]
-        keys: int = self.key.shape[1]
-        return (width + 1) + (width // self.heads) + 1 + (keys + 2)
+    def multiplications(self) -> int:
+        """Return roughly how many multiplications the naive loop makes."""
+        (batch, tokens, width), keys = self.query.shape, self.key.shape[1]
+        return int(batch * width * ((tokens + keys) * 2 * width + 2 * tokens * keys))
 
     @property
-    def output_roundings(self) -> int:
-        """Return how many roundings one output has: the weight's, mixing, output projection."""
-        keys: int = self.key.shape[1]
-        width: int = self.query.shape[2]
-        return self.weight_roundings + keys + width + 1
+    def tolerances(self) -> dict[str, Tolerance]:
+        """Return the tolerances of the outputs and the weights.
 
-    @property
-    def largest(self) -> float:
-        """Return the largest absolute input, projection or scaled attention score; at least 1."""
-
-        def projected(name: str, x: NDArray[Any], parts: int) -> NDArray[Any]:
-            weight, bias = (self.state[f"{name}_projection.{part}"] for part in ("weight", "bias"))
-            heads: NDArray[Any] = split_heads(project(x, weight, bias), parts)
-            return heads
-
-        query = projected("query", self.query, self.heads)
-        key = projected("key", self.key, self.kv_heads)
-        value = projected("value", self.key, self.kv_heads)
-        scores = attention_scores(query, repeat_kv_heads(key, self.heads // self.kv_heads))
-        met = (self.query, self.key, query, key, value, scores)
-        return max(1.0, *(float(np.abs(array).max()) for array in met))
+        A weight is rounded in projection, score, scale and softmax; an output in mixing and the
+        output projection as well. The largest number is an input, a projection or a scaled score.
+        """
+        width, keys, shape = self.query.shape[2], self.key.shape[1], self.attention.shape
+        query, key, value = self.attention.heads_of(self.query, self.key, self.key)
+        scores = attention_scores(query, repeat_kv_heads(key, query.shape[1] // key.shape[1]))
+        arrays = (self.query, self.key, query, key, value, scores)
+        largest = max(1.0, *(float(np.abs(array).max()) for array in arrays))
+        epsilon = float(np.finfo(self.query.dtype).eps)
+        weight = (width + 1) + shape.head_dim + 1 + (keys + 2)
+        roundings = {"outputs": weight + keys + width + 1, "weights": weight}
+        return {name: Tolerance(epsilon, count, largest) for name, count in roundings.items()}
 
 
 def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
@@ -94,23 +87,17 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
 
     sizes: of the attention. dtype: such as ``float32``.
     """
-    own, other = sizes.tokens, sizes.keys
-    texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
-    yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")
-    words = f"{_count(own)} attend to {other} of another text"
-    yield _case(sizes, dtype, "cross", words, keys=other)
-    yield _case(sizes, dtype, "causal", f"{texts} of {_count(own)}, causal mask", causal=True)
-    real = max(1, own - 2)
-    words = f"{own - real} of {_count(own)} in one text are padding"
+    own, other = counted(sizes.tokens, "token"), sizes.keys
+    texts = f"{counted(sizes.batch, 'text')} of {own}"
+    yield _case(sizes, dtype, "self", f"{texts}, all visible")
+    yield _case(sizes, dtype, "cross", f"{own} attend to {other} of another text", keys=other)
+    yield _case(sizes, dtype, "causal", f"{texts}, causal mask", causal=True)
+    real = max(1, sizes.tokens - 2)
+    words = f"{sizes.tokens - real} of {own} in one text are padding"
     yield _case(sizes, dtype, "padding", words, real=real)
     if sizes.kv_heads is not None:
-        shared = f"{sizes.kv_heads} key/value head{'s' * (sizes.kv_heads != 1)}"
-        words = f"{sizes.heads} query heads share {shared}"
+        words = f"{sizes.heads} query heads share {counted(sizes.kv_heads, 'key/value head')}"
         yield _case(sizes, dtype, "grouped", words, kv_heads=sizes.kv_heads)
-
-
-def _count(tokens: int) -> str:
-    return f"{tokens} token{'s' * (tokens != 1)}"
 
 
 def _case(
@@ -127,28 +114,17 @@ def _case(
     generator = np.random.default_rng((sizes.seed, len(name), ord(name[0])))
     shared = kv_heads or sizes.heads
     width, narrow = sizes.d_model, shared * sizes.head_dim
-    outs = {"query": width, "key": narrow, "value": narrow, "output": width}
-    state = {}
-    for projection, out in outs.items():
+    arrays: dict[str, Any] = {}
+    for projection, out in zip(PROJECTIONS, (width, narrow, narrow, width), strict=True):
         bound = math.sqrt(6 / (width + out))  # Glorot & Bengio 2010
         drawn = generator.uniform(-bound, bound, (out, width))
-        state[f"{projection}_projection.weight"] = drawn.astype(dtype)
-        state[f"{projection}_projection.bias"] = generator.normal(size=out).astype(dtype)
+        arrays[f"{projection}_weight"] = drawn.astype(dtype)
+        arrays[f"{projection}_bias"] = generator.normal(size=out).astype(dtype)
     query = generator.normal(size=(sizes.batch, sizes.tokens, width)).astype(dtype)
     key = query
     if keys is not None:
         key = generator.normal(size=(sizes.batch, keys, width)).astype(dtype)
-    every = [key.shape[1]] * sizes.batch
-    if real is not None:
-        every[-1] = real
-    return AttentionCase(
-        name=name,
-        words=words,
-        state=state,
-        query=query,
-        key=key,
-        heads=sizes.heads,
-        kv_heads=shared,
-        causal=causal,
-        real_keys=tuple(every),
-    )
+    real_keys = [key.shape[1]] * sizes.batch
+    real_keys[-1] = real or real_keys[-1]
+    attention = NumpyAttention(**arrays, heads=sizes.heads, kv_heads=shared, causal=causal)
+    return AttentionCase(name, words, attention, query, key, tuple(real_keys))

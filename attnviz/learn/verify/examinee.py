@@ -1,7 +1,9 @@
-"""The interface of a model that is verified, and functions that compare two runs."""
+"""A model that is verified: what it must be able to run, and functions that compare two runs."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,30 +12,223 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from attnviz.engine.observer import BlockFacts, to_numpy
-from attnviz.learn.verify.torch_module import HeadSum, dropout_of, module_state
+from attnviz.learn.verify.head_sums import HeadSum
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
 """The attention weights (head, query, key) by kind of attention and layer."""
 
+Outputs: TypeAlias = NDArray[np.float64]
+"""The last hidden states or logits of one text: (token, width)."""
+
 Difference: TypeAlias = tuple[float, str]
 """The largest absolute difference, and the head of it."""
 
 Side = Literal["right", "left"]
 
-Outputs: TypeAlias = NDArray[np.float64]
-"""The last hidden states or logits of one text: (token, width)."""
-
-
-_Found = TypeVar("_Found")
+_Numbers = TypeVar("_Numbers")
 
 PADDED = 3
 """Number of padding tokens in the padding check."""
+
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre", "state_dict")
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceRun(Generic[_Numbers]):
+    """The attention weights or the outputs of the same run, computed in another way.
+
+    name: of that way. numbers: the weights or outputs.
+    exact: whether its operations are the same, so that no bit may differ.
+    """
+
+    name: str
+    numbers: _Numbers
+    exact: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """The results of a run over a text with padding, for its real tokens only.
+
+    side: where the padding stood, left or right. maps, outputs: of the real tokens.
+    on_padding: the largest attention weight of a real token on padding, and its head.
+    """
+
+    side: Side
+    maps: Maps
+    outputs: Outputs
+    on_padding: Difference
+
+
+class Examinee(ABC):
+    """A model to be verified on one text, with the ways to run it; a base class.
+
+    root: the model's torch module, or the torch twin of a NumPy model. passage: the text.
+    kinds: the kinds of attention of a run. causal: those that must not see later tokens.
+    rounds_in: the dtype of its least exact steps, from which tolerances are derived.
+    """
+
+    kinds: tuple[Kind, ...]
+    causal: tuple[Kind, ...] = ()
+
+    def __init__(self, model: Model, root: nn.Module, passage: Input) -> None:
+        self.info = model.info
+        self.root = root
+        self.passage = passage
+        self.rounds_in = model.info.dtype
+        self._context = model.context
+
+    @abstractmethod
+    def observe(self, passage: Input) -> tuple[Maps, Outputs]:
+        """Return the weights that attnviz observes over a passage, and the outputs meanwhile."""
+
+    @abstractmethod
+    def references(self) -> list[ReferenceRun[Maps]]:
+        """Return the attention weights over ``self.passage``, computed in other ways."""
+
+    @abstractmethod
+    def unobserved(self) -> list[ReferenceRun[Outputs]]:
+        """Return the outputs over ``self.passage`` of runs without observation."""
+
+    @abstractmethod
+    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+        """Return the sum of the heads' outputs for each attention module.
+
+        Also returns why other modules have no sum, or "".
+        """
+
+    @abstractmethod
+    def run_padded(self, ids: tuple[int, ...], real: slice) -> tuple[Maps, Outputs]:
+        """Return the weights and outputs over ids of which only the ``real`` ones are no padding.
+
+        The outputs of a decoder are those of its own text, which is not padded.
+        """
+
+    @abstractmethod
+    def token_ids(self) -> list[int]:
+        """Return the ids of the vocabulary that can stand in a text."""
+
+    def sinks(self) -> Maps:
+        """Return the attention share of learned sinks for each query, (head, query, 1).
+
+        The keys are (kind, layer). The result is empty for a model without learned sinks.
+        """
+        return {}
+
+    def sides(self) -> tuple[tuple[Side, ...], str]:
+        """Return the sides of the text on which padding is possible, and why the other is not."""
+        return ("right", "left"), ""
+
+    def padding_ids(self) -> tuple[int, ...]:
+        """Return the ids of the padding."""
+        return self.other_ids(PADDED)
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters, tied ones counted once."""
+        return sum(weight.numel() for weight in self.root.parameters())
+
+    @property
+    def dropout(self) -> float:
+        """Return the largest dropout probability that any module has in training."""
+        rates = [0.0]
+        for module in self.root.modules():
+            if isinstance(module, nn.Dropout):
+                rates.append(module.p)
+            # Attention modules keep the probability as a number, without an nn.Dropout.
+            rates += [
+                value
+                for name, value in vars(module).items()
+                if "dropout" in name and isinstance(value, float) and 0 <= value < 1
+            ]
+        return max(rates)
+
+    def other_ids(self, count: int) -> tuple[int, ...]:
+        """Return ``count`` token ids of the vocabulary that can replace those of a text."""
+        drawn = np.random.default_rng(0).permutation(self.token_ids())
+        return tuple(int(drawn[at % len(drawn)]) for at in range(count))
+
+    def padded(self) -> tuple[list[Padded], str]:
+        """Return the runs over the text with padding on its right and left.
+
+        Also returns why a side has no run, or "".
+        """
+        ids, length = self.passage.ids, len(self.passage.ids)
+        if self._context is not None and length + PADDED > self._context:
+            return [], "the text fills the context: there is no room for padding"
+        sides, reason = self.sides()
+        runs, padding = [], self.padding_ids()
+        for side in sides:
+            first = 0 if side == "right" else PADDED
+            real = slice(first, first + length)
+            maps, outputs = self.run_padded((*padding[:first], *ids, *padding[first:]), real)
+            # Queries of these kinds are of the padded text; a decoder's own text is not padded.
+            read: dict[tuple[Kind, int], NDArray[np.floating]] = {
+                (kind, layer): weights[:, real] if kind in ("self", "encoder") else weights
+                for (kind, layer), weights in maps.items()
+                if kind != "decoder"
+            }
+            on_padding = furthest(
+                (at, weights[..., [*range(first), *range(real.stop, length + PADDED)]])
+                for at, weights in read.items()
+            )
+            cut = {at: weights[..., real] for at, weights in read.items()}
+            outputs = outputs if "decoder" in self.kinds else outputs[real]
+            runs.append(Padded(side, {**maps, **cut}, outputs, on_padding))
+        return runs, reason
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Put the model in training mode while the context is open."""
+        modes = [(module, module.training) for module in self.root.modules()]
+        self.root.train()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def state(self) -> dict[str, str]:
+        """Return a digest (SHA-256), by name, of each part that observing must not change."""
+        modules = list(self.root.named_modules())
+        weights = list(self.root.named_parameters())
+        configs: list[tuple[str, Any]] = [
+            (name, getattr(module, "config", None)) for name, module in modules
+        ]
+        parts: dict[str, list[Any]] = {
+            "parameters": [(name, _fingerprint(weight)) for name, weight in weights],
+            "buffers": [(name, _fingerprint(buffer)) for name, buffer in self.root.named_buffers()],
+            "gradients": [(name, w.requires_grad, w.grad is None) for name, w in weights],
+            "hooks": [
+                (name, kind, [*getattr(module, f"_{kind}_hooks", ())])
+                for name, module in modules
+                for kind in _HOOKS
+            ],
+            "training modes": [(name, module.training) for name, module in modules],
+            "configs": [
+                (name, config._attn_implementation, json.dumps(config.to_dict(), default=str))
+                for name, config in configs
+                if hasattr(config, "to_dict")
+            ],
+        }
+        return {part: _digest(repr(values).encode()) for part, values in parts.items()}
+
+
+def _fingerprint(tensor: Tensor) -> str:
+    # As bytes, because NumPy has no bfloat16.
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{tuple(tensor.shape)} {tensor.dtype} {tensor.device} {_digest(flat)}"
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 class KeepAll:
@@ -62,7 +257,7 @@ def apart(one: Maps, other: Maps) -> Difference:
     """
     if set(one) != set(other):
         return math.inf, "other layers"
-    return furthest((place, differences(one[place], other[place])) for place in one)
+    return furthest((at, differences(one[at], other[at])) for at in one)
 
 
 def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
@@ -73,14 +268,14 @@ def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
     return difference
 
 
-def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
+def furthest(numbers: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
     """Return the largest number in all arrays, and the name of its head; NaN counts as largest.
 
-    found: pairs of (kind of attention, layer) and an array (head, ...) of absolute numbers.
+    numbers: pairs of (kind of attention, layer) and an array (head, ...) of absolute numbers.
     """
     worst, where = 0.0, ""
-    for (kind, layer), numbers in found:
-        by_head = numbers.reshape(len(numbers), -1)
+    for (kind, layer), array in numbers:
+        by_head = array.reshape(len(array), -1)
         if not by_head.size:
             continue
         peaks = by_head.max(-1)
@@ -96,164 +291,8 @@ def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Differen
 def score_spread(maps: Maps) -> float:
     """Return an estimate of how far attention scores differ, at least 1.
 
-    It is −ln of the smallest attention weight above 0. maps: the weights (head, query, key) by
-    (kind of attention, layer). An error of a score becomes a relative error of its weight, and
-    larger scores round more.
+    It is −ln of the smallest attention weight above 0. An error of a score becomes a relative error
+    of its weight, and larger scores round more.
     """
     least = [float(w[w > 0].min()) for w in maps.values() if bool((w > 0).any())]
     return max(1.0, -math.log(min(least, default=1.0)))
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceRun(Generic[_Found]):
-    """The attention weights or the outputs of the same run, computed in another way.
-
-    name: of that way. exact: whether its operations are the same, so that no bit may differ.
-    found: the weights or outputs.
-    """
-
-    name: str
-    exact: bool
-    found: _Found
-
-
-@dataclass(frozen=True, eq=False)
-class Padded:
-    """The results of a run over a text with padding, for its real tokens only.
-
-    side: where the padding stood, left or right. maps, outputs: of the real tokens.
-    on_padding: the largest attention weight of a real token on padding, and its head.
-    """
-
-    side: Side
-    maps: Maps
-    outputs: Outputs
-    on_padding: Difference
-
-    @classmethod
-    def of_run(cls, side: Side, maps: Maps, outputs: Outputs, real: slice) -> Padded:
-        """Return the results of a padded run for its ``real`` tokens.
-
-        side: of the padding. maps: the attention weights of the whole run. outputs: of the real
-            tokens already. real: the positions of the real tokens.
-        """
-        # Queries of these kinds are of the padded text; a decoder's own text is not padded.
-        queries = {kind: real if kind in ("self", "encoder") else slice(None) for kind, _ in maps}
-        padded = {place: weights for place, weights in maps.items() if place[0] != "decoder"}
-        beside = furthest(
-            (place, weights[:, queries[place[0]], side])
-            for place, weights in padded.items()
-            for side in (slice(None, real.start), slice(real.stop, None))
-        )
-        cut = {place: weights[:, queries[place[0]], real] for place, weights in padded.items()}
-        return cls(side, {**maps, **cut}, outputs, beside)
-
-
-class Examinee(ABC):
-    """A model to be verified, with the ways to run it; a base class.
-
-    root: the model's torch module, or the torch twin of a NumPy model.
-    passage: the token ids of the text.
-    kinds: the kinds of attention of a run. causal: those that must not see later tokens.
-    rounds_in: the dtype of its least exact steps, from which tolerances are derived.
-    """
-
-    kinds: tuple[Kind, ...]
-    causal: tuple[Kind, ...]
-    rounds_in: str
-
-    def __init__(self, model: Model, root: nn.Module, passage: Input) -> None:
-        self.info = model.info
-        self.root = root
-        self.passage = passage
-        self._context = model.context
-
-    @property
-    def dropout(self) -> float:
-        """Return the largest dropout probability that the model has in training."""
-        return dropout_of(self.root)
-
-    @property
-    def parameters(self) -> int:
-        """Return the number of parameters, tied ones counted once."""
-        return sum(weight.numel() for weight in self.root.parameters())
-
-    @abstractmethod
-    def capture(self, passage: Input) -> Maps:
-        """Return the attention weights of a run over a passage, as attnviz observes them."""
-
-    @abstractmethod
-    def outputs(self, passage: Input) -> Outputs:
-        """Return the outputs of a run over a passage while its attention is observed."""
-
-    @abstractmethod
-    def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        """Return the attention weights over ``self.passage``, computed in other ways."""
-
-    @abstractmethod
-    def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
-        """Return the outputs over ``self.passage`` of runs without observation."""
-
-    def sinks(self) -> Maps:
-        """Return the attention share of learned sinks for each query, (head, query, 1).
-
-        The keys are (kind, layer). The result is empty for a model without learned sinks.
-        """
-        return {}
-
-    @abstractmethod
-    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        """Return the sum of the heads' outputs for each attention module, as ``HeadSum``.
-
-        Also returns why other modules have no sum, or "".
-        """
-
-    def padded(self) -> tuple[tuple[Padded, ...], str]:
-        """Return the runs over the text with padding on its left and on its right.
-
-        Also returns why a side has no run, or "".
-        """
-        if self._context is not None and len(self.passage.ids) + PADDED > self._context:
-            return (), "the text fills the context: there is no room for padding"
-        sides, reason = self.sides()
-        return tuple(self.run_padded(side) for side in sides), reason
-
-    def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Return the sides of the text, left and right, on which padding is possible.
-
-        Also returns why the other side is left out, or "".
-        """
-        return ("right", "left"), ""
-
-    @abstractmethod
-    def run_padded(self, side: Side) -> Padded:
-        """Return a run over the text with padding on one side."""
-
-    def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
-        """Return the text's ids with padding on one side, and the positions of the real ones.
-
-        padding: the ids to add. side: left or right.
-        """
-        ids = self.passage.ids
-        if side == "right":
-            return (*ids, *padding), slice(0, len(ids))
-        return (*padding, *ids), slice(len(padding), len(padding) + len(ids))
-
-    @abstractmethod
-    def other_ids(self, count: int) -> tuple[int, ...]:
-        """Return ``count`` token ids of the vocabulary that can replace those of a text."""
-
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        """Put the model in training mode while the context is open."""
-        modes = [(module, module.training) for module in self.root.modules()]
-        self.root.train()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
-
-    def state(self) -> dict[str, str]:
-        """Return a digest, by name, of each part of the model that observing must not change."""
-        return module_state(self.root)

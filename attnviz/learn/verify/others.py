@@ -12,7 +12,7 @@ import importlib.util
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from operator import mul
 from typing import Any
 
@@ -22,94 +22,73 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.learn.verify.cases import Answer, AttentionCase
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.learn.verify.cases import PARTS, PROJECTIONS, Answer, AttentionCase
 
-_Vector = Sequence[float]
+_KERAS = "keras"
 
 
 def naive_attention(
-    state: Mapping[str, NDArray[Any]],
+    attention: NumpyAttention,
     query: NDArray[Any],
     key: NDArray[Any],
     visible: NDArray[np.bool_],
-    *,
-    heads: int,
-    kv_heads: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compute attention with nested loops; return outputs and weights in float64.
 
-    They are (text, query, width) and (text, head, query, key). state: weights (out, in) and biases,
-    by the names of ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model). visible: (text, query, key), True if the query sees the key;
-        each query must see one. heads, kv_heads: how many query heads and key/value heads.
+    They are (text, query, width) and (text, head, query, key). attention: has the parameters and
+    the numbers of heads; nothing else of it is used. query, key: (text, token, d_model).
+    visible: (text, query, key), True if the query sees the key; each query must see one.
     """
+    heads, kv_heads = attention.shape.heads, attention.shape.kv_heads
     outputs, weights = [], []
     for text in range(len(query)):
-        queries = _projected(state, "query", query[text])
-        keys = _projected(state, "key", key[text])
-        values = _projected(state, "value", key[text])
+        queries = _projected(attention, "query", query[text].tolist())
+        keys = _projected(attention, "key", key[text].tolist())
+        values = _projected(attention, "value", key[text].tolist())
         merged: list[list[float]] = [[] for _ in queries]
         maps = []
         for head in range(heads):
             shared = head * kv_heads // heads
             rows = []
-            for i, asking in enumerate(queries):
-                own = _part(asking, head, heads)
+            for i, query_i in enumerate(queries):
+                own = _part(query_i, head, heads)
                 scores = [
-                    _dot(own, _part(offered, shared, kv_heads)) / math.sqrt(len(own))
+                    _dot(own, _part(key_j, shared, kv_heads)) / math.sqrt(len(own))
                     if visible[text, i, j]
                     else -math.inf
-                    for j, offered in enumerate(keys)
+                    for j, key_j in enumerate(keys)
                 ]
-                row = _softmax(scores)
-                mixed = [
-                    _dot(row, column)
-                    for column in zip(
-                        *(_part(value, shared, kv_heads) for value in values), strict=True
-                    )
-                ]
-                merged[i] += mixed
+                peak = max(scores)
+                powers = [math.exp(score - peak) for score in scores]
+                total = math.fsum(powers)
+                row = [power / total for power in powers]
+                columns = zip(*(_part(value, shared, kv_heads) for value in values), strict=True)
+                merged[i] += [_dot(row, column) for column in columns]
                 rows.append(row)
             maps.append(rows)
-        outputs.append([_linear(state, "output", token) for token in merged])
+        outputs.append(_projected(attention, "output", merged))
         weights.append(maps)
     return np.array(outputs), np.array(weights)
 
 
-def multiplications(batch: int, tokens: int, keys: int, d_model: int) -> int:
-    """Return roughly how many multiplications the naive loop makes.
-
-    batch: how many texts. tokens, keys: how many queries and keys in each. d_model: the width.
-    """
-    return batch * d_model * ((tokens + keys) * 2 * d_model + 2 * tokens * keys)
-
-
 def _projected(
-    state: Mapping[str, NDArray[Any]], name: str, tokens: NDArray[Any]
+    attention: NumpyAttention, name: str, tokens: Sequence[Sequence[float]]
 ) -> list[list[float]]:
-    return [_linear(state, name, token) for token in tokens.tolist()]
+    rows, biases = (getattr(attention, f"{name}_{part}").tolist() for part in PARTS)
+    return [
+        [_dot(row, token) + bias for row, bias in zip(rows, biases, strict=True)]
+        for token in tokens
+    ]
 
 
-def _linear(state: Mapping[str, NDArray[Any]], name: str, token: _Vector) -> list[float]:
-    rows = state[f"{name}_projection.weight"].tolist()
-    biases = state[f"{name}_projection.bias"].tolist()
-    return [_dot(row, token) + bias for row, bias in zip(rows, biases, strict=True)]
-
-
-def _part(token: _Vector, part: int, parts: int) -> _Vector:
+def _part(token: Sequence[float], part: int, parts: int) -> Sequence[float]:
     width = len(token) // parts
     return token[part * width : (part + 1) * width]
 
 
-def _dot(one: _Vector, other: _Vector) -> float:
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum(map(mul, one, other))
-
-
-def _softmax(scores: _Vector) -> list[float]:
-    peak = max(scores)
-    powers = [math.exp(score - peak) for score in scores]
-    total = math.fsum(powers)
-    return [power / total for power in powers]
 
 
 @torch.inference_mode()
@@ -118,47 +97,40 @@ def layer_answer(case: AttentionCase) -> Answer:
 
     Shared key/value heads are copied for it.
     """
-    width, queries, keys = case.query.shape[2], case.query.shape[1], case.key.shape[1]
-    query = torch.from_numpy(case.query)
-    layer = nn.MultiheadAttention(width, case.heads, batch_first=True, dtype=query.dtype).eval()
-    names = ("query", "key", "value")
-    weights = [_per_query_head(case, f"{name}_projection.weight") for name in names]
-    biases = [_per_query_head(case, f"{name}_projection.bias") for name in names]
-    layer.load_state_dict(
-        {
-            "in_proj_weight": torch.cat(weights),
-            "in_proj_bias": torch.cat(biases),
-            "out_proj.weight": torch.from_numpy(case.state["output_projection.weight"]),
-            "out_proj.bias": torch.from_numpy(case.state["output_projection.bias"]),
-        }
-    )
-    hidden = None if case.padding is None else torch.from_numpy(~case.padding)
-    later = torch.ones(queries, keys, dtype=torch.bool).triu(1) if case.causal else None
-    key = torch.from_numpy(case.key)
-    output, found = layer(
+    attention, queries, keys = case.attention, case.query.shape[1], case.key.shape[1]
+    query, key = torch.from_numpy(case.query), torch.from_numpy(case.key)
+    width, heads = query.shape[2], attention.shape.heads
+    layer = nn.MultiheadAttention(width, heads, batch_first=True, dtype=query.dtype).eval()
+    state = {}
+    for part in PARTS:
+        copied = [_per_query_head(attention, name, part) for name in PROJECTIONS[:3]]
+        state[f"in_proj_{part}"] = torch.cat(copied)
+        state[f"out_proj.{part}"] = torch.from_numpy(getattr(attention, f"output_{part}"))
+    layer.load_state_dict(state)
+    output, weights = layer(
         query,
         key,
         key,
-        key_padding_mask=hidden,
-        attn_mask=later,
+        key_padding_mask=None if case.padding is None else torch.from_numpy(~case.padding),
+        attn_mask=(
+            torch.ones(queries, keys, dtype=torch.bool).triu(1) if attention.causal else None
+        ),
         need_weights=True,
         average_attn_weights=False,
     )
-    return output.numpy(), found.numpy()
+    return output.numpy(), weights.numpy()
 
 
-def _per_query_head(case: AttentionCase, name: str) -> Tensor:
-    """Return the matrix or the bias of a projection, with a row for each output.
+def _per_query_head(attention: NumpyAttention, name: str, part: str) -> Tensor:
+    """Return the weight or the bias of a projection, with a row for each output.
 
-    name: such as ``query_projection.weight``, a key of ``case.state``. The rows of a key/value head
-    that query heads share are repeated for each of them.
+    The rows of a key/value head that query heads share are repeated for each of them.
     """
-    rows: NDArray[Any] = case.state[name]
-    if name.startswith("query"):
-        return torch.from_numpy(rows)
-    by_head = rows.reshape(case.kv_heads, -1, *rows.shape[1:])
-    copies = np.repeat(by_head, case.heads // case.kv_heads, axis=0)
-    return torch.from_numpy(copies.reshape(-1, *rows.shape[1:]))
+    rows: NDArray[Any] = getattr(attention, f"{name}_{part}")
+    if name != "query":
+        by_head = rows.reshape(attention.shape.kv_heads, -1, *rows.shape[1:])
+        rows = np.repeat(by_head, attention.shape.groups, axis=0).reshape(-1, *rows.shape[1:])
+    return torch.from_numpy(rows)
 
 
 @torch.inference_mode()
@@ -168,32 +140,28 @@ def functional_answer(case: AttentionCase) -> Answer:
     It stands between plain linear maps. The function returns no attention weights; with the
     identity matrix as values, its output is the weights.
     """
-    query = _heads(case, "query", case.query, case.heads)
-    key = _heads(case, "key", case.key, case.kv_heads)
-    value = _heads(case, "value", case.key, case.kv_heads)
+    attention = case.attention
+
+    def projected(name: str, x: Tensor) -> Tensor:
+        weight, bias = (torch.from_numpy(getattr(attention, f"{name}_{part}")) for part in PARTS)
+        result: Tensor = functional.linear(x, weight, bias)
+        return result
+
+    def split(name: str, x: NDArray[Any]) -> Tensor:
+        flat = projected(name, torch.from_numpy(x))
+        return flat.view(*flat.shape[:-1], -1, attention.shape.head_dim).transpose(1, 2)
+
+    query, key, value = split("query", case.query), split("key", case.key), split("value", case.key)
     visible = torch.from_numpy(case.visible)[:, None]
-    rows = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)
-
-    def mixed(values: Tensor) -> Tensor:
-        return functional.scaled_dot_product_attention(
-            query, key, values, attn_mask=visible, enable_gqa=case.heads != case.kv_heads
+    identity = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)
+    output, weights = (
+        functional.scaled_dot_product_attention(
+            query, key, values, attn_mask=visible, enable_gqa=attention.shape.groups > 1
         )
-
-    merged = mixed(value).transpose(1, 2).flatten(2)
-    weight, bias = (torch.from_numpy(case.state[f"output_projection.{p}"]) for p in _PARTS)
-    return functional.linear(merged, weight, bias).numpy(), mixed(rows).numpy()
-
-
-_PARTS = ("weight", "bias")
-
-
-def _heads(case: AttentionCase, name: str, x: NDArray[Any], heads: int) -> Tensor:
-    weight, bias = (torch.from_numpy(case.state[f"{name}_projection.{p}"]) for p in _PARTS)
-    projected = functional.linear(torch.from_numpy(x), weight, bias)
-    return projected.view(*projected.shape[:2], heads, -1).transpose(1, 2)
-
-
-_KERAS = "keras"
+        for values in (value, identity)
+    )
+    merged = output.transpose(1, 2).flatten(2)
+    return projected("output", merged).numpy(), weights.numpy()
 
 
 def find_keras() -> Any:
@@ -220,47 +188,44 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
 
     It is ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``. keras: the package.
     """
-    dtype = str(case.query.dtype)
-    head_dim = case.query.shape[2] // case.heads
-    if case.kv_heads == case.heads:
-        layer = keras.layers.MultiHeadAttention(case.heads, head_dim, dtype=dtype)
+    shape, dtype = case.attention.shape, str(case.query.dtype)
+    layers = keras.layers
+    if shape.groups == 1:
+        layer = layers.MultiHeadAttention(shape.heads, shape.head_dim, dtype=dtype)
     else:
-        layer = keras.layers.GroupQueryAttention(head_dim, case.heads, case.kv_heads, dtype=dtype)
+        layer = layers.GroupQueryAttention(shape.head_dim, shape.heads, shape.kv_heads, dtype=dtype)
     layer.build(case.query.shape, case.key.shape)
-    layer.set_weights([*_kernels(case, head_dim)])
+    layer.set_weights([*_kernels(case.attention)])
     mask = None
     if case.padding is not None:
-        shape = (len(case.query), case.query.shape[1], case.key.shape[1])
-        mask = np.broadcast_to(case.padding[:, None, :], shape)
-    output, weights = layer(
+        mask = np.broadcast_to(case.padding[:, None, :], case.visible.shape)
+    answer = layer(
         case.query,
         case.key,
         attention_mask=mask,
-        use_causal_mask=case.causal,
+        use_causal_mask=case.attention.causal,
         return_attention_scores=True,
         training=False,
     )
-    return _numpy(keras, output), _numpy(keras, weights)
+    # Keras's own conversion of a torch tensor makes NumPy 2 warn.
+    output, weights = (
+        part.detach().cpu().numpy() if hasattr(part, "detach") else keras.ops.convert_to_numpy(part)
+        for part in answer
+    )
+    return output, weights
 
 
-def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
+def _kernels(attention: NumpyAttention) -> Iterator[NDArray[Any]]:
     """Yield the weights of Keras's layer: a kernel and its bias of query, key, value, and output.
 
     Kernels are (width, heads, head_dim), that of the output (heads, head_dim, width).
-    head_dim: the width of a head.
     """
-    width = case.query.shape[2]
-    for name in ("query", "key", "value"):
-        yield case.state[f"{name}_projection.weight"].T.reshape(width, -1, head_dim)
-        yield case.state[f"{name}_projection.bias"].reshape(-1, head_dim)
-    yield case.state["output_projection.weight"].T.reshape(-1, head_dim, width)
-    yield case.state["output_projection.bias"]
-
-
-def _numpy(keras: Any, tensor: Any) -> NDArray[Any]:
-    # Keras's own conversion of a torch tensor makes NumPy 2 warn.
-    is_torch = hasattr(tensor, "detach")
-    array: NDArray[Any] = (
-        tensor.detach().cpu().numpy() if is_torch else keras.ops.convert_to_numpy(tensor)
-    )
-    return array
+    width, dim = attention.shape.d_model, attention.shape.head_dim
+    for name in PROJECTIONS:
+        weight, bias = (getattr(attention, f"{name}_{part}") for part in PARTS)
+        if name == "output":
+            yield weight.T.reshape(-1, dim, width)
+            yield bias
+        else:
+            yield weight.T.reshape(width, -1, dim)
+            yield bias.reshape(-1, dim)

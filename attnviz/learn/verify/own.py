@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.draw.numbers import counted
 from attnviz.errors import UsageError
-from attnviz.learn.verify.cases import Answer, AttentionCase, attention_cases
+from attnviz.learn.verify.cases import PARTS, PROJECTIONS, Answer, AttentionCase, attention_cases
 from attnviz.learn.verify.examinee import differences
 from attnviz.learn.verify.others import (
     find_keras,
     functional_answer,
     keras_answer,
     layer_answer,
-    multiplications,
     naive_attention,
 )
-from attnviz.learn.verify.records import Check, ComparedNumber, Sizes, Tolerance
+from attnviz.learn.verify.report import Check, ComparedNumber, Sizes
 
 NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"
-_GROUPED_KERAS = "keras.layers.GroupQueryAttention"
-_LAYER = "torch.nn.MultiheadAttention"
-_KERNEL = "F.scaled_dot_product_attention"
 
 _MOST_LOOPED = 30_000_000
 """Largest number of multiplications of the naive loop, which take some seconds."""
@@ -44,8 +40,7 @@ def own_checks(
 
     Outputs are compared, and attention weights if both implementations return them. sizes: of the
     attention. dtype: such as ``float32``. keras: whether to compare with Keras; None for yes if it
-    is installed.
-    on_case: called before each case is computed.
+    is installed. on_case: called before each case is computed.
     Raises UsageError if Keras was requested and is not installed.
     """
     package = None if keras is False else find_keras()
@@ -56,9 +51,9 @@ def own_checks(
     checks: list[Check] = []
     for case in attention_cases(sizes, dtype):
         on_case(case)
-        checks += _compared(case, sizes, package)
+        checks += _compared(case, package)
     if sizes.kv_heads is None:
-        heads = f"{sizes.heads} head{'s' * (sizes.heads != 1)}"
+        heads = counted(sizes.heads, "head")
         reason = f"{heads} cannot share key/value heads: give --heads 2 or more"
         checks.append(Check("grouped", "all", skipped=reason))
     if package is None:
@@ -67,71 +62,75 @@ def own_checks(
     return tuple(checks)
 
 
-def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
+_Pair: TypeAlias = tuple[str, Answer, str, Answer]
+"""The names and the answers of the own way and of another implementation."""
+
+
+def _compared(case: AttentionCase, keras: Any) -> Iterator[Check]:
     ours = _own_answers(case)
-    shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model)
-    naive = None
-    if multiplications(*shape) <= _MOST_LOOPED:
-        naive = naive_attention(
-            case.state, case.query, case.key, case.visible, heads=case.heads, kv_heads=case.kv_heads
-        )
+    pairs: list[_Pair] = []
+    if case.multiplications <= _MOST_LOOPED:
+        naive = naive_attention(case.attention, case.query, case.key, case.visible)
+        pairs += [(name, answer, NAIVE, naive) for name, answer in ours.items()]
     else:
         reason = "too many numbers for a loop in Python: choose smaller sizes"
         yield Check(case.name, "own", NAIVE, skipped=reason)
-    if naive is not None:
-        for name in ours:
-            yield _check(case, name, ours[name], NAIVE, naive)
-    yield _check(case, "torch", ours["torch"], "NumPy", ours["NumPy"])
-    yield _check(case, "torch", ours["torch"], _LAYER, layer_answer(case))
-    yield _check(case, "torch", ours["torch"], _KERNEL, functional_answer(case))
+    pairs += [
+        ("torch", ours["torch"], "NumPy", ours["NumPy"]),
+        ("torch", ours["torch"], "torch.nn.MultiheadAttention", layer_answer(case)),
+        ("torch", ours["torch"], "F.scaled_dot_product_attention", functional_answer(case)),
+    ]
     if keras is not None:
-        theirs = KERAS if case.kv_heads == case.heads else _GROUPED_KERAS
-        yield _check(case, "NumPy", ours["NumPy"], theirs, keras_answer(keras, case))
-
-
-def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: Answer) -> Check:
-    epsilon, largest = float(np.finfo(case.query.dtype).eps), case.largest
-    tolerance = Tolerance(epsilon, case.output_roundings, largest)
-    measures = [ComparedNumber("outputs", float(differences(ours[0], theirs[0]).max()), tolerance)]
-    if ours[1] is not None and theirs[1] is not None:
-        tolerance = Tolerance(epsilon, case.weight_roundings, largest)
-        measures.append(
-            ComparedNumber("weights", float(differences(ours[1], theirs[1]).max()), tolerance)
+        shape = case.attention.shape
+        theirs = KERAS if shape.groups == 1 else "keras.layers.GroupQueryAttention"
+        pairs.append(("NumPy", ours["NumPy"], theirs, keras_answer(keras, case)))
+    tolerances = case.tolerances
+    for name, answer, against, other in pairs:
+        measures = tuple(
+            ComparedNumber(part, float(differences(mine, theirs).max()), tolerances[part])
+            for part, mine, theirs in zip(tolerances, answer, other, strict=True)
+            if mine is not None and theirs is not None
         )
-    return Check(case.name, name, against, measures=tuple(measures))
+        yield Check(case.name, name, against, measures=measures)
 
 
-def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
+def _own_answers(case: AttentionCase) -> dict[str, Answer]:
     """Return the library's own outputs and weights for a case, by the way of computing.
 
     The ways are ``NumPy``, ``torch`` and ``fused``.
     """
-    attention = _module(case)
-    given = [torch.from_numpy(case.query)]
-    given += [] if case.key is case.query else [torch.from_numpy(case.key)]
+    attention = torch_attention(case.attention)
+    key = None if case.key is case.query else case.key
+    given = [torch.from_numpy(x) for x in (case.query, key) if x is not None]
     padding = case.padding
     mask = None if padding is None else padding_mask(torch.from_numpy(padding))
     with torch.inference_mode():
         output, weights = attention(*given, mask=mask, return_weights=True)
         fused: torch.Tensor = attention(*given, mask=mask)
+    hidden = None if padding is None else padding_mask(padding)
     return {
-        "NumPy": _in_numpy(case),
+        "NumPy": case.attention(case.query, key, mask=hidden),
         "torch": (output.numpy(), weights.numpy()),
         "fused": (fused.numpy(), None),
     }
 
 
-def _in_numpy(case: AttentionCase) -> Answer:
-    attention = NumpyAttention.from_state(case.state, case.heads, case.kv_heads, causal=case.causal)
-    key = None if case.key is case.query else case.key
-    padding = case.padding
-    mask = None if padding is None else padding_mask(padding)
-    return attention(case.query, key, mask=mask)
-
-
-def _module(case: AttentionCase) -> MultiHeadAttention:
-    width = case.query.shape[2]
-    attention = MultiHeadAttention(width, case.heads, case.kv_heads, causal=case.causal).eval()
-    state = {name: torch.from_numpy(array) for name, array in case.state.items()}
-    attention.to(next(iter(state.values())).dtype).load_state_dict(state)
-    return attention
+def torch_attention(attention: NumpyAttention) -> MultiHeadAttention:
+    """Return the torch module with the parameters of an attention in NumPy."""
+    shape = attention.shape
+    module = MultiHeadAttention(
+        shape.d_model,
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        causal=attention.causal,
+        score=attention.score,
+    )
+    arrays = {
+        f"{name}_projection.{part}": getattr(attention, f"{name}_{part}")
+        for name in PROJECTIONS
+        for part in PARTS
+    } | {"score_weight": attention.score_weight}
+    state = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
+    module.to(state["query_projection.weight"].dtype).load_state_dict(state)
+    return module.eval()

@@ -22,19 +22,7 @@ from attnviz.attention.functional import (
     split_heads,
 )
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.records import (
-    Check,
-    ComparedNumber,
-    ComputationStep,
-    Matrix,
-    Sizes,
-    Tolerance,
-)
-
-Floats = NDArray[Any]
-
-_FLAT = ("tokens", "heads × head_dim")
-_SHARED = ("tokens", "kv_heads × head_dim")
+from attnviz.learn.verify.report import Check, ComparedNumber, ComputationStep, Sizes, Tolerance
 
 
 def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
@@ -45,96 +33,50 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     token, or its negative, so that queries, keys, values and scores are whole as well.
     """
     text, attention = _whole_numbers(sizes, dtype, causal)
-    shape = attention.shape
-    grouped = shape.kv_heads != shape.heads
-    weights = (attention.query_weight, attention.key_weight, attention.value_weight)
-    parts = {
-        name: split_heads(project(text, weight), shape.heads if name == "Q" else shape.kv_heads)
-        for name, weight in zip("QKV", weights, strict=True)
-    }
-    steps = [
-        ComputationStep("input", "X", ("tokens", "d_model"), (Matrix("X", text),)),
-        _projection("queries", "Q", _FLAT, text, attention.query_weight),
-        _projection("keys", "K", _SHARED if grouped else _FLAT, text, attention.key_weight),
-        _projection("values", "V", _SHARED if grouped else _FLAT, text, attention.value_weight),
-        ComputationStep(
-            "split into heads",
-            "head h: columns h·head_dim … (h+1)·head_dim − 1",
-            ("kv_heads" if grouped else "heads", "tokens", "head_dim"),
-            tuple(Matrix(name, part) for name, part in parts.items()),
-            note=f"Q has {shape.heads} heads" if grouped else "",
-        ),
-    ]
-    key, value = (repeat_kv_heads(parts[name], shape.groups) for name in "KV")
+    shape, step = attention.shape, ComputationStep
+    grouped, dim = shape.groups > 1, shape.head_dim
+    width, flat = ("tokens", "d_model"), ("tokens", "heads × head_dim")
+    by_head, square = ("heads", "tokens", "head_dim"), ("heads", "queries", "keys")
+    weights = {"Q": attention.query_weight, "K": attention.key_weight, "V": attention.value_weight}
+    steps, heads = [step("input", "X", width, {"X": text})], {}
+    for name, symbol in (("queries", "Q"), ("keys", "K"), ("values", "V")):
+        shared = grouped and symbol != "Q"
+        axes = ("tokens", "kv_heads × head_dim" if shared else flat[1])
+        projected, w = project(text, weights[symbol]), f"W_{symbol}"
+        heads[symbol] = split_heads(projected, shape.kv_heads if shared else shape.heads)
+        # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
+        given = {w: weights[symbol].T}
+        steps.append(step(name, f"{symbol} = X {w}", axes, {symbol: projected}, given))
+    words = "head h: columns h·head_dim … (h+1)·head_dim − 1"
+    own = ("kv_heads" if grouped else "heads", *by_head[1:])
+    note = f"Q has {shape.heads} heads" if grouped else ""
+    steps.append(step("split into heads", words, own, heads, note=note))
+    key, value = (repeat_kv_heads(heads[symbol], shape.groups) for symbol in "KV")
     if grouped:
-        steps.append(
-            ComputationStep(
-                "shared",
-                f"query heads {shape.groups}k … {shape.groups}k + {shape.groups - 1} read "
-                "key/value head k",
-                ("heads", "tokens", "head_dim"),
-                (Matrix("K", key), Matrix("V", value)),
-            )
-        )
-    return (*steps, *_weighing(parts["Q"], key, value, attention))
-
-
-def _projection(
-    name: str, symbol: str, axes: tuple[str, ...], x: Floats, weight: Floats
-) -> ComputationStep:
-    # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
-    given = (Matrix(f"W_{symbol}", weight.T),)
-    return ComputationStep(
-        name, f"{symbol} = X W_{symbol}", axes, (Matrix(symbol, project(x, weight)),), given
-    )
-
-
-def _weighing(
-    query: Floats, key: Floats, value: Floats, attention: NumpyAttention
-) -> tuple[ComputationStep, ...]:
-    """Return the computation steps from the heads' queries, keys and values to the output.
-
-    query, key, value: (head, token, head_dim).
-    """
-    square = ("heads", "queries", "keys")
-    root = math.sqrt(query.shape[-1])
-    scores = attention_scores(query, key, 1.0)
-    scaled = attention_scores(query, key)
-    masked = scaled
-    if attention.causal:
-        visible = causal_mask(query.shape[-2], key.shape[-2], like=query)
+        last = f"{shape.groups}k + {shape.groups - 1}"
+        words = f"query heads {shape.groups}k … {last} read key/value head k"
+        steps.append(step("shared", words, by_head, {"K": key, "V": value}))
+    scores = attention_scores(heads["Q"], key, 1.0)
+    scaled = masked = attention_scores(heads["Q"], key)
+    if causal:
+        visible = causal_mask(len(text), len(text), like=text)
         masked = np.where(visible, scaled, np.full_like(scaled, -math.inf))
-    weights = softmax(masked)
-    mixed = attention_output(weights, value)
+    shares = softmax(masked)
+    mixed = attention_output(shares, value)
     merged = merge_heads(mixed)
-    output = project(merged, attention.output_weight)
-    hidden = "masked keys become −∞" if attention.causal else "no mask: all stays"
+    output, last_weight = project(merged, attention.output_weight), attention.output_weight.T
+    words, root = f"S / √head_dim = S / √{dim}", f"√{dim} = {math.sqrt(dim):.5g}"
+    hidden = "masked keys become −∞" if causal else "no mask: all stays"
+    softened, sums = "A = exp(s) / Σ exp(s) along each row", "each row sums to one"
     return (
-        ComputationStep("scores", "S = Q Kᵀ", square, (Matrix("S", scores),)),
-        ComputationStep(
-            "scaled",
-            f"S / √head_dim = S / √{query.shape[-1]}",
-            square,
-            (Matrix("scaled", scaled),),
-            note=f"√{query.shape[-1]} = {root:.5g}",
-        ),
-        ComputationStep("masked", hidden, square, (Matrix("masked", masked),)),
-        ComputationStep(
-            "weights",
-            "A = exp(s) / Σ exp(s) along each row",
-            square,
-            (Matrix("A", weights),),
-            note="each row sums to one",
-        ),
-        ComputationStep("mixed", "Z = A V", ("heads", "tokens", "head_dim"), (Matrix("Z", mixed),)),
-        ComputationStep("merged", "the heads' Z side by side", _FLAT, (Matrix("Z", merged),)),
-        ComputationStep(
-            "output",
-            "Y = Z W_O",
-            ("tokens", "d_model"),
-            (Matrix("Y", output),),
-            (Matrix("W_O", attention.output_weight.T),),
-        ),
+        *steps,
+        step("scores", "S = Q Kᵀ", square, {"S": scores}),
+        step("scaled", words, square, {"scaled": scaled}, note=root),
+        step("masked", hidden, square, {"masked": masked}),
+        step("weights", softened, square, {"A": shares}, note=sums),
+        step("mixed", "Z = A V", by_head, {"Z": mixed}),
+        step("merged", "the heads' Z side by side", flat, {"Z": merged}),
+        step("output", "Y = Z W_O", width, {"Y": output}, {"W_O": last_weight}),
     )
 
 
@@ -146,38 +88,33 @@ def steps_check(
     sizes, dtype, causal: the arguments of ``attention_steps`` for these steps.
     """
     text, attention = _whole_numbers(sizes, dtype, causal)
-    output, weights = attention(text)
-    found = {step.name: step.found[0].values for step in steps}
-    largest = max(1.0, *(float(np.abs(found[name]).max()) for name in ("scores", "output")))
+    result = {step.name: step.result for step in steps}
+    largest = max(1.0, *(float(np.abs(result[name]).max()) for name in ("scores", "output")))
     terms = 2 * sizes.d_model + sizes.head_dim + 2 * sizes.tokens
     tolerance = Tolerance(float(np.finfo(dtype).eps), terms, largest)
-    pairs = {"outputs": (found["output"], output), "weights": (found["weights"], weights)}
+    output, weights = attention(text)
     measures = [
-        ComparedNumber(name, float(np.abs(ours - whole).max()), tolerance)
-        for name, (ours, whole) in pairs.items()
+        ComparedNumber("outputs", float(np.abs(result["output"] - output).max()), tolerance),
+        ComparedNumber("weights", float(np.abs(result["weights"] - weights).max()), tolerance),
     ]
     return Check("steps", "steps", "NumPy in one call", measures=tuple(measures))
 
 
-def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[Floats, NumpyAttention]:
-    """Return a text (token, d_model) of whole numbers, and an attention without biases.
-
-    sizes: of the attention. dtype: such as ``float32``. causal: whether later tokens are hidden.
-    """
+def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[NDArray[Any], NumpyAttention]:
+    """Return a text (token, d_model) of whole numbers, and an attention without biases."""
     generator = np.random.default_rng(sizes.seed)
     text = generator.integers(-1, 3, (sizes.tokens, sizes.d_model)).astype(dtype)
     shared = sizes.kv_heads or sizes.heads
 
-    def picking(out: int, inputs: int) -> Floats:
+    def picking(out: int) -> NDArray[Any]:
+        inputs = sizes.d_model
         weight = np.zeros((out, inputs), dtype)
         chosen = np.concatenate([generator.permutation(inputs) for _ in range(out // inputs + 1)])
         weight[np.arange(out), chosen[:out]] = generator.choice([1, 1, -1], out)
         return weight
 
-    query, key, value = (
-        picking(heads * sizes.head_dim, sizes.d_model) for heads in (sizes.heads, shared, shared)
-    )
-    output = picking(sizes.d_model, sizes.d_model)
+    counts = (sizes.heads, shared, shared, sizes.heads)
+    query, key, value, output = (picking(heads * sizes.head_dim) for heads in counts)
     return text, NumpyAttention(
         query, key, value, output, heads=sizes.heads, kv_heads=shared, causal=causal
     )

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError, borrowed
+from attnviz.engine.attention_calls import Attended, IncompleteError, borrowed
 from attnviz.engine.forward_pass import KINDS, ForwardPass, plan_pass
 from attnviz.engine.observe_torch import observe_pass, run_reporting
 from attnviz.engine.observer import hand_over
@@ -26,11 +26,10 @@ from attnviz.learn.verify.examinee import (
     KeepAll,
     Maps,
     Outputs,
-    Padded,
     ReferenceRun,
     Side,
 )
-from attnviz.learn.verify.torch_module import HeadSum, sum_heads
+from attnviz.learn.verify.head_sums import HeadSum, sum_heads
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.split import require_numbers
 from attnviz.models.transformers_model import TransformersModel
@@ -52,47 +51,41 @@ class TransformersExaminee(Examinee):
         self._model = model
         self._whole = model.model
         self._forward = _plan(self._whole, passage)
-        both = len(self._forward.kinds) > 1
-        self._stack = self._whole.get_decoder() if both else self._forward.module
         self.kinds = self._forward.kinds
-        self.causal = ("decoder",) if "decoder" in self.kinds else ()
+        both = "decoder" in self.kinds
+        self._stack = self._whole.get_decoder() if both else self._forward.module
         # A model that generates text token by token must not see later tokens.
         modules = any(getattr(module, "is_causal", False) for module in self._whole.modules())
-        if "decoder" not in self.kinds and (modules or self._whole.can_generate()):
-            self.causal = ("self",)
+        generates = modules or self._whole.can_generate()
+        self.causal = ("decoder",) if both else ("self",) if generates else ()
         # Many transformers models compute the softmax or positions in float32 in any dtype.
         self.rounds_in = "float32" if self.info.dtype == "float64" else self.info.dtype
 
-    def capture(self, passage: Input) -> Maps:
+    def observe(self, passage: Input) -> tuple[Maps, Outputs]:
+        return self._observed(_plan(self._whole, passage))
+
+    def _observed(self, forward: ForwardPass) -> tuple[Maps, Outputs]:
         keep = KeepAll()
-        self._observe(passage, keep)
-        return keep.maps
+        with _last_hidden(self._stack) as hidden:
+            observe_pass(forward, keep)
+        return keep.maps, hidden[-1]
 
-    def outputs(self, passage: Input) -> Outputs:
-        with _last_hidden(self._stack) as found:
-            self._observe(passage, KeepAll())
-        return found[-1]
+    def references(self) -> list[ReferenceRun[Maps]]:
+        maps = _eager_maps(self._forward, self.observe(self.passage)[0])
+        return [ReferenceRun("its own eager, as reported", maps, exact=True)]
 
-    def _observe(self, passage: Input, keep: KeepAll) -> None:
-        observe_pass(_plan(self._whole, passage), keep)
-
-    def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        maps = _eager_maps(self._forward, self.capture(self.passage))
-        return (ReferenceRun("its own eager, as reported", True, maps),)
-
-    def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
+    def unobserved(self) -> list[ReferenceRun[Outputs]]:
         own = self._whole.config._attn_implementation
-        eager = ReferenceRun("against its eager", True, self._plain("eager"))
+        eager = ReferenceRun("against its eager", self._plain("eager"), exact=True)
         if own == "eager":
-            return (eager,)
-        plain = ReferenceRun(f"against its own, {own}", False, self._plain(None))
-        return (plain, eager)
+            return [eager]
+        return [ReferenceRun(f"against its own, {own}", self._plain(None)), eager]
 
     @torch.inference_mode()
     def _plain(self, implementation: str | None) -> Outputs:
-        with borrowed(self._whole, implementation), _last_hidden(self._stack) as found:
+        with borrowed(self._whole, implementation), _last_hidden(self._stack) as hidden:
             self._forward.run()
-        return found[-1]
+        return hidden[-1]
 
     def sinks(self) -> Maps:
         return _sink_shares(self._forward)
@@ -113,35 +106,28 @@ class TransformersExaminee(Examinee):
             return ("right",), ""
         if self.info.dtype == "float64":
             return ("right",), _TOO_LOW
-        return ("right", "left"), ""
+        return super().sides()
 
-    def run_padded(self, side: Side) -> Padded:
+    def padding_ids(self) -> tuple[int, ...]:
         number = getattr(self._whole.config, "pad_token_id", None)
-        padding = number if isinstance(number, int) and number >= 0 else 0
-        ids, real = self.with_padding((padding,) * PADDED, side)
+        return (number if isinstance(number, int) and number >= 0 else 0,) * PADDED
+
+    def run_padded(self, ids: tuple[int, ...], real: slice) -> tuple[Maps, Outputs]:
         mask = torch.zeros((1, len(ids)), dtype=torch.long)
         mask[:, real] = 1
         forward = _plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
-        if side == "left":
-            places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
-            forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
-        with _last_hidden(self._stack) as found:
-            keep = KeepAll()
-            observe_pass(forward, keep)
-        # A decoder's own text is not padded.
-        outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
-        return Padded.of_run(side, keep.maps, outputs, real)
+        if real.start:
+            positions = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
+            forward = replace(forward, inputs=forward.inputs | {"position_ids": positions})
+        return self._observed(forward)
 
-    def other_ids(self, count: int) -> tuple[int, ...]:
-        config = self._whole.config
+    def token_ids(self) -> list[int]:
         names = ("pad", "bos", "eos", "decoder_start")
-        special = {getattr(config, f"{name}_token_id", None) for name in names}
+        special = {getattr(self._whole.config, f"{name}_token_id", None) for name in names}
         if self._model.tokenizer is not None:
             special |= set(self._model.tokenizer.all_special_ids)
-        rows = embedding_rows(self._whole)
-        plain = [number for number in range(rows) if number not in special] or list(range(rows))
-        drawn = np.random.default_rng(0).permutation(plain)[:count]
-        return tuple(int(drawn[place % len(drawn)]) for place in range(count))
+        rows = range(embedding_rows(self._whole))
+        return [number for number in rows if number not in special] or [*rows]
 
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
@@ -172,19 +158,16 @@ def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
 
 @contextmanager
 def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
-    """Yield a list that gets the final hidden states at each call of ``stack``.
-
-    They are (token, width) of the first text.
-    """
-    found: list[NDArray[np.float64]] = []
+    """Yield a list that gets the first text's hidden states (token, width) at each call."""
+    states: list[NDArray[np.float64]] = []
 
     def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         hidden = output if isinstance(output, Tensor) else output[0]
-        found.append(hidden[0].detach().double().cpu().numpy())
+        states.append(hidden[0].detach().double().cpu().numpy())
 
     hook = stack.register_forward_hook(leave)
     try:
-        yield found
+        yield states
     finally:
         hook.remove()
 
@@ -193,37 +176,26 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 def _sink_shares(forward: ForwardPass) -> Maps:
     """Return the attention share of learned sinks for each query, (head, query, 1).
 
-    It is computed from queries and keys. transformers gives the sinks of a layer, a score for each
-    head, to its attention function.
+    It is exp(sink) / (exp(sink) + Σ exp(score)), computed from queries and keys. transformers gives
+    the sinks of a layer, a score for each head, to its attention function.
     """
     shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
 
     def answer(watch: WatchedCall) -> Attended:
-        sinks = watch.call.options.get("s_aux")
+        call, sinks = watch.call, watch.call.options.get("s_aux")
         if sinks is not None:
-            shares[watch.kind, watch.layer] = _share(watch.call, sinks)
+            query, key = call.query[0].double(), call.key[0].double()
+            key = key.repeat_interleave(len(query) // len(key), dim=0)
+            scores = query @ key.transpose(-1, -2) * call.options["scaling"]
+            mask = call.additive_mask()
+            if mask is not None:
+                scores = scores + mask[0, :, :, : key.shape[-2]].double()
+            sink = sinks.double().reshape(-1, 1, 1).expand(-1, scores.shape[1], 1)
+            weights = torch.softmax(torch.cat([scores, sink], -1), -1)
+            shares[watch.kind, watch.layer] = weights[..., -1:].cpu().numpy()
         return watch.eager()
 
     if uses_interface(forward.model):
         with suppress(IncompleteError):
             watched(forward, answer)
-    return shares
-
-
-def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
-    """Return the attention share of a learned sink for each query, (head, query, 1).
-
-    It is that of the first text: exp(sink) / (exp(sink) + Σ exp(score)). call: has the queries and
-    keys. sinks: a score for each head.
-    """
-    query, key = call.query[0].double(), call.key[0].double()
-    key = key.repeat_interleave(len(query) // len(key), dim=0)
-    scores = query @ key.transpose(-1, -2) * call.options["scaling"]
-    mask = call.additive_mask()
-    if mask is not None:
-        scores = scores + mask[0, :, :, : key.shape[-2]].double()
-    sink = sinks.double().reshape(-1, 1, 1).expand(-1, scores.shape[1], 1)
-    shares: NDArray[np.floating] = (
-        torch.softmax(torch.cat([scores, sink], -1), -1)[..., -1:].cpu().numpy()
-    )
     return shares

@@ -8,21 +8,28 @@ from importlib.metadata import version
 
 import numpy as np
 
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.shapes import spec_from_options
 from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
-from attnviz.errors import UsageError
-from attnviz.learn.verify.model import backend_check, count_check, open_examinee
+from attnviz.errors import AttnvizError, UnsupportedError, UsageError
+from attnviz.learn.verify.backends import backend_check
+from attnviz.learn.verify.examinee import Examinee
 from attnviz.learn.verify.own import own_checks
 from attnviz.learn.verify.properties import EPSILON, model_checks
-from attnviz.learn.verify.records import ComputationStep, Sizes, VerifyReport
+from attnviz.learn.verify.report import Check, ComputationStep, Sizes, VerifyReport, exact
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.steps import attention_steps, steps_check
+from attnviz.learn.verify.transformers import TransformersExaminee
+from attnviz.learn.verify.twins import BundledExaminee, OwnExaminee
+from attnviz.models.bundled import Bundled
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.own import check_sizes
+from attnviz.models.own import OwnAttention, check_sizes
 from attnviz.models.resolve import LoadOptions
-from attnviz.models.threads import use_threads
+from attnviz.models.threads import suit, use_threads
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Tokens
+from attnviz.records import Input, Tokens
 
 SENTENCE = "The cat sat on the mat because it was tired."
 """The text that a model reads if none is given."""
@@ -33,6 +40,8 @@ _MORE_KEYS = 4
 
 _COPIES = 12
 """Number of weight arrays in memory while one case is compared."""
+
+_COUNTED = "the model has as many parameters as attnviz params counts"
 
 Tell = Callable[[str], None]
 """Called with words for the current activity."""
@@ -135,8 +144,8 @@ def verify_model(
     """
     options = options or LoadOptions()
     request.refuse_own_options(name or model.info.name)
-    said = SENTENCE if text is None else text
-    tokens, target = _read(model, said, request.target, request.truncate or text is None)
+    read = SENTENCE if text is None else text
+    tokens, target = _read(model, read, request.target, request.truncate or text is None)
     examinee = open_examinee(model, tokens, target)
     checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
     backends = None
@@ -144,16 +153,16 @@ def verify_model(
         tell("running it in NumPy")
         check, backends = backend_check(examinee, model, name, options)
         checks.append(check)
-    written = said if request.target is None else request.target
+    written = read if request.target is None else request.target
     return VerifyReport(
         dtype=model.info.dtype,
         rounds_in=examinee.rounds_in,
         epsilon=EPSILON[examinee.rounds_in],
         checks=(*checks, count_check(examinee, model, name, options)),
         model=model.info,
-        text=said,
+        text=read,
         target=None if target is None else written,
-        tokens=tuple(len(read) for read in (tokens, target) if read is not None),
+        tokens=tuple(len(ids) for ids in (tokens, target) if ids is not None),
         backends=backends,
     )
 
@@ -169,5 +178,61 @@ def _read(
         if target is not None:
             raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")
         return tokens, None
-    said = text if target is None else target
-    return tokens, target_tokens(model, tokens, Choice(target=said, truncate=truncate))
+    choice = Choice(target=text if target is None else target, truncate=truncate)
+    return tokens, target_tokens(model, tokens, choice)
+
+
+def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
+    """Return an object to verify a loaded model on the given tokens.
+
+    target: the tokens of the decoder, if it has one next to an encoder.
+    Raises UnsupportedError if the model does not take text.
+    """
+    passage = Input(tokens, target)
+    suit(model)  # torch may have been imported only now
+    if isinstance(model, TransformersModel):
+        return TransformersExaminee(model, passage)
+    if isinstance(model, Bundled):
+        return BundledExaminee(model, passage)
+    if isinstance(model, OwnAttention):
+        return OwnExaminee(model, passage)
+    raise UnsupportedError(f"no way to verify a {type(model).__name__}")
+
+
+def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
+    """Check that the model has as many parameters as ``attnviz params`` counts.
+
+    examinee: the model to verify. name, options: how it was loaded, name None if unknown.
+    The check is skipped if the config does not allow a count.
+    """
+    counted = Check("", "parameter count", claim=_COUNTED, skipped="")
+    try:
+        expected, command = _expected(model, name, options)
+    except AttnvizError as error:
+        return replace(counted, skipped=str(error))
+    loaded = examinee.parameters
+    measure = exact("difference", abs(loaded - expected), reason="whole numbers")
+    notes = (f"{loaded:,} in the loaded model, {expected:,} by {command}",)
+    return replace(counted, skipped=None, measures=(measure,), notes=notes)
+
+
+def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
+    """Return the parameter count, and the command that shows it."""
+    if isinstance(model, OwnAttention):
+        shape = model.attention.shape
+        sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}
+        words = " ".join(f"--{key.replace('_', '-')} {size}" for key, size in sizes.items())
+        spec = spec_from_options(
+            d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
+        )
+        return count_parameters(spec).total, f"attnviz params {words} --bias"
+    if name is None:
+        raise UnsupportedError("the model is loaded already, and params counts files")
+    found = find_spec(name, revision=options.revision, offline=options.offline)
+    command = f"attnviz params --model {name}"
+    if found.spec is not None:
+        return count_parameters(found.spec).total, command
+    from attnviz.count.params.meta_count import count_on_meta  # takes seconds
+
+    made = count_on_meta(found.config, name=name, architecture=found.architecture)
+    return made.total, command

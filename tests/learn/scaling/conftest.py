@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.learn.scaling.measure import model_scaling, random_scaling
-from attnviz.learn.scaling.records import ScalingReport
+from attnviz.learn.scaling.report import ScalingReport
+from attnviz.learn.scaling.scaling import model_scaling, random_scaling
 from attnviz.models.own import OwnAttention
 
 TEXT = "The cat sat on the mat because the cat was tired of the [red]mat[/] ."

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
-from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.sweep.report import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.learn.train.report import CurvePoint
 
 LOSSES: Mapping[int, Sequence[float]] = {
     1: (0.5, 0.75, 0.625),

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.errors import LoadError, UsageError
 from attnviz.learn.sweep.characters import Characters
 
 TEXT = "The quick brown fox jumps over the lazy dog; so it goes on, page by page.\n" * 17
@@ -90,15 +89,3 @@ def test_facts(path: Path) -> None:
     assert text is not None
     assert (text.files, text.bytes, text.tokens) == (("story.txt",), len(TEXT), len(TEXT))
     assert len(text.digest) == 12
-
-
-def test_too_short(tmp_path: Path) -> None:
-    path = tmp_path / "short.txt"
-    path.write_text("a" * 999)
-    with pytest.raises(UsageError, match="999 characters: expected at least 1,000"):
-        Characters(path)
-
-
-def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match="cannot read"):
-        Characters(tmp_path / "none.txt")

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from attnviz.learn.sweep.sweep import weight_on
 from attnviz.learn.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
@@ -20,10 +21,8 @@ from attnviz.learn.sweep.tasks import (
     Samples,
     Task,
     back,
-    evenly,
     named_task,
 )
-from attnviz.learn.sweep.training import weight_on
 
 from ...made_records import measured
 
@@ -145,12 +144,6 @@ def test_the_keys_of_a_majority() -> None:
         }
 
 
-def test_evenly() -> None:
-    rule = evenly("two or eight", np.array([2.0, 8.0]))
-    assert rule.loss == pytest.approx((math.log(2) + math.log(8)) / 2)
-    assert rule.accuracy == pytest.approx((1 / 2 + 1 / 8) / 2)
-
-
 def test_facts_are_measured_on_the_samples() -> None:
     task = Induction()
     samples = task.draw(5, np.random.default_rng(0))
@@ -185,14 +178,6 @@ def test_they_are_the_measures_of_heads(samples: Samples, weights: np.ndarray) -
     ):
         found = weight_on(pattern.keys(samples), weights)
         assert found == pytest.approx(expected), pattern.name
-
-
-def test_three_back_by_hand(samples: Samples, weights: np.ndarray) -> None:
-    pattern = back(3)
-    assert (pattern.name, pattern.words) == ("back_3", "3 tokens back")
-    assert back(1).words == "previous token"
-    expected = [[head[i, i - 3] for i in range(3, TOKENS)] for head in weights[0]]
-    assert weight_on(pattern.keys(samples), weights) == pytest.approx(np.mean(expected, axis=1))
 
 
 def test_one_strand_is_plain_induction() -> None:

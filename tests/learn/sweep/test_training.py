@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.learn.sweep import training as sweep
-from attnviz.learn.sweep.records import SweepModel
+from attnviz.errors import UnsupportedError
+from attnviz.learn.sweep import sweep
+from attnviz.learn.sweep.report import SweepModel
+from attnviz.learn.sweep.sweep import HeadsTraining, SweepPlan, best_heads
 from attnviz.learn.sweep.tasks import Induction, Majority, back
-from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, best_heads
 
 CPU = torch.device("cpu")
 
@@ -68,21 +68,6 @@ def test_a_model_is_the_same_on_every_run_and_learns() -> None:
     assert one.points[-1].tokens == 40 * 7 * 11
 
 
-def test_a_long_training_has_few_points() -> None:
-    training = HeadsTraining(plan(steps=103, batch=2), 1, 3, CPU)
-    points = [point for point in training.steps() if point is not None]
-    assert points == training.points
-    assert [point.step for point in points] == [1, *range(4, 104, 4), 103]
-
-
-def test_parameters_do_not_depend_on_heads() -> None:
-    wanted = plan(steps=1)
-    counts = {trained(wanted, heads).parameters for heads in wanted.heads}
-    # Embedding and output 6 · 16 each, a layer 4 · 16² of attention, 3 · 16² of feed-forward and
-    # two norms, and the last norm.
-    assert counts == {2 * 6 * 16 + 2 * (7 * 16**2 + 2 * 16) + 16}
-
-
 def test_loss_and_accuracy_by_hand() -> None:
     wanted = plan(steps=3, task=Majority(3, (2, 5)), held_out=150)
     training = HeadsTraining(wanted, 2, 3, CPU)
@@ -129,27 +114,7 @@ def test_no_hook_stays_and_what_is_not_shown_is_left_out() -> None:
     assert best_heads(model, (back(11),), wanted.measured_on()) == ()
 
 
-@pytest.mark.parametrize(
-    ("d_model", "heads", "words"),
-    [
-        (16, 3, r"--heads 3 does not divide --d-model 16: expected 1, 2, 4 or 8"),
-        (12, 12, r"--heads 12 makes heads of an odd width, 1: .* expected 1, 2, 3 or 6"),
-        (2, 2, r"odd width, 1: .* expected 1$"),
-        (15, 5, r"odd width, 3: .* expected an even --d-model"),
-    ],
-)
-def test_heads_that_do_not_fit(d_model: int, heads: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        plan(d_model=d_model, heads=(heads,))
-
-
 def test_a_loss_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "take_step", lambda *given, **named: torch.tensor(float("nan")))
     with pytest.raises(UnsupportedError, match="no longer finite after step 1 of seed 3"):
         trained(plan())
-
-
-def test_wider_models_take_smaller_steps() -> None:
-    assert plan(d_model=32).optimiser.learning_rate == pytest.approx(0.01)
-    assert plan(d_model=128).optimiser.learning_rate == pytest.approx(0.005)
-    assert plan(d_model=16).optimiser.learning_rate == pytest.approx(0.01)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget, Validation
-from attnviz.learn.train.records import (
+from attnviz.learn.train.report import (
     CorpusFacts,
     CurvePoint,
     ModelScores,
@@ -18,8 +18,8 @@ from attnviz.learn.train.records import (
     SequenceMean,
     TrainReport,
 )
-from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
+from attnviz.learn.train.train import TrainingRun
 from attnviz.records import ModelInfo
 
 SHAPE = DecoderShape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 
 from attnviz.learn.train.card import card_text
 from attnviz.learn.train.recipe import Card, Recipe, TrainingBudget, read_recipe
-from attnviz.learn.train.records import TrainReport
-from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import Corpus, encode
+from attnviz.learn.train.train import TrainingRun
 
 from .conftest import points_of
 

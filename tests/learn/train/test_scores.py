@@ -12,10 +12,10 @@ import torch
 from transformers import LlamaForCausalLM
 
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.records import ModelScores
-from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.report import ModelScores
 from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
 from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.train import TrainingRun
 
 COPIES, COPY = 5, 7
 

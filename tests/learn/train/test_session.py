@@ -18,10 +18,9 @@ from attnviz.cli.watcher import TerminalWatcher
 from attnviz.draw.document import Curve, Plot
 from attnviz.learn.train.progress import Pace, Watcher
 from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget
-from attnviz.learn.train.records import CurvePoint
-from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.texts import Corpus
-from attnviz.learn.train.train import finish_saved, words
+from attnviz.learn.train.train import TrainingRun, finish_saved, words
 
 from ...terminals import console, printed
 
@@ -75,22 +74,6 @@ def on(shown: Console) -> TerminalWatcher:
     made = Outlet(Output(), None)
     vars(made)["notices"] = shown
     return TerminalWatcher(made)
-
-
-def test_a_line_at_what_is_worth_one_in_a_pipe() -> None:
-    shown, said = console(terminal=False), iter(["10% [b]", "30%"])
-    with on(shown).watching(lambda: next(said), lambda: PLOT) as watch:
-        for worth in (True, False, True):
-            watch(worth)
-    assert printed(shown) == "10% [b]\n30%\n"
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_quiet_shows_nothing(terminal: bool) -> None:
-    shown = console(terminal, quiet=True)
-    with on(shown).watching(lambda: "words", lambda: PLOT) as watch:
-        watch(True)
-    assert printed(shown) == ""
 
 
 @pytest.mark.parametrize("plot", [PLOT, None])

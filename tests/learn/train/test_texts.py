@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -53,11 +52,6 @@ def test_a_mark_of_byte_order_is_no_text(tmp_path: Path) -> None:
     corpus = read_corpus([path])
     assert corpus.texts == ("abc",)
     assert corpus.files[0][1:] == (6, hashlib.sha256(path.read_bytes()).hexdigest()[:12])
-
-
-def test_what_has_no_end_is_no_text() -> None:
-    with pytest.raises(UsageError, match="is a device, which has no end"):
-        read_corpus([Path(os.devnull)])
 
 
 def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
@@ -273,22 +267,3 @@ def test_kinds_come_in_their_shares() -> None:
     expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3, "recalled_pairs": 0.2}
     for kind, share in {**expected, "text": 0.2}.items():
         assert shares[kind] == pytest.approx(share, abs=0.05)  # over three standard deviations
-
-
-def test_random_tokens_are_uniform_but_for_the_one_that_begins_a_text() -> None:
-    drawn = sampler(beginning=2)
-    wanted = phase(length=29, batch=50, repeated_tokens=1.0, period=(27, 27))
-    ids = np.concatenate([drawn.draw(wanted).ids[:, 1:28].ravel() for _ in range(20)])
-    counts = np.bincount(ids, minlength=VOCABULARY)
-    assert counts[2] == 0
-    others = np.delete(counts, 2)
-    expected = len(ids) / (VOCABULARY - 1)
-    statistic = float(((others - expected) ** 2 / expected).sum())
-    assert abs(statistic - 501) < 5 * (2 * 501) ** 0.5  # χ² of 501 degrees of freedom
-
-
-@pytest.mark.parametrize("shares", [{}, {"repeated_passages": 1.0, "period": (9, 9)}])
-def test_a_text_that_is_too_short_is_refused(shares: dict[str, Any]) -> None:
-    short = sampler(tokens=np.arange(8, dtype=np.int32))
-    with pytest.raises(UsageError, match="8 tokens, a sequence needs"):
-        short.draw(phase(**shares))

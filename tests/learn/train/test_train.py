@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import signal
 import subprocess
 import time
@@ -79,31 +76,6 @@ def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
     shown = run("heads", "the cat sat", "--model", "m")
     assert shown.code == 0
     assert "2 layers × 3 heads" in shown.out
-
-
-def test_the_document(run: Run, texts: Path) -> None:
-    document = run(
-        "train", "books/a.txt", *QUICK, "--json", "--seed", "3", "--save", "curve.csv"
-    ).document
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "attnviz.train/1"
-    assert list(document)[1] == "model"
-    model = document["model"]
-    assert (model["layers"], model["heads"], model["seed"]) == (2, 3, 3)
-    config = json.loads((texts / "m" / "config.json").read_text())
-    assert model["vocabulary"] == config["vocab_size"] == 270
-    assert document["valid"]["held_out"]
-    assert document["train"]["files"] == ["a.txt"]
-    whole = (texts / "books" / "a.txt").stat().st_size
-    assert document["train"]["bytes"] + document["valid"]["bytes"] == whole
-    assert sum(document["shares"].values()) == pytest.approx(1)
-    assert document["curve"][-1]["tokens"] == document["tokens"]
-    assert len(document["scores"]["text"]["heads"]) == 6
-    assert set(document["scores"]["random"]["heads"][0]["scores"]) == {
-        *("previous", "first", "duplicate", "induction")
-    }
-    rows = list(csv.DictReader(io.StringIO((texts / "curve.csv").read_text())))
-    assert [float(row["loss"]) for row in rows] == [point["loss"] for point in document["curve"]]
 
 
 def test_python_gives_what_the_command_prints(run: Run, texts: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,20 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.records import (
+from attnviz.learn.verify.report import (
     Check,
     ComparedNumber,
     ComputationStep,
-    Matrix,
     Sizes,
     Tolerance,
     VerifyReport,
+    exact,
 )
 from attnviz.records import ModelInfo
 
 EPSILON = 2.0**-23
 OUTPUTS, WEIGHTS = Tolerance(EPSILON, 152, 6.25), Tolerance(EPSILON, 83, 6.25)
-EXACT = Tolerance(0.0, 0, 0.0)
 
 
 def comparison(group: str, name: str, against: str, *differences: float) -> Check:
@@ -64,18 +64,16 @@ def make_steps() -> tuple[ComputationStep, ...]:
     weights = np.array([[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1 / 3, 2 / 3]]])
     masked = np.array([[[0.5, -np.inf], [-0.0, 2.0]]] * 2)
     return (
-        ComputationStep("input", "X", ("tokens", "d_model"), (Matrix("X", x),)),
+        ComputationStep("input", "X", ("tokens", "d_model"), {"X": x}),
         ComputationStep(
             "queries",
             "Q = X W_Q",
             ("tokens", "heads × head_dim"),
-            (Matrix("Q", x),),
-            (Matrix("W_Q", x.T),),
+            {"Q": x},
+            {"W_Q": x.T},
         ),
-        ComputationStep("masked", "masked keys become −∞", _SQUARE, (Matrix("masked", masked),)),
-        ComputationStep(
-            "weights", "A", _SQUARE, (Matrix("A", weights),), note="each row sums to one"
-        ),
+        ComputationStep("masked", "masked keys become −∞", _SQUARE, {"masked": masked}),
+        ComputationStep("weights", "A", _SQUARE, {"A": weights}, note="each row sums to one"),
     )
 
 
@@ -84,15 +82,17 @@ _SQUARE = ("heads", "queries", "keys")
 
 def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
     """A few properties: one that passes, one that does not apply, one of whole numbers."""
+    terms = "a sum of 13 terms"
     long = "3 layers × 1,825 roundings; scores 32.9 apart"
+    within = replace(OUTPUTS, reason=long)
     checks = (
         Check(
             "",
             "rows sum to one",
             claim="the weights of each query are shares of one",
             measures=(
-                ComparedNumber("max row-sum error", 2.1e-7, WEIGHTS, "a sum of 13 terms", "L1H0"),
-                ComparedNumber("most negative weight", 0.0, EXACT, "a share is never negative"),
+                ComparedNumber("max row-sum error", 2.1e-7, replace(WEIGHTS, reason=terms), "L1H0"),
+                exact("most negative weight", 0.0, reason="a share is never negative"),
             ),
             notes=("a learned sink takes 0.010 to 0.980 of a row",),
         ),
@@ -104,10 +104,8 @@ def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
             "outputs unchanged",
             claim="outputs with capture equal those without it",
             measures=(
-                ComparedNumber(
-                    "against sdpa", float("nan") if broken else 7e-6, OUTPUTS, long, "L2"
-                ),
-                ComparedNumber("against eager", 0.5 if broken else 0.0, EXACT, "bit for bit"),
+                ComparedNumber("against sdpa", math.nan if broken else 7e-6, within, "L2"),
+                exact("against eager", 0.5 if broken else 0.0, reason="bit for bit"),
             ),
         ),
     )

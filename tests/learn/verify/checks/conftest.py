@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnviz.learn.verify.examinee import Examinee
-from attnviz.learn.verify.model import open_examinee
+from attnviz.learn.verify.verify import open_examinee
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens

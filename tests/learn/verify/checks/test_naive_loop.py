@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.others import multiplications, naive_attention
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.learn.verify.others import naive_attention
 
 NAMES = ("query", "key", "value", "output")
 
@@ -33,7 +34,7 @@ def test_two_tokens_by_hand() -> None:
     state["output_projection.bias"] += 1
     x = np.array([[[1.0], [math.log(2)]]])
     visible = np.array([[[True, False], [True, True]]])
-    output, weights = naive_attention(state, x, x, visible, heads=1, kv_heads=1)
+    output, weights = naive_attention(NumpyAttention.from_state(state, 1), x, x, visible)
     one, other = math.exp(math.log(2)), math.exp(math.log(2) ** 2)
     first = one / (one + other)
     np.testing.assert_allclose(weights[0, 0], [[1, 0], [first, 1 - first]], rtol=1e-15)
@@ -62,11 +63,7 @@ def test_equals_einsum(heads: int, kv_heads: int) -> None:
     expected = powers / powers.sum(-1, keepdims=True)
     mixed = np.einsum("bhij,bjhd->bihd", expected, projected("value", key, kv_heads))
     joined = np.einsum("btd,od->bto", mixed.reshape(2, 5, width), state["output_projection.weight"])
-    output, weights = naive_attention(state, query, key, visible, heads=heads, kv_heads=kv_heads)
+    attention = NumpyAttention.from_state(state, heads, kv_heads)
+    output, weights = naive_attention(attention, query, key, visible)
     np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(output, joined + state["output_projection.bias"], rtol=1e-12)
-
-
-def test_the_estimate_counts_every_product() -> None:
-    """Two texts of 3 and 5 tokens, width 4: 4·4 each for Q and output of 3, K and V of 5."""
-    assert multiplications(2, 3, 5, 4) == 2 * (2 * 3 * 16 + 2 * 5 * 16 + 2 * 3 * 5 * 4)

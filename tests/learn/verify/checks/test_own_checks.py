@@ -16,14 +16,14 @@ from attnviz.errors import UsageError
 from attnviz.learn.verify import others, own
 from attnviz.learn.verify.cases import attention_cases
 from attnviz.learn.verify.own import KERAS, NAIVE
-from attnviz.learn.verify.records import Check, Sizes
+from attnviz.learn.verify.report import Check, Sizes
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")
 
 
 def failed(checks: tuple[Check, ...]) -> set[tuple[str, str, str]]:
-    return {(check.group, check.name, check.against) for check in checks if check.verdict == "fail"}
+    return {(check.case, check.name, check.against) for check in checks if check.verdict == "fail"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -31,9 +31,9 @@ def test_every_pair_of_every_case_passes(dtype: str) -> None:
     checks = own.own_checks(SIZES, dtype, keras=False)
     assert not failed(checks)
     made = [check for check in checks if check.measures]
-    assert {check.group for check in made} == set(CASES)
+    assert {check.case for check in made} == set(CASES)
     for case in CASES:
-        pairs = [(check.name, check.against) for check in made if check.group == case]
+        pairs = [(check.name, check.against) for check in made if check.case == case]
         assert pairs == [
             ("NumPy", NAIVE),
             ("torch", NAIVE),
@@ -73,13 +73,13 @@ def test_visible_is_what_the_words_say() -> None:
     np.testing.assert_array_equal(
         cases["padding"].visible[1], np.broadcast_to(np.arange(5) < 3, (5, 5))
     )
-    assert [cases[name].kv_heads for name in CASES] == [6, 6, 6, 6, 2]
+    assert [cases[name].attention.shape.kv_heads for name in CASES] == [6, 6, 6, 6, 2]
 
 
 def test_one_head_has_nothing_to_share() -> None:
     checks = own.own_checks(replace(SIZES, heads=1, kv_heads=None), "float32", keras=False)
     assert not failed(checks)
-    (grouped,) = [check for check in checks if check.group == "grouped"]
+    (grouped,) = [check for check in checks if check.case == "grouped"]
     assert grouped.skipped == "1 head cannot share key/value heads: give --heads 2 or more"
 
 
@@ -175,7 +175,7 @@ def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "_KERAS", "keras_that_nobody_has_installed")
     checks = own.own_checks(SIZES, "float32")
     (skipped,) = [check for check in checks if check.skipped]
-    assert (skipped.group, skipped.name) == ("", KERAS)
+    assert (skipped.case, skipped.name) == ("", KERAS)
     assert skipped.skipped == "not installed, skipped"
     assert not failed(checks)
     with pytest.raises(UsageError, match="--keras was asked for and Keras is not installed"):
@@ -187,7 +187,7 @@ def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keras_agrees(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     checks = own.own_checks(SIZES, dtype, keras=True)
-    named = {check.group: check.against for check in checks if check.against.startswith("keras")}
+    named = {check.case: check.against for check in checks if check.against.startswith("keras")}
     assert named == dict.fromkeys(CASES[:4], KERAS) | {
         "grouped": "keras.layers.GroupQueryAttention"
     }

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from attnviz.learn.verify.examinee import Padded, ReferenceRun, apart
-from attnviz.learn.verify.properties import PROPERTIES, ObservedRun, Rounding
-from attnviz.learn.verify.records import Check
-from attnviz.learn.verify.torch_module import HeadSum
+from attnviz.learn.verify.head_sums import HeadSum
+from attnviz.learn.verify.properties import PROPERTIES, ObservedRun, Rounding, property_check
+from attnviz.learn.verify.report import Check
 from attnviz.records import Input, ModelInfo
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
@@ -47,7 +47,7 @@ class Made:
     sink: bool = False
     parts: dict[str, str] = field(default_factory=lambda: {"parameters": "a", "hooks": "b"})
 
-    def capture(self, passage: Input) -> dict[Any, np.ndarray]:
+    def observe(self, passage: Input) -> tuple[dict[Any, np.ndarray], np.ndarray]:
         self.runs += 1
         maps = weights_of(passage.ids, bool(self.causal) and self.broken != "mask")
         if self.broken == "state" or (self.trained and self.broken == "dropout"):
@@ -60,7 +60,8 @@ class Made:
             maps["self", 1][2, 3] *= 1.001
         if self.broken == "negative":
             maps["self", 0][0, 6, :2] += [-1, 1]
-        return {place: maps[place] * (0.75 if self.sink else 1) for place in maps}
+        maps = {place: maps[place] * (0.75 if self.sink else 1) for place in maps}
+        return maps, self.outputs(passage)
 
     def outputs(self, passage: Input) -> np.ndarray:
         outputs = np.cumsum(np.cos(passage.ids))[:, None] * np.ones(3)
@@ -72,11 +73,11 @@ class Made:
             maps["self", 0][1, 4, 2] += 1e-7
         if self.broken == "layers":
             del maps["self", 1]
-        return (ReferenceRun("eager", True, maps), ReferenceRun("torch", False, maps))
+        return (ReferenceRun("eager", maps, exact=True), ReferenceRun("torch", maps))
 
     def unobserved(self) -> tuple[ReferenceRun, ...]:
         outputs = self.outputs(self.passage) + (0.01 if self.broken == "moved" else 0)
-        return (ReferenceRun("sdpa", False, outputs), ReferenceRun("eager", True, outputs))
+        return (ReferenceRun("sdpa", outputs), ReferenceRun("eager", outputs, exact=True))
 
     def sinks(self) -> dict[Any, np.ndarray]:
         if not self.sink:
@@ -87,20 +88,18 @@ class Made:
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
         if self.broken == "gate":
             return (), "a gate stands between"
-        whole = np.ones((7, 15))
-        off = whole + (1e-3 if self.broken == "heads" else 1e-7)
-        sums = (HeadSum("self", 0, whole, whole, 16, 2.0), HeadSum("self", 1, whole, off, 16, 2.0))
-        return sums, ""
+        off = 1e-3 if self.broken == "heads" else 1e-7
+        return (HeadSum("self", 0, 0.0, 16, 2.0), HeadSum("self", 1, off, 16, 2.0)), ""
 
-    def padded(self) -> tuple[tuple[Padded, ...], str]:
+    def padded(self) -> tuple[list[Padded], str]:
         if self.broken == "no mask":
-            return (), "takes no attention mask"
+            return [], "takes no attention mask"
         maps = weights_of(IDS, bool(self.causal))
         outputs = self.outputs(self.passage)
         if self.broken == "padding":
             maps["self", 1][0, 6] *= 0.99
         seen = (1e-30, "L0H2") if self.broken == "padding seen" else (0.0, "")
-        return (Padded("right", maps, outputs, seen),), ""
+        return [Padded("right", maps, outputs, seen)], ""
 
     def other_ids(self, count: int) -> tuple[int, ...]:
         return tuple(11 + place % 40 for place in range(count))
@@ -117,15 +116,15 @@ class Made:
 
 def check(made: Made, name: str, **parts: Any) -> Check:
     """The property whose name begins so."""
-    (found,) = (one for one in PROPERTIES if one.name.startswith(name))
-    return found.check(replace(ObservedRun.of(made), rounding=ROUNDING, **parts))
+    (whole,) = (known for known in PROPERTIES if known.startswith(name))
+    return property_check(whole, replace(ObservedRun.of(made), rounding=ROUNDING, **parts))
 
 
-@pytest.mark.parametrize("name", [one.name for one in PROPERTIES])
+@pytest.mark.parametrize("name", PROPERTIES)
 def test_what_holds_passes(name: str) -> None:
     found = check(Made(), name)
     assert found.verdict == "pass", found
-    assert all(measure.reason for measure in found.measures)
+    assert all(measure.tolerance.reason for measure in found.measures)
     assert found.claim
 
 
@@ -177,9 +176,9 @@ def test_changed_tokens_differ_everywhere() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Noted(Made):
-        def capture(self, passage: Input) -> dict[Any, np.ndarray]:
+        def observe(self, passage: Input) -> tuple[dict[Any, np.ndarray], np.ndarray]:
             seen.append(passage.ids)
-            return super().capture(passage)
+            return super().observe(passage)
 
     check(Noted(), "causality")
     for ids in seen[1:]:
@@ -188,14 +187,6 @@ def test_changed_tokens_differ_everywhere() -> None:
         assert place >= 1
         assert not any(kept[place:])
     assert len(seen) == 1 + 4
-
-
-def test_dropout_that_is_there_is_tried_in_training_mode() -> None:
-    names = [measure.name for measure in check(Made(), "dropout").measures]
-    assert names == ["captured twice", "captured in training mode"]
-    found = check(Made(dropout=0.0), "dropout")
-    assert [measure.name for measure in found.measures] == ["captured twice"]
-    assert found.notes == ("this model has no dropout to switch off",)
 
 
 def test_what_changed_is_named() -> None:
@@ -207,11 +198,11 @@ def test_what_changed_is_named() -> None:
 def test_half_precision_counts_what_is_stored() -> None:
     """Sums run in float32 there: 12 results in each of 2 layers, whatever the width."""
     half = Rounding(replace(INFO, dtype="bfloat16"), 7, "bfloat16")
-    tolerance, words = half.of_model(1.0)
+    tolerance = half.of_model(1.0)
     assert tolerance.value == 4 * 2.0**-7 * math.sqrt(24)
-    assert words == "2 layers × 12 roundings"
+    assert tolerance.reason == "2 layers × 12 roundings"
     # 12 stored, 6 · 15 summed by projections, 5 by scores, 7 by mixing.
-    assert ROUNDING.of_model(3.0)[0].value == 4 * 2.0**-23 * math.sqrt(2 * 114) * 3
+    assert ROUNDING.of_model(3.0).value == 4 * 2.0**-23 * math.sqrt(2 * 114) * 3
 
 
 def test_other_shapes_are_endlessly_apart() -> None:

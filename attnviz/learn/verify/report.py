@@ -1,4 +1,4 @@
-"""The records of ``attnviz verify``: checks with their numbers, tolerances and verdicts.
+"""The report of ``attnviz verify``: checks with their measured numbers, tolerances and verdicts.
 
 The tolerances are derived from the rounding of a sum: n roundings of relative size ε/2 add up as a
 random walk, to λ·√n·ε/2 with λ of a few (Higham & Mary 2019, "A new approach to probabilistic
@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import model_facts, table_of
 from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
 
 Verdict = Literal["pass", "fail", "skipped"]
 
@@ -30,7 +27,6 @@ _COLUMNS = (
     *("case", "check", "against", "verdict", "measure", "difference", "tolerance"),
     *("roundings", "largest", "where", "reason"),
 )
-
 _WALK = 4
 MOST = 8
 """Most tokens, and most numbers of a token, for which the steps show their numbers."""
@@ -43,12 +39,13 @@ class Tolerance:
     epsilon: the machine epsilon of the rounding type; 0 if both must be equal bit for bit.
     roundings: number of roundings in sequence on the way to one number.
     largest: the largest absolute number that is rounded on the way.
-    most: an upper limit of the tolerance.
+    reason: a clause on the origin of these numbers. most: an upper limit of the tolerance.
     """
 
-    epsilon: float
-    roundings: int
-    largest: float
+    epsilon: float = 0.0
+    roundings: int = 0
+    largest: float = 0.0
+    reason: str = ""
     most: float = math.inf
 
     def __post_init__(self) -> None:
@@ -61,12 +58,13 @@ class Tolerance:
 
     @property
     def words(self) -> str:
-        """Return the formula of the tolerance with its numbers, such as ``4ε·√152·6.3``."""
+        """Return the formula of the tolerance with its numbers, and the reason for it."""
+        formula = f"4ε·√{self.roundings:,}·{self.largest:.3g}"
         if not self.value:
-            return "exactly 0"
-        if self.value == self.most:
-            return f"at most {self.most:g}"
-        return f"4ε·√{self.roundings:,}·{self.largest:.3g}"
+            formula = "exactly 0"
+        elif self.value == self.most:
+            formula = f"at most {self.most:g}"
+        return f"{formula}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,12 @@ class ComparedNumber:
 
     name: the compared numbers, such as ``outputs``.
     difference: the largest absolute difference from the expected numbers; NaN never passes.
-    reason: a clause on the origin of the tolerance.
     where: the head of the largest difference, such as ``L2H5``; empty if there is none.
     """
 
     name: str
     difference: float
     tolerance: Tolerance
-    reason: str = ""
     where: str = ""
 
     @property
@@ -90,30 +86,33 @@ class ComparedNumber:
         return self.difference <= self.tolerance.value
 
     @property
-    def words(self) -> str:
-        """Return the formula of its tolerance and the reason for it."""
-        return f"{self.tolerance.words}: {self.reason}"
+    def severity(self) -> tuple[float, float, float]:
+        """Return a sort key: (difference ÷ tolerance, difference, tolerance); NaN is the worst."""
+        allowed = self.tolerance.value
+        if math.isnan(self.difference):
+            return math.inf, math.inf, allowed
+        share = self.difference / allowed if allowed else math.inf if self.difference else 0.0
+        return share, self.difference, allowed
 
-    def data(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
-        return {
-            "name": self.name,
-            "difference": self.difference if math.isfinite(self.difference) else None,
-            "tolerance": self.tolerance.value,
-            "passed": self.passed,
-            "epsilon": self.tolerance.epsilon,
-            "roundings": self.tolerance.roundings,
-            "largest": self.tolerance.largest,
-            "reason": self.reason or None,
-            "where": self.where or None,
-        }
+
+def exact(
+    name: str,
+    difference: float,
+    where: str = "",
+    reason: str = "bit for bit: the same operations on the same numbers",
+) -> ComparedNumber:
+    """Return a measure whose difference must be exactly 0.
+
+    name: what was measured. where: the head of the difference. reason: why it must be 0.
+    """
+    return ComparedNumber(name, float(difference), Tolerance(reason=reason), where)
 
 
 @dataclass(frozen=True)
 class Check:
     """One check of a verification, with its measures and its verdict.
 
-    group: the case of the library's own attention that it belongs to, or empty.
+    case: the case of the library's own attention that it belongs to, or empty.
     name: of the checked property. against: the implementation it is compared with; empty if the
         name includes it. claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
@@ -121,7 +120,7 @@ class Check:
     notes: further observations, in sentences.
     """
 
-    group: str
+    case: str
     name: str
     against: str = ""
     claim: str = ""
@@ -146,18 +145,11 @@ class Check:
             return "N/A" if self.claim else "SKIP"
         return self.verdict.upper()
 
-    def data(self) -> dict[str, Any]:
-        """Return the check as JSON values."""
-        return {
-            "case": self.group or None,
-            "name": self.name,
-            "against": self.against or None,
-            "claim": self.claim or None,
-            "verdict": self.verdict,
-            "reason": self.skipped,
-            "measures": [measure.data() for measure in self.measures],
-            "notes": list(self.notes),
-        }
+    @property
+    def title(self) -> str:
+        """Return its name with its case, and with the implementation that it is compared with."""
+        name = f"{self.name} against {self.against}" if self.against else self.name
+        return f"{self.case}: {name}" if self.case else name
 
 
 @dataclass(frozen=True)
@@ -183,63 +175,32 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """A named array of a computation step.
-
-    symbol: its name, such as ``S``. values: the last two axes are rows and columns.
-    """
-
-    symbol: str
-    values: NDArray[Any]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.values.shape)
-
-    def data(self, numbers: bool) -> dict[str, Any]:
-        """Return the symbol, the shape and, if ``numbers``, the values; a hidden score is null."""
-        found: dict[str, Any] = {"symbol": self.symbol, "shape": list(self.shape)}
-        return found | ({"values": _listed(self.values.tolist())} if numbers else {})
-
-
-def _listed(values: Any) -> Any:
-    return [*map(_listed, values)] if isinstance(values, list) else json_number(values)
-
-
-@dataclass(frozen=True)
 class ComputationStep:
     """One step of the attention computation, with its formula and its numbers.
 
-    name: such as ``scores``. formula: such as ``S = Q Kᵀ``.
-    axes: the names of the axes of the results.
-    given: parameters used in this step. found: its results.
-    note: a remark for the reader; may be empty.
+    name: such as ``scores``. formula: such as ``S = Q Kᵀ``. axes: the names of the result's axes.
+    found: its results by symbol, such as ``S``; their last two axes are rows and columns.
+    given: the parameters used in this step, by symbol. note: a remark; may be empty.
     """
 
     name: str
     formula: str
     axes: tuple[str, ...]
-    found: tuple[Matrix, ...]
-    given: tuple[Matrix, ...] = ()
+    found: Mapping[str, NDArray[Any]]
+    given: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     note: str = ""
 
     def __post_init__(self) -> None:
-        for matrix in self.found:
-            if len(matrix.shape) != len(self.axes):
+        for values in self.found.values():
+            if values.ndim != len(self.axes):
                 raise ValueError(
-                    f"{self.name}: expected the axes {self.axes}, got the shape {matrix.shape}"
+                    f"{self.name}: expected the axes {self.axes}, got the shape {values.shape}"
                 )
 
-    def data(self, numbers: bool) -> dict[str, Any]:
-        """Return the step as JSON values. numbers: include those of its arrays."""
-        return {
-            "name": self.name,
-            "formula": self.formula,
-            "axes": list(self.axes),
-            "note": self.note or None,
-            "given": [matrix.data(numbers) for matrix in self.given],
-            "found": [matrix.data(numbers) for matrix in self.found],
-        }
+    @property
+    def result(self) -> NDArray[Any]:
+        """Return its first result."""
+        return next(iter(self.found.values()))
 
 
 @dataclass(frozen=True)
@@ -254,19 +215,6 @@ class Backends:
     texts: int
     tokens: int
     apart: NDArray[np.float64]
-
-    def __post_init__(self) -> None:
-        if self.apart.ndim != 2:
-            raise ValueError(f"expected differences (layer, head), got {self.apart.shape}")
-
-    def data(self) -> dict[str, Any]:
-        """Return the comparison of both backends as JSON values."""
-        heads = [
-            {"layer": layer, "head": head, "difference": json_number(float(difference))}
-            for (layer, head), difference in np.ndenumerate(self.apart)
-        ]
-        counts = {"texts": self.texts, "tokens": self.tokens}
-        return {"dtypes": dict(self.dtypes), **counts, "heads": heads}
 
 
 @dataclass(frozen=True, repr=False)
@@ -309,7 +257,6 @@ class VerifyReport(Report):
 
         A ``difference`` that is NaN or infinite is null, and its measure has failed.
         """
-        backends = None if self.backends is None else self.backends.data()
         return {
             "schema": "attnviz.verify/1",
             "model": None if self.model is None else model_facts(self.model),
@@ -322,40 +269,41 @@ class VerifyReport(Report):
             "sizes": None if self.sizes is None else asdict(self.sizes),
             "text": self.text,
             "target": self.target,
-            "tokens": list(self.tokens),
-            "versions": dict(self.versions),
-            "cases": dict(self.cases),
-            "checks": [check.data() for check in self.checks],
-            **({} if self.model is None else {"backends": backends}),
+            "tokens": self.tokens,
+            "versions": self.versions,
+            "cases": self.cases,
+            "checks": [_check(check) for check in self.checks],
+            **({} if self.model is None else {"backends": _backends(self.backends)}),
             "causal": self.causal if self.steps else None,
-            "steps": [step.data(self.numbers_shown) for step in self.steps],
+            "steps": [_step(step, self.numbers_shown) for step in self.steps],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        yield _COLUMNS
-        for check in self.checks:
-            start = (check.group, check.name, check.against, check.verdict)
-            for measure in check.measures:
-                tolerance = measure.tolerance
-                yield (
-                    *start,
-                    *(measure.name, json_number(measure.difference), tolerance.value),
-                    *(tolerance.roundings, tolerance.largest, measure.where, measure.reason),
-                )
-            if check.skipped is not None:
-                yield (*start, *[None] * 6, check.skipped)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.learn.verify.document import verification_document
-
-        return verification_document(self).shown(explain=explain, hints=hints)
+        """Return the table: a row for each measure, and for each check that was skipped."""
+        entries = []
+        for check in map(_check, self.checks):
+            shared = {name: check[name] or "" for name in ("case", "against", "verdict")}
+            shared["check"] = check["name"]
+            for measure in check["measures"]:
+                where, reason = measure["where"] or "", measure["reason"] or ""
+                row = {**measure, **shared, "where": where, "reason": reason}
+                entries.append({**row, "measure": measure["name"]})
+            if check["verdict"] == "skipped":
+                entries.append({**shared, "reason": check["reason"]})
+        return table_of(_COLUMNS, entries)
 
     def require_passed(self) -> None:
         """Raise AttnvizError if a check failed."""
-        if self.failed:
-            from attnviz.learn.verify.words import failure_words
-
-            raise AttnvizError(failure_words(self))
+        named = []
+        for check in self.failed:
+            worst = max(check.measures, key=lambda measure: measure.severity)
+            allowed = difference(worst.tolerance.value)
+            numbers = f"{worst.name} {difference(worst.difference)}, tolerance {allowed}"
+            named.append(f"{check.title} ({numbers})")
+        if named:
+            more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+            count = f"{len(named)} of {len(self.checks)} checks failed"
+            raise AttnvizError(f"{count}: {'; '.join(named[:3])}{more}")
 
     def count(self, verdict: Verdict) -> int:
         """Return the number of checks with this verdict: ``pass``, ``fail`` or ``skipped``."""
@@ -369,3 +317,66 @@ class VerifyReport(Report):
     @property
     def failed(self) -> tuple[Check, ...]:
         return tuple(check for check in self.checks if check.verdict == "fail")
+
+
+def difference(value: float) -> str:
+    """Return a difference or a tolerance as a string of at most seven characters: ``1.2e-07``."""
+    if value == 0:
+        return "0"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "inf"
+    return f"{value:,.0f}" if value >= 1 and value == int(value) < 1e6 else f"{value:.1e}"
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return {
+        "case": check.case or None,
+        "name": check.name,
+        "against": check.against or None,
+        "claim": check.claim or None,
+        "verdict": check.verdict,
+        "reason": check.skipped,
+        "measures": [
+            {
+                "name": measure.name,
+                "difference": measure.difference,
+                "tolerance": measure.tolerance.value,
+                "passed": measure.passed,
+                "epsilon": measure.tolerance.epsilon,
+                "roundings": measure.tolerance.roundings,
+                "largest": measure.tolerance.largest,
+                "reason": measure.tolerance.reason or None,
+                "where": measure.where or None,
+            }
+            for measure in check.measures
+        ],
+        "notes": check.notes,
+    }
+
+
+def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
+    def arrays(named: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+        return [
+            {"symbol": symbol, "shape": values.shape} | ({"values": values} if numbers else {})
+            for symbol, values in named.items()
+        ]
+
+    return {
+        "name": step.name,
+        "formula": step.formula,
+        "axes": step.axes,
+        "note": step.note or None,
+        "given": arrays(step.given),
+        "found": arrays(step.found),
+    }
+
+
+def _backends(backends: Backends | None) -> dict[str, Any] | None:
+    if backends is None:
+        return None
+    heads = [
+        {"layer": layer, "head": head, "difference": number}
+        for (layer, head), number in np.ndenumerate(backends.apart)
+    ]
+    counts = {"texts": backends.texts, "tokens": backends.tokens}
+    return {"dtypes": backends.dtypes, **counts, "heads": heads}

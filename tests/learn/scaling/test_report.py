@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
-import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from attnviz.draw.files import CsvTable
-from attnviz.learn.scaling.measure import model_scaling, random_scaling
-from attnviz.learn.scaling.records import (
+from attnviz.learn.scaling.report import (
     BIN_EDGES,
     MEASURES,
     Estimate,
     ScaledSoftmax,
     ScalingCase,
     ScalingReport,
+    plain,
+    whole,
 )
+from attnviz.learn.scaling.scaling import model_scaling, random_scaling
+from attnviz.learn.scaling.screen import written
 from attnviz.models.own import OwnAttention
 
 COUNTS = (3, *([0] * (len(BIN_EDGES) - 3)), 1)
@@ -48,11 +50,11 @@ def test_bins_shares_and_names() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="expected the measures"):
-        dataclasses.replace(side(), measures={"score_variance": Estimate(1.0)})
+        replace(side(), measures={"score_variance": Estimate(1.0)})
     with pytest.raises(ValueError, match="expected 33 bins, got 2"):
-        dataclasses.replace(side(), histogram=(3, 1))
+        replace(side(), histogram=(3, 1))
     with pytest.raises(ValueError, match="expected 5 weights in a histogram, got 4"):
-        dataclasses.replace(case(), weights=5)
+        replace(case(), weights=5)
     with pytest.raises(ValueError, match="at least one case"):
         ScalingReport((), seed=0, keys=2)
     with pytest.raises(ValueError, match="in order, each once"):
@@ -74,7 +76,7 @@ def reports() -> dict[str, ScalingReport]:
 @pytest.mark.parametrize("kind", REPORTS)
 def test_json(kind: str, reports: dict[str, ScalingReport]) -> None:
     report = reports[kind]
-    document = json.loads(json.dumps(report.data(), allow_nan=False))
+    document = report.to_dict()
     assert list(document)[:2] == ["schema", "model"]
     assert document["schema"] == "attnviz.scaling/1"
     assert document["source"] == kind
@@ -107,3 +109,74 @@ def test_csv(kind: str, reports: dict[str, ScalingReport]) -> None:
     binned = [row for row in rows if row["measure"] == "weights_in_bin"]
     assert sum(int(row["value"]) for row in binned) == 2 * sum(c.weights for c in report.cases)
     assert float(binned[0]["bin_to"]) == 1e-8
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (512.534, 1.3576, "512.5 ± 1.4"),
+        (64.0019, 0.2142, "64.0 ± 0.2"),
+        (0.99959, 0.0033, "1.000 ± 0.003"),
+        (0.0944, 0.0018, "0.0944 ± 0.0018"),
+        (0.5, 1e-9, "0.5000 ± 0.0000"),
+        (4097.2, 31.0, "4097 ± 31"),
+        (0.25, 0.0, "0.250"),
+        (8.6913, None, "8.691"),
+    ],
+)
+def test_measured(value: float, error: float | None, shown: str) -> None:
+    assert written("largest_weight", Estimate(value, error)) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        (0.5586, 0.0063, "55.9 ± 0.6%"),
+        (0.0, 0.0, "0%"),
+        (1.0, 0.0, "100%"),
+        (0.5, 0.0, "50.00%"),
+        (0.25, None, "25.0%"),
+    ],
+)
+def test_measured_shares(value: float, error: float | None, shown: str) -> None:
+    assert written("queries_above", Estimate(value, error)) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (2e-5, "2e-05"),
+        (0.886, "0.886"),
+        (8.0834, "8.083"),
+        (512.53, "512.5"),
+        (4097.3, "4,097"),
+        (1e7, "10,000,000"),
+    ],
+)
+def test_plain(value: float, shown: str) -> None:
+    assert plain(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(64.0, "64"), (0.25, "0.250"), (1e4, "10,000")])
+def test_whole(value: float, shown: str) -> None:
+    assert whole(value) == shown
+
+
+def changed(report: ScalingReport, place: int, name: str, estimate: Estimate) -> ScalingReport:
+    cases = list(report.cases)
+    plain = cases[place].plain
+    measures = {**plain.measures, name: estimate}
+    cases[place] = replace(cases[place], plain=replace(plain, measures=measures))
+    return replace(report, cases=tuple(cases))
+
+
+def test_what_is_said_follows_from_the_numbers(random_report: ScalingReport) -> None:
+    said = random_report.seen
+    assert [text.partition(":")[0] for text in said] == ["Result", "Theory"]
+    assert "the score variance rises from" in said[0]
+    off = changed(random_report, 2, "score_variance", Estimate(4.0, 0.1))
+    assert "falls from" in off.seen[0]
+    assert "at most 5080.0 SE" in off.seen[1]
+    near = changed(random_report, 2, "score_variance", Estimate(8.0, 9.0))
+    assert "no significant difference" in near.seen[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attnviz.learn.sweep.records import Spread, SweepReport
+from attnviz.learn.sweep.report import Spread, SweepReport
 
 Sweeps = Callable[..., SweepReport]
 
@@ -25,10 +25,3 @@ def test_models_by_heads(sweeps: Sweeps) -> None:
     assert not found.complete
     assert sweeps({1: (0.5, 0.75), 2: (0.25, 0.5)}).complete
     assert sweeps({1: (), 2: (0.25,)}).measured == (2,)
-
-
-def test_patterns_by_name(sweeps: Sweeps) -> None:
-    found = sweeps().of(4)[0]
-    assert found.pattern("back_3").head == 1
-    with pytest.raises(KeyError, match="first"):
-        found.pattern("first")

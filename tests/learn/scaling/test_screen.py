@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from rich.cells import cell_len
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
-from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.scaling.records import LABELS, MEASURES, ScalingReport
-from attnviz.learn.scaling.words import PERCENTS
+from attnviz.learn.scaling.report import LABELS, ScalingReport
 
 from ...first_screens import SIZES, fitting
 
@@ -51,75 +46,6 @@ def test_golden(
     golden(name, draw(name, request))
 
 
-@pytest.mark.parametrize("name", SCREENS)
-def test_the_width_is_kept(name: str, request: pytest.FixtureRequest) -> None:
-    screen = draw(name, request)
-    assert max(map(cell_len, screen.splitlines())) <= SCREENS[name][2]
-    assert all(line == line.rstrip() for line in screen.splitlines())
-    assert screen.isascii() or SCREENS[name][1] is not ASCII
-
-
-@pytest.mark.parametrize("room", [20, 41, 80, 142, 240])
-@pytest.mark.parametrize("theme", [PLAIN, ASCII, Theme()])
-def test_every_width(
-    room: int, theme: Theme, random_report: ScalingReport, head_report: ScalingReport
-) -> None:
-    for report in (random_report, head_report):
-        lines = screen_of(report, theme, room, hints=True, explain=True).plain.splitlines()
-        assert max(map(cell_len, lines)) <= room
-
-
-def test_every_printed_number_is_the_reports(random_report: ScalingReport) -> None:
-    """Read back from the screen: each measure within what its last digit may round."""
-    screen = screen_of(random_report, PLAIN, 80).plain
-    for place, case in enumerate(random_report.cases):
-        part = screen.split("\nd_k ")[1 + place]
-        for name in MEASURES:
-            line = next(line for line in part.splitlines() if line.startswith(LABELS[name]))
-            found = re.findall(r"(\d[\d.]*)(?: ± (\d[\d.]*))?%?", line)[-2:]
-            for (value, error), side in zip(found, (case.plain, case.scaled), strict=True):
-                factor = 100 if name in PERCENTS else 1
-                estimate = side.measures[name]
-                digits = len(value.partition(".")[2])
-                assert float(value) == pytest.approx(
-                    factor * estimate.value, abs=0.5000001 * 10**-digits
-                )
-                if error:
-                    assert float(error) == pytest.approx(
-                        factor * (estimate.error or 0), abs=0.5000001 * 10**-digits
-                    )
-                    assert float(error) > 0
-        (theory,) = re.findall(r"theory: scale² · d_k +(\d+) +(\d+)", part)
-        assert list(map(float, theory)) == pytest.approx([case.d_k, 1])
-
-
-def bars(screen: str) -> list[list[int]]:
-    """The heights of the bars in eighths of a row, of the first pair on screen."""
-    levels = " ▁▂▃▄▅▆▇█"
-    lines = screen.splitlines()
-    foot = next(place for place, line in enumerate(lines) if "< 1e-8" in line)
-    starts = [match.start() for match in re.finditer("<", lines[foot])]
-    sides = []
-    for start in starts:
-        rows = [line[start:].ljust(34)[:34] for line in lines[foot - 6 : foot]]
-        columns = ["".join(row[at] for row in rows) for at in range(34)]
-        heights = [sum(levels.index(mark) for mark in column) for column in columns]
-        assert heights.pop(1) == 0
-        sides.append(heights)
-    return sides
-
-
-def test_the_bars_are_the_histograms(random_report: ScalingReport) -> None:
-    case = random_report.cases[0]
-    drawn = bars(screen_of(random_report, PLAIN, 80).plain)
-    top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]])
-    for heights, side in zip(drawn, (case.plain, case.scaled), strict=True):
-        for height, share in zip(heights, side.shares(), strict=True):
-            assert height == pytest.approx(min(share / top, 1) * 48, abs=1)
-            assert (height > 0) == (share > 0)
-    assert max(map(max, drawn)) == 48
-
-
 def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) -> None:
     screen = screen_of(head_report, PLAIN, 120).plain
     gains = {
@@ -132,17 +58,6 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
     assert drawn == [ranked[-1], ranked[0]]
     assert len(re.findall(r"^L1H\d +━", screen, re.MULTILINE)) == 8
     assert "[red]mat[/]" in screen
-
-
-@pytest.mark.parametrize("kind", ["random_report", "head_report"])
-def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
-    report = request.getfixturevalue(kind)
-    root = ElementTree.fromstring(svg_document(document_drawing(report.document()), "blues"))
-    words = list(root.itertext())
-    for said in ("without the scale", "with the scale", "score variance"):
-        assert said in words
-    assert ("uniform: 1/31" in words) == (kind == "random_report")
-    assert any("theory: scale²" in word for word in words) == (kind == "random_report")
 
 
 def test_a_page_has_every_case(head_report: ScalingReport) -> None:

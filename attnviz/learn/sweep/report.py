@@ -1,17 +1,14 @@
-"""Records of a decoder that is trained with several numbers of heads."""
+"""The report of ``attnviz sweep``: a decoder that is trained with several numbers of heads."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.report import Report
-from attnviz.learn.train.records import CorpusFacts, CurvePoint
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
+from attnviz.learn.train.report import CorpusFacts, CurvePoint
 
 
 @dataclass(frozen=True)
@@ -91,23 +88,6 @@ class SweepModel:
         """Return the best head of the pattern ``name``; raise KeyError if it was not measured."""
         return {scored.name: scored for scored in self.patterns}[name]
 
-    def data(self, d_model: int) -> dict[str, Any]:
-        """Return the model as JSON values. d_model: its width."""
-        return {
-            "heads": self.heads,
-            "head_dim": d_model // self.heads,
-            "seed": self.seed,
-            "parameters": self.parameters,
-            "loss": self.loss,
-            "accuracy": self.accuracy,
-            "step_seconds": self.step_seconds,
-            "patterns": [asdict(pattern) for pattern in self.patterns],
-            "curve": [
-                {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
-                for point in self.points
-            ],
-        }
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -154,6 +134,7 @@ class SweepReport(Report):
     command = "sweep"
 
     def data(self) -> dict[str, Any]:
+        """Return the whole report as one JSON object."""
         return {
             "schema": "attnviz.sweep/1",
             "model": {
@@ -165,8 +146,8 @@ class SweepReport(Report):
                 "device": self.device,
             },
             "task": asdict(self.task),
-            "heads": list(self.heads),
-            "seeds": list(self.seeds),
+            "heads": self.heads,
+            "seeds": self.seeds,
             "complete": self.complete,
             "steps": self.steps,
             "batch": self.batch,
@@ -174,44 +155,22 @@ class SweepReport(Report):
             "held_out": self.held_out,
             "predictions": self.predictions,
             "threads": self.threads,
-            "results": [self._result(heads) for heads in self.measured],
-            "models": [model.data(self.d_model) for model in self.models],
+            "results": [_result(self, heads) for heads in self.measured],
+            "models": [_model(self, model) for model in self.models],
             "seconds": self.seconds,
-            "notes": list(self.notes),
-        }
-
-    def _result(self, heads: int) -> dict[str, Any]:
-        """Return the results of one number of heads over its seeds, as JSON values."""
-        models = self.of(heads)
-        patterns = {
-            name: [model.pattern(name).score for model in models]
-            for name in (pattern.name for pattern in models[0].patterns)
-        }
-        return {
-            "heads": heads,
-            "head_dim": self.d_model // heads,
-            "parameters": models[0].parameters,
-            "seeds": [model.seed for model in models],
-            "loss": asdict(Spread.of([model.loss for model in models])),
-            "accuracy": asdict(Spread.of([model.accuracy for model in models])),
-            "step_seconds": asdict(Spread.of([model.step_seconds for model in models])),
-            "patterns": {name: asdict(Spread.of(found)) for name, found in patterns.items()},
+            "notes": self.notes,
         }
 
     def rows(self) -> Iterator[list[object]]:
+        """Yield the table: a row for each model, with the best head of each pattern."""
         names = [pattern.name for pattern in self.models[0].patterns]
         columns = ("heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds")
-        yield [*columns, *(f"{name}{what}" for name in names for what in ("", "_layer", "_head"))]
+        yield [*columns, *(f"{name}{part}" for name in names for part in ("", "_layer", "_head"))]
         for model in self.models:
-            facts = model.data(self.d_model)
+            facts = _model(self, model)
             best = [model.pattern(name) for name in names]
-            found = [cell for one in best for cell in (one.score, one.layer, one.head)]
-            yield [*(facts[name] for name in columns), *found]
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.learn.sweep.document import sweep_document
-
-        return sweep_document(self, explain).shown(explain=explain, hints=hints)
+            scores = [cell for head in best for cell in (head.score, head.layer, head.head)]
+            yield [*(facts[name] for name in columns), *scores]
 
     @property
     def complete(self) -> bool:
@@ -238,3 +197,47 @@ class SweepReport(Report):
         measure: returns the number of one model.
         """
         return Spread.of([measure(model) for model in self.of(heads)])
+
+    def loss(self, heads: int) -> Spread:
+        """Return the held-out loss of one number of heads, over its seeds."""
+        return self.spread(heads, lambda model: model.loss)
+
+    def score(self, heads: int, pattern: str) -> Spread:
+        """Return the score of the best heads for a pattern, over the seeds."""
+        return self.spread(heads, lambda model: model.pattern(pattern).score)
+
+
+def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
+    return {
+        "heads": model.heads,
+        "head_dim": report.d_model // model.heads,
+        "seed": model.seed,
+        "parameters": model.parameters,
+        "loss": model.loss,
+        "accuracy": model.accuracy,
+        "step_seconds": model.step_seconds,
+        "patterns": [asdict(pattern) for pattern in model.patterns],
+        "curve": [
+            {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
+            for point in model.points
+        ],
+    }
+
+
+def _result(report: SweepReport, heads: int) -> dict[str, Any]:
+    """Return the results of one number of heads over its seeds, as JSON values."""
+    models = report.of(heads)
+    spreads = {
+        "loss": report.loss(heads),
+        "accuracy": report.spread(heads, lambda model: model.accuracy),
+        "step_seconds": report.spread(heads, lambda model: model.step_seconds),
+    }
+    patterns = [pattern.name for pattern in models[0].patterns]
+    return {
+        "heads": heads,
+        "head_dim": report.d_model // heads,
+        "parameters": models[0].parameters,
+        "seeds": [model.seed for model in models],
+        **{name: asdict(spread) for name, spread in spreads.items()},
+        "patterns": {name: asdict(report.score(heads, name)) for name in patterns},
+    }

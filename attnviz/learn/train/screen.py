@@ -1,23 +1,16 @@
-"""The document of ``attnviz train``: model and texts, the learning curve, what the heads learnt."""
+"""The screen of ``attnviz train``: model and texts, the learning curve, what the heads learnt."""
 
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
-from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, short_number
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.records import (
-    CorpusFacts,
-    CurvePoint,
-    ModelScores,
-    ScoredHeads,
-    TrainReport,
-)
+from attnviz.learn.train.card import scores_table
+from attnviz.learn.train.progress import LEAST_ROWS, curve_plot, curve_rows
+from attnviz.learn.train.report import ModelScores, SequenceMean, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
@@ -39,9 +32,15 @@ _BEST = (
 """The label of each row, its score, and what the score was measured on."""
 
 
-def train_document(result: TrainReport) -> doc.Document:
+def document(result: TrainReport) -> doc.Document:
     """Return the document of a training; HTML pages show the scores of every head as well."""
-    last = result.points[-1]
+    last, name = result.points[-1], shlex.quote(result.directory)
+    hints = [
+        f'attnviz heads --model {name} "One cat, two cats."',
+        f"attnviz patterns --model {name}",
+    ]
+    if not result.learnt:
+        hints = ["--tokens 2000000 --out NEW: train longer"]
     return doc.Document(
         f"training of {result.model.name}",
         f"{result.model.name}: {result.parameters:,} parameters, trained",
@@ -53,7 +52,7 @@ def train_document(result: TrainReport) -> doc.Document:
             _every_head(result.scores)._replace(full=True),
         ],
         doc.Explanation("train", "measured on sequences that are not learnt from."),
-        doc.next_steps(_hints(result)),
+        doc.next_steps(hints),
         heading=[
             (result.model.name, True),
             (f"{result.model.layers} layers × {result.model.heads} heads", False),
@@ -64,17 +63,6 @@ def train_document(result: TrainReport) -> doc.Document:
         quoted=", ".join(result.train.files),
         finding=_finding(result),
         first=partial(_first, result),
-    )
-
-
-def _hints(result: TrainReport) -> tuple[str, ...]:
-    """Return the hints to try next; commands for heads only if the model has learnt something."""
-    if not result.learnt:
-        return ("--tokens 2000000 --out NEW: train longer",)
-    name = shlex.quote(result.directory)
-    return (
-        f'attnviz heads --model {name} "One cat, two cats."',
-        f"attnviz patterns --model {name}",
     )
 
 
@@ -101,10 +89,6 @@ def _finding(result: TrainReport) -> str:
 
 # The first screen ----------------------------------------------------------------------------
 
-FRAME = 3
-"""Lines of a plot in addition to its curves: title, axis, legend."""
-
-LEAST_ROWS, _MOST_ROWS = 6, 18
 _BESIDE = 76
 """Columns that the curve and the heads each need to be placed side by side."""
 
@@ -125,11 +109,6 @@ def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
     return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
 
 
-def curve_rows(lines: int) -> int:
-    """Return how many lines the curves take in a plot of ``lines`` lines in all."""
-    return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)
-
-
 # Parts ---------------------------------------------------------------------------------------
 
 
@@ -139,17 +118,14 @@ def _about(result: TrainReport) -> list[doc.Part]:
         doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
     ]
     for name, text in (("trained", result.train), ("validated", result.valid)):
-        words = [f"{name} {_files(text)}", f"{text.bytes:,} bytes", f"{text.tokens:,} tokens"]
+        files = f"on {' and '.join(text.files)}"
+        if text.held_out:
+            files = "on the last tenth of it, which was held out"
+        elif len(text.files) > _NAMED:
+            files = f"on {len(text.files):,} files"
+        words = [f"{name} {files}", f"{text.bytes:,} bytes", f"{text.tokens:,} tokens"]
         parts.append(doc.Facts([(word, False) for word in (*words, f"digest {text.digest}")]))
     return parts
-
-
-def _files(text: CorpusFacts) -> str:
-    if text.held_out:
-        return "on the last tenth of it, which was held out"
-    if len(text.files) > _NAMED:
-        return f"on {len(text.files):,} files"
-    return f"on {' and '.join(text.files)}"
 
 
 def _curve(result: TrainReport) -> doc.Plot:
@@ -157,25 +133,6 @@ def _curve(result: TrainReport) -> doc.Plot:
     return plot._replace(
         title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
         levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
-    )
-
-
-def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
-    """Return a plot of both losses over the training tokens, with marks where phases begin."""
-    measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
-    curves = [
-        doc.Curve("training", [(one.tokens, one.loss) for one in points]),
-        doc.Curve("validation", measured, marked=True),
-    ]
-    return doc.Plot(
-        [("Loss", True), ("nats per token", False)],
-        [curve for curve in curves if curve.points],
-        "tokens read",
-        marks=[
-            doc.Mark(before.tokens, f"phase {after.phase}")
-            for before, after in pairwise(points)
-            if before.phase != after.phase
-        ],
     )
 
 
@@ -233,17 +190,18 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
 
     Heads are compared with uniform attention.
     """
-    rows = []
-    for words, name, probe in _BEST:
-        scored = scores.score(name, probe)
-        layer, head, best = scored.best
-        error = "" if best.error is None else f"{best.error:.3f}"
-        cells = [words, f"{best.mean:.2f}", error, f"{scored.even:.2f}", f"L{layer}H{head}"]
-        rows.append(doc.Row(cells, (best.mean, 1.0), _SHADE))
-    columns = [
-        doc.Column("best head", right=False),
-        *map(doc.Column, ("score", "±", "uniform", "head")),
-    ]
+    rows = [(words, scores.score(name, probe)) for words, name, probe in _BEST]
+    table = doc.table(
+        rows,
+        doc.ColumnOf("best head", lambda row: row[0], right=False),
+        doc.ColumnOf("score", lambda row: f"{row[1].best[2].mean:.2f}"),
+        doc.ColumnOf("±", lambda row: _error(row[1].best[2])),
+        doc.ColumnOf("uniform", lambda row: f"{row[1].even:.2f}"),
+        doc.ColumnOf("head", lambda row: "L{}H{}".format(*row[1].best)),
+        row=lambda row: {"bar": (row[1].best[2].mean, 1.0), "tint": _SHADE},
+        title=[("Best heads", True)],
+        ranked=True,
+    )
     measured = (
         f"over {scores.windows} validation windows of {scores.window_tokens} tokens and "
         f"{scores.copies} × {scores.copy_tokens} random tokens, repeated twice"
@@ -252,8 +210,11 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
         f"Random tokens: {scores.first_copy.mean:.2f} nats per token on the first copy, "
         f"{scores.second_copy} on the second, from its second token on"
     )
-    table = doc.Table(columns, rows, [("Best heads", True)], ranked=True)
     return table, doc.Note(measured), doc.Say(copies)
+
+
+def _error(mean: SequenceMean) -> str:
+    return "" if mean.error is None else f"{mean.error:.3f}"
 
 
 def _every_head(scores: ModelScores) -> doc.Group:
@@ -265,21 +226,4 @@ def _every_head(scores: ModelScores) -> doc.Group:
                 ("random", "on random tokens, repeated twice"),
             )
         ]
-    )
-
-
-def scores_table(scored: Sequence[ScoredHeads]) -> doc.Table:
-    """Return a table with a row per head and a column per score, the highest of each in bold."""
-    best: dict[str, dict[int, doc.Tone]] = defaultdict(dict)
-    for place, one in enumerate(scored, start=1):
-        layer, head, _ = one.best
-        best[f"L{layer}H{head}"][place] = "strong"
-    rows = [
-        doc.Row([name, *(str(one.heads[layer][head]) for one in scored)], tones=best[name])
-        for layer, heads in enumerate(scored[0].heads)
-        for head, name in enumerate(f"L{layer}H{head}" for head in range(len(heads)))
-    ]
-    rows.append(doc.Row(["uniform", *(f"{one.even:.3f}" for one in scored)], ruled=True))
-    return doc.Table(
-        [doc.Column("head", right=False), *(doc.Column(one.name) for one in scored)], rows
     )

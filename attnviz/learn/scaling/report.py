@@ -1,4 +1,4 @@
-"""Records of the softmax of attention scores without and with the scale 1/√d_k.
+"""The report of ``attnviz scaling``: the softmax of scores without and with the scale 1/√d_k.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1 and its footnote: the product of a
 query and a key whose d_k entries are independent with mean 0 and variance 1 has variance d_k.
@@ -6,17 +6,16 @@ query and a key whose d_k entries are independent with mean 0 and variance 1 has
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from attnviz.draw.numbers import percent
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo, Provenance
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
 
 HIGH_WEIGHT = 0.9
 """A weight above this leaves almost nothing for the other keys."""
@@ -37,6 +36,9 @@ LABELS = {
 
 MEASURES = tuple(LABELS)
 
+PERCENTS = frozenset({"weights_above", "queries_above", "queries_vanished"})
+"""The measures that are shares and are shown as percentages."""
+
 _LOWEST_DECADE, _BINS_A_DECADE = -8, 4
 BIN_EDGES = (
     0.0,
@@ -48,6 +50,9 @@ BIN_EDGES = (
 """Edges of the histogram bins: 0 to 1e-8, then four bins per power of ten up to 1. A weight on an
 edge is in the bin above it, 1 in the last bin."""
 
+
+_CERTAIN = 2.0
+"""Number of standard errors from which a difference is reported."""
 
 _COLUMNS = (
     *("d_k", "layer", "head", "side", "scale", "measure"),
@@ -98,23 +103,6 @@ class ScaledSoftmax:
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
 
-    def data(self) -> dict[str, Any]:
-        """Return the measures and the histogram as JSON values."""
-        return {
-            "scale": self.scale,
-            "expected_variance": self.expected_variance,
-            **{name: asdict(estimate) for name, estimate in self.measures.items()},
-            "histogram": list(self.histogram),
-        }
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the last cells of a row for each measure and for each bin of the histogram."""
-        for measure, estimate in self.measures.items():
-            expected = self.expected_variance if measure == "score_variance" else None
-            yield measure, estimate.value, estimate.error, expected, None, None
-        for edges, count in zip(pairwise(BIN_EDGES), self.histogram, strict=True):
-            yield ("weights_in_bin", count, None, None, *edges)
-
 
 @dataclass(frozen=True)
 class ScalingCase:
@@ -137,11 +125,30 @@ class ScalingCase:
     heads: int = 1
 
     def __post_init__(self) -> None:
-        for side in (self.plain, self.scaled):
+        for side in self.sides.values():
             if sum(side.histogram) != self.weights:
                 raise ValueError(
                     f"expected {self.weights} weights in a histogram, got {sum(side.histogram)}"
                 )
+
+    @property
+    def sides(self) -> dict[str, ScaledSoftmax]:
+        """Return the softmax ``without`` and ``with`` the scale."""
+        return {"without": self.plain, "with": self.scaled}
+
+    def both(self, name: str) -> tuple[float, float]:
+        """Return the measure ``name`` without and with the scale."""
+        return self.plain.measures[name].value, self.scaled.measures[name].value
+
+    def both_ways(self, name: str) -> str:
+        """Return the measure ``name`` without and with the scale, such as ``64.0 → 1.00``."""
+        return " → ".join(map(percent if name in PERCENTS else plain, self.both(name)))
+
+    @property
+    def gain(self) -> float:
+        """Return the mean normalised entropy with the scale minus that without it; in [−1, 1]."""
+        before, after = self.both("normalised_entropy")
+        return after - before
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,8 +185,7 @@ class ScalingReport(Report, Provenance):
         return self.head_name((case.layer, case.head))
 
     def data(self) -> dict[str, Any]:
-        from attnviz.learn.scaling.words import finding, seen
-
+        """Return the whole report as one JSON object."""
         return {
             "schema": "attnviz.scaling/1",
             "model": None if self.model is None else model_facts(self.model),
@@ -191,7 +197,7 @@ class ScalingReport(Report, Provenance):
             "text_source": self.source or None,
             "high_weight": HIGH_WEIGHT,
             "vanished_norm": VANISHED,
-            "bin_edges": list(BIN_EDGES),
+            "bin_edges": BIN_EDGES,
             "cases": [
                 {
                     "d_k": case.d_k,
@@ -200,24 +206,107 @@ class ScalingReport(Report, Provenance):
                     "heads": case.heads,
                     "queries": case.queries,
                     "weights": case.weights,
-                    "without_scale": case.plain.data(),
-                    "with_scale": case.scaled.data(),
+                    **{f"{name}_scale": _side(side) for name, side in case.sides.items()},
                 }
                 for case in self.cases
             ],
-            "finding": finding(self),
-            "seen": seen(self),
-            "notes": list(self.notes),
+            "finding": self.finding,
+            "seen": self.seen,
+            "notes": self.notes,
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the table: a row for each measure, and for each bin of a histogram."""
         yield _COLUMNS
         for case in self.cases:
-            for name, side in (("without", case.plain), ("with", case.scaled)):
-                for row in side.rows():
-                    yield (case.d_k, case.layer, case.head, name, side.scale, *row)
+            for name, side in case.sides.items():
+                shared = (case.d_k, case.layer, case.head, name, side.scale)
+                for measure, estimate in side.measures.items():
+                    expected = side.expected_variance if measure == "score_variance" else None
+                    yield (*shared, measure, estimate.value, estimate.error, expected, None, None)
+                for edges, count in zip(pairwise(BIN_EDGES), side.histogram, strict=True):
+                    yield (*shared, "weights_in_bin", count, None, None, *edges)
 
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.learn.scaling.document import scaling_document
+    @property
+    def seen(self) -> list[str]:
+        """Return sentences on the variance of the scores; each begins with a label and a colon."""
+        variances = [case.plain.measures["score_variance"] for case in self.cases]
+        if self.model is not None:
+            return [_of_model(self, [variance.value for variance in variances])]
+        # Of one sample there is no standard error.
+        off = [
+            abs(variance.value - case.plain.expected_variance) / variance.error
+            for case, variance in zip(self.cases, variances, strict=True)
+            if variance.error
+        ]
+        theory = (
+            "Theory: one sample has no standard error to hold against; draw more with --samples."
+        )
+        if off:
+            far = f"{max(off):.1f}" if max(off) >= 0.05 else "less than 0.1"
+            most = "variance is" if len(off) == 1 else "variances are at most"
+            theory = (
+                f"Theory: the measured {most} {far} SE from d_k; with the scale likewise from 1."
+            )
+        return [*([_growth(self.cases)] if len(self.cases) > 1 else []), theory]
 
-        return scaling_document(self).shown(explain=explain, hints=hints)
+
+def plain(value: float) -> str:
+    """Return the number with four digits and at most three decimals, such as ``0.886``.
+
+    A number that would round to zero shows one digit, as ``2e-05``.
+    """
+    if value == 0:
+        return "0"
+    if abs(value) < 0.0005:
+        return f"{value:.0e}"
+    decimals = 3 if abs(value) < 1 else max(3 - math.floor(math.log10(abs(value))), 0)
+    return f"{value:,.{decimals}f}"
+
+
+def whole(value: float) -> str:
+    """Return the number as ``plain`` does, but a whole number without decimals, such as ``64``."""
+    return f"{round(value):,}" if math.isclose(value, round(value)) else plain(value)
+
+
+def _side(side: ScaledSoftmax) -> dict[str, Any]:
+    return {
+        "scale": side.scale,
+        "expected_variance": side.expected_variance,
+        **{name: asdict(estimate) for name, estimate in side.measures.items()},
+        "histogram": side.histogram,
+    }
+
+
+def _growth(cases: tuple[ScalingCase, ...]) -> str:
+    """Return a sentence on how the score variance changes from the smallest d_k to the largest."""
+    first, last = (case.plain.measures["score_variance"] for case in (cases[0], cases[-1]))
+    start = f"{plain(first.value)} at d_k {cases[0].d_k}"
+    end = f"{plain(last.value)} at d_k {cases[-1].d_k}"
+    difference = last.value - first.value
+    change = f"{'rises' if difference > 0 else 'falls'} from {start} to {end}"
+    if abs(difference) <= _CERTAIN * math.hypot(first.error or 0.0, last.error or 0.0):
+        change = f"is {start} and {end}, no significant difference"
+    scaled = [case.both("score_variance")[1] for case in cases]
+    low, high = plain(min(scaled)), plain(max(scaled))
+    span = f"{low} throughout" if low == high else f"between {low} and {high}"
+    return (
+        f"Result: without the scale the score variance {change}, "
+        f"×{plain(last.value / first.value)} where d_k grows ×"
+        f"{whole(cases[-1].d_k / cases[0].d_k)}; with the scale it is {span}."
+    )
+
+
+def _of_model(report: ScalingReport, variances: list[float]) -> str:
+    """Return a sentence on the score variances of a model's cases."""
+    bare = sorted(zip(variances, map(report.name, report.cases), strict=True))
+    (low, lowest), (high, highest) = bare[0], bare[-1]
+    span = f"is {plain(low)} in {lowest}"
+    if len(bare) > 1:
+        span = f"runs from {plain(low)} ({lowest}) to {plain(high)} ({highest})"
+    sizes = sorted({case.d_k for case in report.cases})
+    random = " or ".join(map(str, sizes)) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
+    return (
+        f"Result: without the scale the score variance {span}; random queries and keys would have "
+        f"{random}."
+    )

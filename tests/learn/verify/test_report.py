@@ -7,16 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.records import (
+from attnviz.learn.verify.report import (
     Check,
     ComparedNumber,
     ComputationStep,
-    Matrix,
     Tolerance,
     VerifyReport,
 )
 
-EXACT = Tolerance(0.0, 0, 0.0)
+EXACT = Tolerance()
 
 
 def test_a_tolerance_by_hand() -> None:
@@ -64,4 +63,4 @@ def test_verdicts() -> None:
 
 def test_a_step_names_its_axes() -> None:
     with pytest.raises(ValueError, match=r"scores: expected the axes \('queries',\)"):
-        ComputationStep("scores", "S", ("queries",), (Matrix("S", np.zeros((2, 3))),))
+        ComputationStep("scores", "S", ("queries",), {"S": np.zeros((2, 3))})

@@ -1,18 +1,15 @@
-"""Records of a training run: the points of its curve and its results."""
+"""The report of ``attnviz train``: the points of its curve, its results, its heads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,12 @@ class ScoredHeads:
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
         """Return the layer, the number and the score of the head with the highest score."""
-        places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
-        layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
-        return layer, head, self.heads[layer][head]
+        scores = [
+            (layer, head, score)
+            for layer, row in enumerate(self.heads)
+            for head, score in enumerate(row)
+        ]
+        return max(scores, key=lambda scored: scored[2].mean)
 
 
 @dataclass(frozen=True)
@@ -115,39 +115,6 @@ class ModelScores:
         name: of the score. probe: ``text`` or ``random``.
         """
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
-
-    def data(self) -> dict[str, Any]:
-        """Return the scores on text and on random tokens, with each head's mean and error."""
-        return {
-            "text": {
-                "sequences": self.windows,
-                "tokens": self.window_tokens,
-                "heads": self._heads("text"),
-            },
-            "random": {
-                "sequences": self.copies,
-                "copy_tokens": self.copy_tokens,
-                "seed": self.seed,
-                "first_copy_loss": asdict(self.first_copy),
-                "second_copy_loss": asdict(self.second_copy),
-                "heads": self._heads("random"),
-            },
-        }
-
-    def _heads(self, probe: str) -> list[dict[str, Any]]:
-        measured = self.of(probe)
-        shape = measured[0].heads if measured else ()
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                "scores": {one.name: one.heads[layer][head].mean for one in measured},
-                "errors": {one.name: one.heads[layer][head].error for one in measured},
-                "even": {one.name: one.even for one in measured},
-            }
-            for layer, row in enumerate(shape)
-            for head in range(len(row))
-        ]
 
 
 _LARGEST_EXPONENT = 700.0
@@ -203,6 +170,7 @@ class TrainReport(Report):
     command = "train"
 
     def data(self) -> dict[str, Any]:
+        """Return the whole report as one JSON object."""
         last = self.points[-1]
         return {
             "schema": "attnviz.train/1",
@@ -224,7 +192,7 @@ class TrainReport(Report):
             "tokens": last.tokens,
             "seconds": last.seconds,
             "tokens_per_second": self.tokens_per_second,
-            "shares": dict(self.shares),
+            "shares": self.shares,
             "valid_loss": self.valid_loss,
             "valid_perplexity": self.valid_perplexity,
             "valid_bits_per_byte": self.valid_bits_per_byte,
@@ -233,18 +201,13 @@ class TrainReport(Report):
             "learnt": self.learnt,
             "valid_windows": self.valid_windows,
             "curve_windows": self.curve_windows,
-            "scores": self.scores.data(),
+            "scores": _scores(self.scores),
             "curve": [asdict(point) for point in self.points],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         yield tuple(field.name for field in fields(CurvePoint))
         yield from map(astuple, self.points)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.learn.train.document import train_document
-
-        return train_document(self).shown(explain=explain, hints=hints)
 
     @property
     def tokens_per_second(self) -> float:
@@ -289,3 +252,35 @@ class TrainReport(Report):
         It is loss · tokens / (bytes · ln 2) of the validation text.
         """
         return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))
+
+
+def _scores(scores: ModelScores) -> dict[str, Any]:
+    def heads(probe: str) -> list[dict[str, Any]]:
+        measured = scores.of(probe)
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "scores": {score.name: score.heads[layer][head].mean for score in measured},
+                "errors": {score.name: score.heads[layer][head].error for score in measured},
+                "even": {score.name: score.even for score in measured},
+            }
+            for layer, row in enumerate(measured[0].heads if measured else ())
+            for head in range(len(row))
+        ]
+
+    return {
+        "text": {
+            "sequences": scores.windows,
+            "tokens": scores.window_tokens,
+            "heads": heads("text"),
+        },
+        "random": {
+            "sequences": scores.copies,
+            "copy_tokens": scores.copy_tokens,
+            "seed": scores.seed,
+            "first_copy_loss": asdict(scores.first_copy),
+            "second_copy_loss": asdict(scores.second_copy),
+            "heads": heads("random"),
+        },
+    }
