@@ -131,7 +131,6 @@ def why(
     second: str | None = None,
     truncate: bool = False,
     top: int = 8,
-    copying: bool = False,
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
@@ -146,7 +145,7 @@ def why(
         answer occurs.
     inputs: also measure what the prediction loses with ``draws`` other words in the place of each
         word, and with each word hidden; see ``InputEffects``.
-    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
+    layer, head: the heads whose maps are in the report.
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 

@@ -35,7 +35,6 @@ def why_data(report: WhyReport) -> dict[str, Any]:
         "seed": report.seed,
         "notes": list(report.notes),
         "controls": len(first.base),
-        **_copying(report),
         **({} if report.inputs is None else {"inputs": report.inputs.data()}),
         "parts": [_part(report, part, effects) for part in first.found.parts]
         if report.tallies
@@ -117,20 +116,9 @@ def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> d
         entry |= {"ci_low": low, "ci_high": high} if report.many else {}
         entry |= {"base_rate": json_number(effect.base), "stands_out": effect.clear}
         entry["p"] = json_number(effect.p)
-    if report.copying is not None:
-        entry["copying"] = report.copying.copying.get(key)
-        entry["suppressing"] = report.copying.suppressing.get(key)
     if label is not None:
         entry["label"] = known_label_facts(label)
     return entry
-
-
-def _copying(report: WhyReport) -> dict[str, Any]:
-    scores = report.copying
-    if scores is None:
-        return {}
-    names = ("tokens", "all_tokens", "chance", "control")
-    return {"copying": {name: getattr(scores, name) for name in names}}
 
 
 def _mean_of(report: WhyReport, part: Part) -> float:

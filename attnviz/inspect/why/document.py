@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, label_title, notes_group, probability, share
+from attnviz.draw.provenance import advised, label_title, notes_group, probability
 from attnviz.draw.signed import (
     colour_words,
     explained,
@@ -226,7 +226,6 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
     """Return a ranking table with a row for each head: effect, base rate, label, source token."""
     scale = NumberScale.over(effect.value for effect in effects)
-    copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
     from_words = [
         "" if source is None else placed(report.first.keys(each.head), source.place, False)
@@ -236,7 +235,6 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         (f"logits{scale.times}", [scale.text(each.value) for each in effects]),
         ("95% interval", [interval_text(each.interval, scale) for each in effects]),
         ("control", ["" if each.base is None else scale.text(each.base) for each in effects]),
-        ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
         (
             doc.Column(label_title(report.labels.values()), right=False),
             [label_of(report, each.head) for each in effects],

@@ -20,7 +20,6 @@ from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.engine.attribution.copying import CopyingScores  # imports torch
     from attnviz.inspect.why.inputs import InputEffects
 
 _SIGNIFICANT = 0.05
@@ -127,8 +126,8 @@ class WhyReport(Report, Provenance):
     model: the model that ran. prompts: at least one; if their parts do not sum to the logit, only
         one. shown: the heads whose contribution maps were requested. kinds: the attention whose
         heads are shown.
-    labels: of heads that have one. copying: how often each head copies, and inputs:
-        what the prediction loses without each word; None if not requested.
+    labels: of heads that have one. inputs: what the prediction loses without each word; None if not
+        requested.
     top: the number of heads in the ranking.
     """
 
@@ -137,7 +136,6 @@ class WhyReport(Report, Provenance):
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
-    copying: CopyingScores | None = None
     inputs: InputEffects | None = None
     top: int = 8
 

@@ -71,9 +71,6 @@ class _View(Options, panel="View"):
     """The options on what is shown of the contributions."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
-    copying: bool = flag(
-        "Add each head's copy score: how often it writes back the token of a one-token text."
-    )
 
 
 @dataclass(frozen=True)

@@ -124,13 +124,6 @@ def why(
     if request.inputs and found[0].found.tallies:
         others = _others(model.vocabulary(), found[0], request.draws, (request.seed, 0))
         inputs = input_effects(model, found[0].given, found[0].found, others, advance)
-    copying = None
-    if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # few ask for it
-
-        copying = copying_scores(
-            model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
-        )
     return WhyReport(
         model=model.info,
         prompts=tuple(found),
@@ -138,7 +131,6 @@ def why(
         shown=shown,
         kinds=kinds,
         labels={} if request.no_known_labels else labels_of(model, found[0].found.heads),
-        copying=copying,
         inputs=inputs,
         seed=request.seed,
         source=source,
@@ -161,8 +153,6 @@ def open_model(
     options: how it is loaded. prompts: their length decides which is faster.
     """
     options = replace(options, logits=True)
-    if request.copying:
-        return load(name, options)
     runs = 1 + control_count(request.controls, len(prompts))
     tokens = sum(reckoned_tokens(prompt.text) for prompt in prompts)
     if request.inputs and tokens > LONG // 2:  # gradients may be needed

@@ -373,14 +373,6 @@ def caveats(report: WhyReport) -> list[str]:
             "draws; significant: the same of the difference to the control, largest |t| of all "
             "heads, p at most .05."
         )
-    if report.copying is not None:
-        scores = report.copying
-        control = "" if scores.control is None else f", random weights {scores.control:.2g}"
-        found.append(
-            f"copies: share of {scores.tokens:,} one-token texts whose token is among the five "
-            f"that the head raises most (attention has nothing else to look at); chance "
-            f"{scores.chance:.2g}{control}."
-        )
     if any(each.foil is None for each in report.prompts):
         found.append(
             "logits have no zero of their own: a part that raises all of them alike changes no "

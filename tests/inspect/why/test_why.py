@@ -332,21 +332,6 @@ def test_an_encoder_without_predictions(
     assert result.err.count("\n") == 1
 
 
-def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
-    asked = ("why", "the cat sat", "--model", str(checkpoint("gpt2")), "--copying")
-    found = run(*asked, "--json").document
-    assert found["copying"].keys() == {"tokens", "all_tokens", "chance", "control"}
-    for head in heads_of(found).values():
-        assert 0 <= head["copying"] <= 1
-        assert 0 <= head["suppressing"] <= 1
-    shown = run(*asked).out
-    assert "control  copies" in shown or "logits  copies" in shown
-    assert "one-token texts" in shown
-    refused = run(*asked, "--backend", "numpy")
-    assert (refused.code, refused.out) == (5, "")
-    assert "this command runs on torch; leave it out" in refused.err
-
-
 # The first screen ---------------------------------------------------------------------------------
 
 
