@@ -40,15 +40,15 @@ def most_telling(
     one that comes nearest. There is none if every link is about as usual, or if the text is too
     long to test each.
     """
-    found = agreed_links(record)
-    if found is None:
+    links = agreed_links(record)
+    if links is None:
         return LinkChoice(None)
-    if found.beyond_chance:
-        return LinkChoice(found.pairs, found.beyond_chance[0])
+    if links.beyond_chance:
+        return LinkChoice(links.pairs, links.beyond_chance[0])
     induction = {head for head, label in labels.items() if label.name == "induction"}
-    link = found.nearest(record, induction)
+    link = links.nearest(record, induction)
     repeats = link is not None and is_repeat(record, link, induction)
-    return LinkChoice(found.pairs, link, repeats)
+    return LinkChoice(links.pairs, link, repeats)
 
 
 def tokens_of(link: WordLink, weights: np.ndarray) -> tuple[int, int]:
