@@ -1,14 +1,10 @@
-"""Names what a question about a prompt is about: its tokens, its prediction, logits, the prompt."""
+"""Names what a question about a prompt is about: its tokens, its prediction, amounts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from attnviz.draw.document import Facts, Part, Quote
 from attnviz.draw.labels import cut, numbered, token_label, token_labels
-from attnviz.draw.provenance import model_words
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
-from attnviz.records import Input, ModelInfo, Tokens
+from attnviz.records import Tokens
 
 LONGEST_TOKEN = 14
 """The most characters of a token in a sentence or a table."""
@@ -57,20 +53,3 @@ def logits(value: float) -> str:
 def nats(value: float) -> str:
     """Return a difference of scores in nats as a string, such as ``+8.46``."""
     return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
-
-
-def about_prompts(
-    info: ModelInfo, facts: Sequence[str], given: Input, text: str, *, source: str, many: bool
-) -> list[Part]:
-    """Return the facts that a reader needs to repeat a run over prompts: model, prompt, source.
-
-    facts: follow the model's. given, text: the first prompt, as the model reads it and as typed.
-    """
-    parts: list[Part] = [
-        Facts([*model_words(info), *((fact, False) for fact in facts)]),
-        Quote("prompts" if many else "prompt", f"the first: {text}" if many else text, lead=8),
-    ]
-    parts += [Facts([(source, False)], lead=8)] if source else []
-    if given.target is not None:
-        parts.append(Quote("target", "".join(given.target.texts), lead=8))
-    return parts

@@ -10,19 +10,16 @@ from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import (
     UNLIKELY,
-    advised,
     known_text,
     label_title,
-    named,
-    notes_group,
     probability,
 )
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
-from attnviz.prompts.naming import LONGEST_TOKEN, about_prompts, logits, next_word, placed, quoted
+from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
+from attnviz.prompts.shown import prompt_document
 
-_LONGEST = 100
 _FEW, _MANY = 3, 5
 """How many words are listed of a prediction where there is little room, and where there is much."""
 
@@ -36,40 +33,34 @@ _LEAST_HEADS = 3
 def document(report: LensReport) -> doc.Document:
     """Return the document of a report of ``lens``."""
     reading, tokens = report.reading, report.given.predicted
-    at = placed(tokens, reading.position)
-    blocks = counted(len(reading.blocks) - 1, "block")
-    facts = [counted(len(tokens), "token")]
-    about = about_prompts(
-        report.model, facts, report.given, report.text, source=report.source, many=False
-    )
+    at, size = placed(tokens, reading.position), counted(len(tokens), "token")
     question = "asked for" if report.asked else "the top prediction"
     followed = f"{quoted(report.answer)}, {question} at {at}"
     if reading.end is not None:
         followed = f"the {report.kind} of the answer at {at}"
-    about.append(doc.Facts([(followed, False)]))
-    return doc.Document(
+    return prompt_document(
+        report,
+        report.model,
+        report.given,
+        tokens,
+        command="lens",
         name=f"logit lens of {report.model.name}",
-        title=" ".join(report.text.split()),
+        facts=[size],
+        question=[followed],
         groups=[
-            doc.Group(about),
-            notes_group((*report.model.notes, *report.notes), tokens),
             doc.Group([block_table(report, reading.blocks, _MANY)]),
             doc.Group([head_table(report, _FEW, _FEW - 1)]),
-            doc.Group([doc.Say(text, _LONGEST) for text in _caveats(report)]),
         ],
-        explain=doc.Explanation(
-            "lens", f"measured in one pass over {counted(len(tokens), 'token')}."
-        ),
-        hints=doc.next_steps(_hints(report)),
+        caveats=_caveats(report),
+        measured=size,
+        hints=_hints(report),
         heading=[
-            *named(report.model),
-            ("logit lens", False),
-            (blocks, False),
-            (f"{'at' if report.classes else 'after'} {at}", False),
+            "logit lens",
+            counted(len(reading.blocks) - 1, "block"),
+            f"{'at' if report.classes else 'after'} {at}",
         ],
-        quoted=report.text,
         finding=_finding(report),
-        first=advised(partial(_first, report), tokens),
+        first=partial(_first, report),
     )
 
 

@@ -13,11 +13,8 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import (
-    advised,
     fits_two_lines,
     known_text,
-    named,
-    notes_group,
     probability,
 )
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
@@ -25,10 +22,10 @@ from attnviz.engine.attribution.scores import SIDES
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.word_links import DRAWS
-from attnviz.prompts.naming import about_prompts, nats, placed
+from attnviz.prompts.naming import nats, placed
+from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 
-_LONGEST = 100
 _GAP = 3
 _TABLE = 76
 """The columns of the table of parts next to the grid."""
@@ -45,29 +42,43 @@ _CELL = 6
 
 def document(report: LinkReport) -> doc.Document:
     """Return the document of a report of ``link``."""
-    tokens = report.first.tokens
-    groups = [
-        doc.Group(_about(report)),
-        notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group(_link_facts(report)),
-    ]
+    first, tokens = report.first, report.first.tokens
+    size = counted(len(tokens), "token")
+    groups = [doc.Group(_link_facts(report))]
     if report.tallies:
         groups += [
             doc.Group([part_table(report)]),
             doc.Group([pair_grid(report, _MOST, _ROOM)]),
             doc.Group(_sources(report)),
         ]
-        groups.append(doc.Group([doc.Say(text, _LONGEST) for text in _caveats(report)]))
-    return doc.Document(
+    label = "" if report.label is None else f" {known_text(report.label)}"
+    heading = [f"{report.head}{label}", "QK attribution", counted(len(report.prompts), "prompt")]
+    measured = heading[-1] if report.many else "this prompt alone"
+    if not report.many:
+        queries = first.given.queries(first.asked.head[0])
+        query = placed(queries, first.asked.query, False)
+        key = placed(tokens, first.asked.key, False)
+        link = f"{query} → {key} {probability(first.weight)}"
+        heading = [heading[0], link, "QK attribution", size]
+    if report.controls:
+        controls = f"{report.controls} control prompts each"
+        measured += f", base rates over {controls}, seed {report.seed}"
+    return prompt_document(
+        report,
+        report.model,
+        first.given,
+        tokens,
+        command="link",
         name=f"QK attribution of {report.head} in {report.model.name}",
-        title=" ".join(report.first.text.split()),
+        facts=[size, f"seed {report.seed}"],
         groups=groups,
-        explain=_explanation(report),
-        hints=doc.next_steps(_hints(report)),
-        heading=_heading(report),
-        quoted="" if report.many else report.first.text,
+        caveats=_caveats(report) if report.tallies else (),
+        measured=measured,
+        hints=_hints(report),
+        heading=heading,
         finding=_finding(report),
-        first=advised(partial(_first, report), tokens),
+        first=partial(_first, report),
+        many=report.many,
     )
 
 
@@ -245,23 +256,6 @@ _NOTABLE_BASE = 0.5
 """The least base rate, as a share of the part, that the finding gives."""
 
 
-def _heading(report: LinkReport) -> doc.Words:
-    """Return one line: the model, the head, the link, its weight and the size of the text."""
-    first = report.first
-    label = "" if report.label is None else f" {known_text(report.label)}"
-    words = [f"{report.head}{label}", "QK attribution"]
-    if report.many:
-        words += [counted(len(report.prompts), "prompt")]
-    else:
-        queries = first.given.queries(first.asked.head[0])
-        words[1:1] = [
-            f"{placed(queries, first.asked.query, False)} → "
-            f"{placed(first.tokens, first.asked.key, False)} {probability(first.weight)}"
-        ]
-        words += [counted(len(first.tokens), "token")]
-    return [*named(report.model), *((word, False) for word in words)]
-
-
 # The finding ---------------------------------------------------------------------------------
 
 
@@ -297,7 +291,9 @@ def _finding(report: LinkReport) -> str:
         amount = f"{nats(best.lead)} nats, its whole lead"
     elif abs(best.lead) > abs(report.sum):
         amount, over = f"{nats(best.lead)} nats, with all other parts {nats(report.sum)}", ""
-    without, random = "", _among_random_words(best)
+    without = random = ""
+    if best.base is not None and best.base * best.lead >= _NOTABLE_BASE * best.lead**2:
+        random = f"; {nats(best.base)} among random words"
     if best.without is not None:
         without = f"; without that the weight is {probability(best.without)}"
     both = without + random
@@ -336,13 +332,6 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
     return f"what {report.name(by)} wrote there{source}"
 
 
-def _among_random_words(part: LinkPart) -> str:
-    """Return a clause with the part's size among random words if that is at least half as large."""
-    if part.base is None or part.base * part.lead < _NOTABLE_BASE * part.lead**2:
-        return ""
-    return f"; {nats(part.base)} among random words"
-
-
 def _of_many(report: LinkReport, best: LinkPart) -> str:
     count = counted(len(report.prompts), "prompt")
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
@@ -356,15 +345,7 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     return f"{said}, {verdict}more than among other words ({nats(best.base)})."
 
 
-# Provenance ----------------------------------------------------------------------------------
-
-
-def _about(report: LinkReport) -> list[doc.Part]:
-    """Return the facts that a reader needs to repeat the run: model, prompt and link."""
-    first, facts = report.first, [counted(len(report.first.tokens), "token"), f"seed {report.seed}"]
-    return about_prompts(
-        report.model, facts, first.given, first.text, source=report.source, many=report.many
-    )
+# The sum, and how to read it ------------------------------------------------------------------
 
 
 def _sum_words(report: LinkReport) -> doc.Words:
@@ -436,12 +417,3 @@ def _caveats(report: LinkReport) -> list[str]:
             "draws; p: the same of the difference to the control, largest |t| of all parts."
         )
     return caveats
-
-
-def _explanation(report: LinkReport) -> doc.Explanation:
-    """Return the glossary, with the prompts that the numbers were measured on."""
-    size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
-    base = ""
-    if report.controls:
-        base = f", base rates over {report.controls} control prompts each, seed {report.seed}"
-    return doc.Explanation("link", f"measured in one pass over {size}{base}.")

@@ -151,6 +151,8 @@ class WhyReport(Report, Provenance):
         first, parts = self.first, self.first.attribution.parts if self.tallies else ()
         effects = {effect.head: effect for effect in self.effects} if self.tallies else {}
         prompts = [_prompt(prompt) for prompt in self.prompts]
+        written = first.attribution.maps
+        maps = [{**_head(head), "contributions": written[head]} for head in self.shown]
         return {
             "schema": "attnviz.why/1",
             "model": model_facts(self.model),
@@ -166,7 +168,7 @@ class WhyReport(Report, Provenance):
             **({} if self.inputs is None else {"inputs": self.inputs.data()}),
             "parts": [_part(self, part, effects) for part in parts],
             **({"prompts": prompts} if self.many else {}),
-            **({"maps": [_map(first, head) for head in self.shown]} if self.shown else {}),
+            **({"maps": maps} if maps else {}),
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -390,10 +392,6 @@ def _prompt(prompt: ExplainedPrompt) -> dict[str, Any]:
 
 def _head(head: HeadKey) -> dict[str, Any]:
     return dict(zip(("attention", "layer", "head"), head, strict=True))
-
-
-def _map(prompt: ExplainedPrompt, head: HeadKey) -> dict[str, Any]:
-    return {**_head(head), "contributions": prompt.attribution.maps[head]}
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[HeadKey, HeadEffect]) -> dict[str, Any]:

@@ -10,10 +10,7 @@ from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.provenance import (
     UNLIKELY,
-    advised,
     fits_two_lines,
-    named,
-    notes_group,
     probability,
 )
 from attnviz.draw.signed import ranked_table
@@ -32,12 +29,12 @@ from attnviz.inspect.why.written import (
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.prompts.naming import (
     LONGEST_TOKEN,
-    about_prompts,
     logits,
     next_word,
     placed,
     quoted,
 )
+from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 
 _LONGEST = 100
@@ -51,13 +48,15 @@ _MOST_MAPS = 8
 
 def document(report: WhyReport) -> doc.Document:
     """Return the document of a report of ``why``."""
-    inputs, tokens = report.inputs, report.first.given.predicted
-    groups = [
-        doc.Group(_about(report)),
-        notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group(_predictions(report)),
-        doc.Group([doc.Facts(_sum_words(report))]),
-    ]
+    first, inputs = report.first, report.inputs
+    tokens, size = first.given.predicted, _size(report)
+    drawn = bool(report.controlled) or report.many
+    question = f"at {placed(tokens, first.attribution.position)}"
+    if first.asked:
+        question = f"asked for {question}"
+    elif first.attribution.span is None:
+        question = f"the top prediction {question}"
+    groups = [doc.Group(_predictions(report)), doc.Group([doc.Facts(_sum_words(report))])]
     if inputs is not None:
         groups.append(doc.Group([_input_table(report, inputs)]))
     if report.tallies and report.effects:
@@ -67,22 +66,25 @@ def document(report: WhyReport) -> doc.Document:
             doc.Group(text_parts(report)),
             doc.Group(write_maps(report)),
         ]
-    groups.append(doc.Group([doc.Say(text, _LONGEST) for text in _caveats(report)]))
-    if report.tallies:
-        groups.append(doc.Group([every_part(report)], full=True))
-    words = [counted(len(report.effects), "head"), "direct logit attribution", _size(report)]
-    if inputs is not None:
-        words = ["what the prediction needs", _size(report)]
-    return doc.Document(
+    heading = [counted(len(report.effects), "head"), "direct logit attribution", size]
+    return prompt_document(
+        report,
+        report.model,
+        first.given,
+        tokens,
+        command="why",
         name=f"direct logit attribution in {report.model.name}",
-        title=" ".join(report.first.text.split()),
+        facts=[size, *[f"seed {report.seed}"] * drawn],
+        question=[explained_logit(report), _answers(report) if report.many else question],
         groups=groups,
-        explain=_explanation(report),
-        hints=doc.next_steps(_hints(report)),
-        heading=[*named(report.model), *((word, False) for word in words)],
-        quoted="" if report.many else report.first.text,
+        caveats=_caveats(report),
+        full=[doc.Group([every_part(report)], full=True)] if report.tallies else [],
+        measured=_measured(report),
+        hints=_hints(report),
+        heading=heading if inputs is None else ["what the prediction needs", size],
         finding=_finding(report) if inputs is None else _needed(report, inputs),
-        first=advised(lambda columns, lines: _first(report), tokens),
+        first=lambda columns, lines: _first(report),
+        many=report.many,
     )
 
 
@@ -453,29 +455,13 @@ def _input_table(report: WhyReport, inputs: InputEffects) -> doc.Table:
     return table._replace(title=title, least=_LEAST_ROWS)
 
 
-# Provenance ----------------------------------------------------------------------------------
+# The sum, and how to read it ------------------------------------------------------------------
 
 
 def _size(report: WhyReport) -> str:
     if report.many:
         return counted(len(report.prompts), "prompt")
     return counted(len(report.first.given.predicted), "token")
-
-
-def _about(report: WhyReport) -> list[doc.Part]:
-    """Return the facts that a reader needs to repeat the run: model, prompt and question."""
-    first, drawn = report.first, bool(report.controlled) or report.many
-    facts = [_size(report), *[f"seed {report.seed}"] * drawn]
-    parts = about_prompts(
-        report.model, facts, first.given, first.text, source=report.source, many=report.many
-    )
-    if report.many:
-        question = _answers(report)
-    else:
-        at = placed(first.given.predicted, first.attribution.position)
-        chosen = first.attribution.span is None
-        question = f"{'asked for ' if first.asked else 'the top prediction ' * chosen}at {at}"
-    return [*parts, doc.Facts([(explained_logit(report), False), (question, False)])]
 
 
 def _sum_words(report: WhyReport) -> doc.Words:
@@ -531,9 +517,9 @@ def _caveats(report: WhyReport) -> list[str]:
     return caveats
 
 
-def _explanation(report: WhyReport) -> doc.Explanation:
-    """Return the glossary, with the prompts and passes that the numbers were measured on."""
-    measured = f"measured in one pass over {_size(report) if report.many else 'this prompt alone'}"
+def _measured(report: WhyReport) -> str:
+    """Return the prompts and further passes that the numbers were measured on."""
+    measured = _size(report) if report.many else "this prompt alone"
     inputs = report.inputs
     if inputs is not None and inputs.steps:
         measured += f", what it needs in {inputs.steps} steps from the mean embedding"
@@ -542,4 +528,4 @@ def _explanation(report: WhyReport) -> doc.Explanation:
     if report.controlled:
         count = counted(len(report.controlled[0].base), "control prompt")
         measured += f", base rates over {count} each, seed {report.seed}"
-    return doc.Explanation("why", f"{measured}.")
+    return measured

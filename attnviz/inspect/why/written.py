@@ -120,6 +120,10 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         for effect, source in zip(effects, sources, strict=True)
     ]
     written = ["" if source is None else scale.text(source.contribution) for source in sources]
+    whole, shares = report.logit, [""] * len(effects)
+    if whole > max(abs(effect.value) for effect in report.effects):
+        least = _LEAST_SHARE * whole
+        shares = [f"{row.value / whole:.0%}" * (abs(row.value) >= least) for row in effects]
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"logits{scale.times}", [scale.text(effect.value) for effect in effects]),
         ("95% interval", [interval_text(effect.interval, scale) for effect in effects]),
@@ -130,7 +134,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         ),
         (doc.Column("from", right=False), from_words),
         ("", written),
-        ("share", [_of_whole(report, effect.value) for effect in effects]),
+        ("share", shares),
     ]
     names, values = zip(*((report.name(row.head), row.value) for row in effects), strict=True)
     table = ranked_table(title, names, values, scale, columns, [row.unclear for row in effects])
@@ -141,17 +145,6 @@ def label_text(report: WhyReport, head: HeadKey) -> str:
     """Return the head's label and its score; empty without a label."""
     label = report.labels.get(head)
     return "" if label is None else known_text(label)
-
-
-def _of_whole(report: WhyReport, value: float) -> str:
-    """Return an effect in logits as a percentage of the logit.
-
-    It is empty if the effect is tiny, or if any effect exceeds the logit.
-    """
-    largest = max(abs(effect.value) for effect in report.effects)
-    if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
-        return ""
-    return f"{value / report.logit:.0%}"
 
 
 def every_part(report: WhyReport) -> doc.Table:
