@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from attnviz.draw.labels import cut, numbered, token_label, token_labels
+from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
-from attnviz.records import Tokens
+from attnviz.records import ModelInfo, Tokens
 
 LONGEST_TOKEN = 14
 """The most characters of a token in a sentence or a table."""
@@ -53,3 +54,14 @@ def logits(value: float) -> str:
 def nats(value: float) -> str:
     """Return a difference of scores in nats as a string, such as ``+8.46``."""
     return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
+
+
+def not_summed(model: ModelInfo, to: str, apart: float, unknown: str) -> UnsupportedError:
+    """Return the error for parts of a model that do not sum to what it computes.
+
+    to: such as ``its logit``. apart: by how much they miss it. unknown: what is not known then.
+    """
+    return UnsupportedError(
+        f"the parts of {model.name!r} do not sum to {to} (apart by {apart:.2g}): {unknown} not "
+        "known; attnviz ablate measures heads in another way"
+    )

@@ -34,10 +34,10 @@ def prompt_document(
     """Return the document of a report on prompts, with the facts that are needed to repeat the run.
 
     given: the first prompt as the model reads it. tokens: those of its texts that are shown.
-    command: of the question. facts: about the run, behind the model. question: what is asked. groups: the question's own.
-    full: those at the end, for pages alone. measured: what the numbers were measured on, for the
-        glossary. heading: words behind the model in the first line. many: whether the prompt is one
-        of several. The others are those of ``Document``.
+    command: of the question. facts: about the run, behind the model. question: what is asked.
+    groups: the question's own. full: those at the end, for pages alone. measured: what the numbers
+        were measured on, for the glossary. heading: words behind the model in the first line.
+    many: whether the prompt is one of several. The others are those of ``Document``.
     """
     prompt = doc.Quote("prompt", report.text, lead=8)
     if many:

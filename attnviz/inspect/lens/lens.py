@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
-from attnviz.errors import UnsupportedError
 from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
 from attnviz.prompts.heads import shown_heads
+from attnviz.prompts.naming import not_summed
 from attnviz.prompts.study import Prompt, encode_asked, load_apart, place_in, study_of
 from attnviz.texts import answer_and_foil, words_of
 
@@ -41,11 +41,7 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     reading = backend.read_lens(attributor, given, asked)
     require_number("logit", reading.blocks[-1].probability, model.info)
     if not reading.tallies:
-        raise UnsupportedError(
-            f"the parts of {model.info.name!r} do not sum to its logits (apart by "
-            f"{reading.apart:.2g}): what its heads write is not known; attnviz ablate measures "
-            "heads in another way"
-        )
+        raise not_summed(model.info, "its logits", reading.apart, "what its heads write is")
     heads = shown_heads(model, [written.head for written in reading.heads], request)
     ids = {word for block in reading.blocks for word, _ in block.top} | {reading.answer}
     ids |= {word for head in reading.heads for word, _ in (*head.raises, *head.lowers)}

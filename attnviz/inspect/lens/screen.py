@@ -8,12 +8,7 @@ from functools import partial
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.provenance import (
-    UNLIKELY,
-    known_text,
-    label_title,
-    probability,
-)
+from attnviz.draw.provenance import UNLIKELY, known_text, label_title, probability
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
@@ -222,7 +217,6 @@ def _nats(value: float) -> str:
 
 
 def _caveats(report: LensReport) -> list[str]:
-    """Return what the reading means, and where not to trust it."""
     caveats = [
         "lens: the residual stream after a block, read by the model's own last norm and "
         "unembedding as if the later blocks were left out. After the last block that is the "
@@ -244,7 +238,6 @@ def _caveats(report: LensReport) -> list[str]:
 
 
 def _far(report: LensReport) -> str:
-    """Return the warning about the readings that are far from the model's own prediction."""
     name = report.block_name(report.reading.blocks[report.far - 1].block)
     return f"KL is over {FAR:g} nat up to {name}: the words there may mislead."
 

@@ -3,6 +3,10 @@
 The control keeps the tokens of query and key, the first token and special tokens, and replaces all
 others by random words: what a part adds because of the words around is gone, what it adds at this
 place whatever the words is still there.
+
+If nobody names a head, a query or a key, the link is the one that ``heads`` names first, which a
+head makes beyond its habits (``measures.word_links``). The strongest link of a text is no news: a
+previous-token head gives nearly all its weight to the token before, whatever the text.
 """
 
 from __future__ import annotations
@@ -25,15 +29,15 @@ from attnviz.engine.capture import (
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.link.choice import LinkChoice, most_telling, tokens_of
-from attnviz.inspect.link.report import LinkedPrompt, LinkReport, part_leads
+from attnviz.inspect.link.report import LinkChoice, LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import few_note
+from attnviz.measures.word_links import WordLink, agreed_links, is_repeat
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.progress import Advance
 from attnviz.prompts.study import Encoded, Prompt, control_count, place_in, study_of
-from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input, Kind, Tokens
+from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input
 
 _POOL = 2000
 """How many tokens of the vocabulary are looked at for words of the controls."""
@@ -96,7 +100,11 @@ def link(
         given, question = prompt.given, prompt.question
         typed = {question.query, question.key, question.than} != {None}
         with prompt.naming():
-            record = _captured(model, kind, given, head)
+            heads = model.info.layers * model.info.heads if head is None else 1
+            sizes = len(given.queries(kind)), len(given.keys(kind))
+            require_maps(heads, *sizes, "name one with --head, or shorten the text")
+            some = None if head is None else {head[0]: [head[1]]}
+            record = capture(model, given.text, kind=kind, target=given.target, heads=some)
             if head is None and len(study.prompts) == 1 and not typed:
                 chosen = most_telling(record, labels)
             asked = _asked(record, question, head, labels, chosen)
@@ -104,7 +112,7 @@ def link(
         split = splitter.split(given, asked)
         count = wanted if split.tallies else 0
         controls = _controls(model.vocabulary(), given, asked, count, (request.seed, number))
-        size = max(1, _BATCH // len(given.queries(kind)))
+        size = max(1, _BATCH // sizes[0])
         batches = [controls[first : first + size] for first in range(0, len(controls), size)]
         base = [
             part_leads(split, asked, sides)
@@ -136,15 +144,25 @@ def link(
 # The link ------------------------------------------------------------------------------------
 
 
-def _captured(
-    model: Model, kind: Kind, given: Input, head: tuple[int, int] | None
-) -> AttentionRecord:
-    """Return the attention over a prompt of one (layer, head), or of all heads."""
-    heads = 1 if head is not None else model.info.layers * model.info.heads
-    queries, keys = given.queries(kind), given.keys(kind)
-    require_maps(heads, len(queries), len(keys), "name one with --head, or shorten the text")
-    chosen = None if head is None else {head[0]: [head[1]]}
-    return capture(model, given.text, kind=kind, target=given.target, heads=chosen)
+def most_telling(
+    record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
+) -> LinkChoice:
+    """Return the link that chance brings least often, as ``heads`` says it.
+
+    record: the attention of all heads. labels: of heads that are known to do something.
+    Where no link beats chance it is one by which an induction head follows a repetition, else the
+    one that comes nearest. There is none if every link is about as usual, or if the text is too
+    long to test each.
+    """
+    links = agreed_links(record)
+    if links is None:
+        return LinkChoice(None)
+    if links.beyond_chance:
+        return LinkChoice(links.pairs, links.beyond_chance[0])
+    induction = {head for head, label in labels.items() if label.name == "induction"}
+    link = links.nearest(record, induction)
+    repeats = link is not None and is_repeat(record, link, induction)
+    return LinkChoice(links.pairs, link, repeats)
 
 
 def _asked(
@@ -168,10 +186,13 @@ def _asked(
     key = place_in(keys, question.key, "--key")
     if chosen is not None and chosen.link is not None:
         head = chosen.link.layer, chosen.link.head
-        query, key = tokens_of(chosen.link, weights[head])
+        query, key = _tokens_of(chosen.link, weights[head])
+    elif (place := place_in(record.queries, question.query, "--query")) is not None:
+        query = place
     else:
-        place = place_in(record.queries, question.query, "--query")
-        query = _last(record.queries) if place is None else place
+        special = record.queries.special
+        own = [at for at in range(len(special)) if not special[at]]  # not added by the tokenizer
+        query = own[-1] if own else len(special) - 1
     rows = {place: matrix[query] for place, matrix in weights.items()}
     # Not the first token, nor those that the tokenizer added.
     plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
@@ -200,19 +221,19 @@ def _asked(
     return AskedLink((record.kind, *head), query, key, than)
 
 
+def _tokens_of(link: WordLink, weights: np.ndarray) -> tuple[int, int]:
+    """Return the query and the key of the largest weight (query, key) between two words."""
+    between = weights[link.query.start : link.query.stop, link.key.start : link.key.stop]
+    query, key = divmod(int(np.nanargmax(between)), len(link.key))
+    return link.query.start + query, link.key.start + key
+
+
 def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:
-    """Return the indices of the keys that a query of a layer sees."""
     mask = next(weights.mask for weights in record.layers if weights.layer == layer)
     keys = range(len(record.keys))
     if mask is not None:
         return [key for key in keys if mask[query, key]]
     return [key for key in keys if not record.causal or key <= query]
-
-
-def _last(tokens: Tokens) -> int:
-    """Return the index of the last token that the tokenizer did not add."""
-    own = [at for at, special in enumerate(tokens.special) if not special]
-    return own[-1] if own else len(tokens) - 1
 
 
 def _strongest(
@@ -221,10 +242,7 @@ def _strongest(
     key: int | None,
     plain: np.ndarray,
 ) -> tuple[int, int]:
-    """Return the head that attends most to a key, of those with a label if there are any.
-
-    key: its index; None for each head's own, among the ``plain`` ones.
-    """
+    """Return the head that attends most to a key, or to any plain one, if possible with a label."""
     weights = {
         head: float(row[key] if key is not None else (row * plain).max())
         for head, row in rows.items()

@@ -29,16 +29,29 @@ from attnviz.engine.attribution.scores import (
     SplitScores,
     StreamPart,
 )
-from attnviz.errors import UnsupportedError
-from attnviz.inspect.link.choice import LinkChoice
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
-from attnviz.prompts.naming import nats, placed
+from attnviz.measures.word_links import WordLink
+from attnviz.prompts.naming import nats, not_summed, placed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 _SIGNIFICANT = 0.05
 
 _FEW = 3
 """The parts that are named where one line is all there is."""
+
+
+class LinkChoice(NamedTuple):
+    """Why a link was chosen.
+
+    pairs: how many pairs of words were tested for it; None if the text is too long to test each.
+    link: the link between words; None if the strongest link from the last token was taken instead.
+    induction: whether it is that of an induction head which follows a repetition, where no link
+        beats chance.
+    """
+
+    pairs: int | None
+    link: WordLink | None = None
+    induction: bool = False
 
 
 class LinkPart(NamedTuple):
@@ -191,11 +204,8 @@ class LinkReport(Report, Provenance):
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to what the model's own weights tell."""
         if not self.tallies:
-            raise UnsupportedError(
-                f"the parts of {self.model.name!r} do not sum to the scores of {self.head} (apart "
-                f"by {self.first.split.gap:.2g}): why it looks there is not known; attnviz ablate "
-                "measures heads in another way"
-            )
+            to, gap = f"the scores of {self.head}", self.first.split.gap
+            raise not_summed(self.model, to, gap, "why it looks there is")
 
     @property
     def first(self) -> LinkedPrompt:
@@ -320,7 +330,6 @@ def _link(prompt: LinkedPrompt) -> dict[str, Any]:
 
 
 def _choice(chosen: LinkChoice) -> dict[str, Any]:
-    """Return why a link was chosen."""
     link = chosen.link
     return {
         "pairs": chosen.pairs,

@@ -12,11 +12,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.provenance import (
-    fits_two_lines,
-    known_text,
-    probability,
-)
+from attnviz.draw.provenance import fits_two_lines, known_text, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.scores import SIDES
 from attnviz.inspect.link.report import LinkPart, LinkReport
@@ -89,7 +85,6 @@ def _link_facts(report: LinkReport) -> list[doc.Part]:
 
 
 def _hints(report: LinkReport) -> list[str]:
-    """Return the options to try next."""
     if not report.tallies:
         return []
     hints, parts = list[str](), [part.part for part in report.of_side("key")]
@@ -220,30 +215,21 @@ def _sources(report: LinkReport) -> list[doc.Part]:
 
 
 def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the sum, both tables, and the grid, as far as lines allow.
-
-    columns, lines: the available width in characters and lines.
-    """
+    """Return the first screen: the sum, both tables, and the grid, as far as lines allow."""
     facts = _link_facts(report)
     words, lines = doc.Group(facts), lines + 1 - len(facts)
     if not report.tallies:
         return [words]
     parts, half = len(report.first.split.parts), (columns - _GAP) // 2
+    height = min(parts, max(lines // 6, 3))
+    rows = max(lines - 6 if half >= _TABLE else lines - height - 8, 4)
+    of_query = min(parts + 1, rows // 2)  # the keys have at least as many
+    table = part_table(report, (rows - of_query, of_query))
     if half >= _TABLE:
-        rows = max(lines - 6, 4)
-        table = part_table(report, _shared(parts, rows))
         grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
         return [words, doc.Group([table, grid], beside=doc.Beside(half, _GAP))]
-    height = min(parts, max(lines // 6, 3))
-    table = part_table(report, _shared(parts, max(lines - height - 8, 4)))
     grid = pair_grid(report, height, columns, scaled=False)
     return [words, doc.Group([table]), doc.Group([grid], yields=1)]
-
-
-def _shared(parts: int, rows: int) -> tuple[int, int]:
-    """Return how many rows keys and query get of so many, the keys at least as many."""
-    query = min(parts + 1, rows // 2)
-    return rows - query, query
 
 
 _WHOLE = 0.005
@@ -267,7 +253,10 @@ def _finding(report: LinkReport) -> str:
             f"The parts do not give the weights of {report.head} (apart by "
             f"{first.split.gap:.2g} nats), so none is ranked."
         )
-    best = _best(report)
+    parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
+    if report.many:
+        parts = [part for part in parts if part.stands_out] or parts
+    best = max(parts, key=lambda part: sign * part.lead)
     if report.many:
         return _of_many(report, best)
     queries = first.given.queries(first.asked.head[0])
@@ -302,15 +291,6 @@ def _finding(report: LinkReport) -> str:
         if fits_two_lines(shown):
             break
     return shown
-
-
-def _best(report: LinkReport) -> LinkPart:
-    """Return the key's part with most of the lead; over many prompts a significant one if any."""
-    parts = report.of_side("key")
-    if report.many:
-        parts = [part for part in parts if part.stands_out] or parts
-    sign = 1 if report.sum > 0 else -1
-    return max(parts, key=lambda part: sign * part.lead)
 
 
 def _by_what(report: LinkReport, part: LinkPart) -> str:
@@ -362,13 +342,12 @@ def _sum_words(report: LinkReport) -> doc.Words:
     words: list[tuple[str, bool]] = [
         (f"lead over {over}, nats", False),
         (f"sum {report.sum:.3f}", True),
-        (f"Δ {apart:.4f}", False),
     ]
-    if not report.many:
-        words.insert(2, (f"score {first.split.scores[first.asked.key]:.3f}", False))
     if first.split.softcap is not None:
-        words.insert(2, (f"behind the softcap {first.capped:.3f}", False))
-    return words
+        words.append((f"behind the softcap {first.capped:.3f}", False))
+    if not report.many:
+        words.append((f"score {first.split.scores[first.asked.key]:.3f}", False))
+    return [*words, (f"Δ {apart:.4f}", False)]
 
 
 def _choice_words(report: LinkReport) -> doc.Words:
@@ -396,7 +375,6 @@ def _choice_words(report: LinkReport) -> doc.Words:
 
 
 def _caveats(report: LinkReport) -> list[str]:
-    """Return the caveats: sentences on what the numbers mean, and what they leave out."""
     caveats = [
         "lead: the score of the key less the mean score of the other keys that the query sees, "
         "which is ln of its weight over their geometric mean. Parts add up with the norms' scale "

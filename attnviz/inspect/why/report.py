@@ -16,9 +16,9 @@ from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.parts import Attribution, HeadKey, Part, PartKind
-from attnviz.errors import UnsupportedError
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
+from attnviz.prompts.naming import not_summed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 _SIGNIFICANT = 0.05
@@ -198,11 +198,7 @@ class WhyReport(Report, Provenance):
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to the model's own logit."""
         if not self.tallies:
-            raise UnsupportedError(
-                f"the parts of {self.model.name!r} do not sum to its logit (apart by "
-                f"{self.apart:.2g}): its contributions are not known; attnviz ablate measures "
-                "heads in another way"
-            )
+            raise not_summed(self.model, "its logit", self.apart, "its contributions are")
 
     @property
     def first(self) -> ExplainedPrompt:

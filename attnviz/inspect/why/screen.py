@@ -8,11 +8,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.page.running_text import running_pieces
-from attnviz.draw.provenance import (
-    UNLIKELY,
-    fits_two_lines,
-    probability,
-)
+from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.answers import START_END
 from attnviz.inspect.why.inputs import InputEffects
@@ -27,13 +23,7 @@ from attnviz.inspect.why.written import (
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import (
-    LONGEST_TOKEN,
-    logits,
-    next_word,
-    placed,
-    quoted,
-)
+from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
 from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 
@@ -89,7 +79,6 @@ def document(report: WhyReport) -> doc.Document:
 
 
 def _hints(report: WhyReport) -> list[str]:
-    """Return the options to try next on the command line."""
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
@@ -111,7 +100,6 @@ def _hints(report: WhyReport) -> list[str]:
 
 
 def _prediction_line(report: WhyReport) -> doc.Facts:
-    """Return the line of the five likeliest tokens; for many prompts, a remark on the answers."""
     if report.many:
         return doc.Facts([(_answers(report), False)])
     first = report.first
@@ -123,10 +111,7 @@ def _prediction_line(report: WhyReport) -> doc.Facts:
 
 
 def _likeliest(prompt: ExplainedPrompt, longest: int) -> list[tuple[str, float]]:
-    """Return the likeliest tokens or labels, or both ends of the answer, with probabilities.
-
-    longest: the most cells of a token.
-    """
+    """Return the likeliest tokens or labels, or both ends of the answer, with probabilities."""
     span, top = prompt.attribution.span, prompt.attribution.top
     if span is None:
         return [(cut(token_label(prompt.words[id]), longest), value) for id, value in top]
@@ -256,10 +241,7 @@ def _called(report: WhyReport, effect: HeadEffect) -> str:
 
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
-    """Return the finding on one prompt: its prediction, then the head that contributes most.
-
-    best: the head to name. most: the head with the largest effect.
-    """
+    """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
     extent = "most against it:" if best.value < 0 else "the most:"
     verb = "writes" if most is not best else f"writes {extent}"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
@@ -402,14 +384,9 @@ def _needed(report: WhyReport, inputs: InputEffects) -> str:
 
 
 def _rise(inputs: InputEffects, tokens: Tokens, quantity: str) -> str:
-    """Return a sentence on the word that harms the prediction, if by more than any other helps.
-
-    quantity: the name of what words are said to change.
-    """
-    at = min(inputs.ordered, key=lambda at: inputs.replaced[at], default=None)
-    if at is None or at != inputs.ordered[0] or inputs.replaced[at] > -_SMALL:
-        return ""
-    if not _is_clear(inputs, at):
+    """Return a sentence on the word that harms the prediction, if by more than any other helps."""
+    at = next(iter(inputs.ordered), None)
+    if at is None or inputs.replaced[at] > -_SMALL or not _is_clear(inputs, at):
         return ""
     name, rise = placed(tokens, at), _short(-float(inputs.replaced[at]))
     if inputs.steps:
@@ -483,7 +460,6 @@ def _sum_words(report: WhyReport) -> doc.Words:
 
 
 def _caveats(report: WhyReport) -> list[str]:
-    """Return the caveats: sentences on what contributions mean, and what they leave out."""
     caveats = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "

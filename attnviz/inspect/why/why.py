@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
+from attnviz.engine.attribution.parts import Attributor, HeadKey
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import require_maps
 from attnviz.errors import UsageError
@@ -79,11 +79,11 @@ def why(
     for number, prompt in enumerate(study.prompts):
         plain = plain if prompt is first else _explained(attributor, model, prompt)
         controls = list(_controls(model, plain, wanted, (request.seed, number)))
-        base = [
-            list(_same_question(attributor, plain, control).heads.values())
-            for control in study.watched(number, controls)
-        ]
-        shape = len(base), len(plain.attribution.heads)
+        own, base = plain.attribution, list[list[float]]()
+        same = {"position": own.position, "answer": own.answer, "foil": own.foil}
+        for control in study.watched(number, controls):
+            base.append(list(attributor.attribute(control, **same).heads.values()))
+        shape = len(base), len(own.heads)
         explained.append(replace(plain, base=np.array(base).reshape(shape)))
     plain, inputs = explained[0], None
     if request.inputs and plain.attribution.tallies:
@@ -175,23 +175,19 @@ def _controls(
     given, attribution = plain.given, plain.attribution
     if not (attribution.tallies and wanted) or attribution.labels:
         return
-    earlier = in_text = _earlier(given.predicted, attribution)
+    position, answer, ids = attribution.position, attribution.answer, given.predicted.ids
+    own = [row for (kind, _, _), row in attribution.rows.items() if kind != "cross"]
+    both_ways = any(np.any(row[position + 1 :]) for row in own)  # as in a masked model
+    seen = ids if both_ways else ids[:position]
+    earlier = [at for at, token in enumerate(seen) if token == answer and at != position]
+    in_text = earlier
     if given.target is not None:
-        in_text = [at for at, token in enumerate(given.ids) if token == attribution.answer]
+        in_text = [at for at, token in enumerate(given.ids) if token == answer]
     if not (earlier or in_text):
         return
     for other in _other_tokens(model.vocabulary(), plain, wanted, seed):
         target = None if given.target is None else _with(given.target, earlier, other)
         yield Input(_with(given.text, in_text, other), target)
-
-
-def _earlier(tokens: Tokens, attribution: Attribution) -> list[int]:
-    """Return the positions of the answer's token in the prompt that the prediction can see."""
-    position, answer = attribution.position, attribution.answer
-    own = [row for (kind, _, _), row in attribution.rows.items() if kind != "cross"]
-    both = any(np.any(row[position + 1 :]) for row in own)  # a masked model sees all tokens
-    seen = tokens.ids[: len(tokens) if both else position]
-    return [at for at, token in enumerate(seen) if token == answer and at != position]
 
 
 def _other_tokens(
@@ -219,10 +215,3 @@ def _begins(text: str) -> tuple[bool, bool]:
 def _with(tokens: Tokens, places: Collection[int], other: int) -> Tokens:
     ids = tuple(other if at in places else token for at, token in enumerate(tokens.ids))
     return replace(tokens, ids=ids)
-
-
-def _same_question(attributor: Attributor, plain: ExplainedPrompt, given: Input) -> Attribution:
-    asked = plain.attribution
-    return attributor.attribute(
-        given, position=asked.position, answer=asked.answer, foil=asked.foil
-    )

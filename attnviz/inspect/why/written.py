@@ -52,17 +52,11 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
     scaled: True adds a colour bar; a first screen has the numbers alone.
     """
-    layers, kinds = report.layers, {layer: set[str]() for layer in report.layers}
-    for effect in report.effects:
-        kinds[effect.head[1]].add(effect.head[0])
-    # A layer without heads has one row alone.
-    usual, several = report.kinds[:1], len(report.kinds) > 1
-    rows = [
-        (layer, kind)
-        for layer in layers
-        for kind in report.kinds
-        if kind in (kinds[layer] or usual)
-    ]
+    layers, kinds, rows = report.layers, report.kinds, list[tuple[int, str]]()
+    with_heads = {(effect.head[1], effect.head[0]) for effect in report.effects}
+    for layer in layers:
+        own = [(layer, kind) for kind in kinds if (layer, kind) in with_heads]
+        rows += own or [(layer, kinds[0])]  # a layer without heads has one row
     heads = 1 + max(effect.head[2] for effect in report.effects)
     values: dict[tuple[int, int], float] = {}
     grey = set()
@@ -75,20 +69,16 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
         first = next(at for at, row in enumerate(rows) if row[0] == layer)
         values[first, heads] = report.part("mlp", layer)
     scale, base = NumberScale.over(values.values()), report.index_base
-    names = [f"L{layer + base}" + (f" {kind}" if several else "") for layer, kind in rows]
+    names = [f"L{layer + base}" + f" {kind}" * (len(kinds) > 1) for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), _MLP]
-    title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
-    colours = colour_words(scale, grey, True)
-    labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
+    title, colours = f"logits{scale.times}", colour_words(scale, grey, True)
     if scaled:
+        title = f"Direct effect on {explained_logit(report)}"
         colours = [(f"grey: {_GREY}", False)] * bool(grey)
+    labels = {report.name(head): label_look(label) for head, label in report.labels.items()}
     grid = signed_grid(names, columns, values, scale, grey, _GREY)
     return grid.with_known(labels, "direct effect")._replace(
-        title=[
-            (title + scale.times * (not scaled), True),
-            (f"{_MLP}: feed-forward", False),
-            *colours,
-        ],
+        title=[(title, True), (f"{_MLP}: feed-forward", False), *colours],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
     )
 

@@ -13,8 +13,8 @@ import pytest
 
 import attnviz
 from attnviz.draw.labels import width
-from attnviz.inspect.link.choice import LinkChoice, most_telling
-from attnviz.inspect.link.link import link
+from attnviz.inspect.link.link import link, most_telling
+from attnviz.inspect.link.report import LinkChoice
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.models.bundled import Bundled
