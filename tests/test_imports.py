@@ -46,20 +46,18 @@ MAY_IMPORT = {
     "engine": {"models", "attention", "measures"} | GROUND,
     "draw": GROUND,
     "texts": {"draw", "models"} | GROUND,
-    "prompts": {"draw", "texts"} | GROUND,
+    "prompts": {"draw", "engine", "measures", "models", "regions", "texts"} | GROUND,
     "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
     "corpus": {"draw", "texts"} | GROUND,
     "forms": {"draw", "measures"} | GROUND,
     "mergeable": {"corpus", "draw", "forms", "measures", "resume"} | GROUND,
     "cli": CAPABILITIES
-    | {"draw", "engine", "models", "measures", "texts", "regions"}
+    | {"draw", "engine", "models", "measures", "prompts", "texts", "regions"}
     | {"corpus", "mergeable"}
     | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
-    "lens": {"why"} | SHARED,
-    "link": {"why"} | SHARED,
     "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,

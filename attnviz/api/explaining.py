@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel
     from attnviz.inspect.lens.report import LensReport
     from attnviz.inspect.link.report import LinkReport
-    from attnviz.inspect.why.records import WhyReport
+    from attnviz.inspect.why.report import WhyReport
     from attnviz.records import Kind
 
 
@@ -97,12 +97,13 @@ def link(
     from attnviz.inspect.link import link as question
     from attnviz.inspect.link.request import LinkRequest
     from attnviz.models.resolve import LoadOptions
+    from attnviz.prompts.study import read_prompts
 
     typed = {name: given[name] for name in ("query", "key", "than")}
     given |= {name: None if value is None else str(value) for name, value in typed.items()}
     given["head"] = spelled_heads(head)[0] if head is not None else None
     request = LinkRequest.of(given)
-    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    read, source = read_prompts("link", request, texts=texts_of(prompts))
     loaded = open_given(
         model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
     )
@@ -131,7 +132,6 @@ def why(
     second: str | None = None,
     truncate: bool = False,
     top: int = 8,
-    copying: bool = False,
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
@@ -146,7 +146,7 @@ def why(
         answer occurs.
     inputs: also measure what the prediction loses with ``draws`` other words in the place of each
         word, and with each word hidden; see ``InputEffects``.
-    layer, head: the heads whose maps are in the report. copying: also measure how often heads copy.
+    layer, head: the heads whose maps are in the report.
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.
 
@@ -157,9 +157,10 @@ def why(
     from attnviz.inspect.why import why as question
     from attnviz.inspect.why.request import WhyRequest
     from attnviz.models.resolve import LoadOptions
+    from attnviz.prompts.study import read_prompts
 
     request = WhyRequest.of(given)
-    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    read, source = read_prompts("why", request, texts=texts_of(prompts))
     loaded = open_given(
         model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
     )

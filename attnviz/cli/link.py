@@ -43,11 +43,12 @@ def link(
     """Show why a head looks at a token: who wrote the query and the key."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.link import link as question
+    from attnviz.prompts.study import read_prompts
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
-    read, source = question.read_prompts(
-        request, prompts.text, prompts.file, prompts.texts, prompts.column
+    read, source = read_prompts(
+        "link", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, read, request)

@@ -46,11 +46,12 @@ def why(
     """Show what each head writes towards the predicted token, exactly."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.why import why as question
+    from attnviz.prompts.study import read_prompts
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
-    read, source = question.read_prompts(
-        request, prompts.text, prompts.file, prompts.texts, prompts.column
+    read, source = read_prompts(
+        "why", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )
     with outlet.loading(model.model, options) as watched:
         loaded = question.open_model(model.model, watched, read, request)

@@ -480,7 +480,7 @@ class Ways(NamedTuple):
     ways: Sequence[Sequence[Group]]
 
 
-def beside(*parts: Part | list[Part]) -> Group:
+def beside(*parts: Part | Group | list[Part | Group]) -> Group:
     """Return parts side by side in columns of one width; a list of parts is one column."""
     members = [Group(part, spaced=True) if isinstance(part, list) else part for part in parts]
     return Group(members, beside=Beside(0, halves=True))

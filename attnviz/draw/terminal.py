@@ -189,9 +189,9 @@ def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
 def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: int) -> Block:
     """Return the groups of a screen in at most ``lines`` lines. max_width: the available width.
 
-    Until they fit, tables lose rows; groups are left out, those with the highest ``yields`` first;
-    grids of colours get two rows a line; grids lose rows and maps are left out; empty lines go. A
-    rest that is still too long is cut.
+    Until they fit, coloured texts lose lines and tables rows; groups are left out, those with the
+    highest ``yields`` first; grids of colours get two rows a line; grids lose rows and maps are
+    left out; empty lines go. A rest that is still too long is cut.
     """
     kept = list(groups)
     while True:
@@ -205,10 +205,10 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
         maps = (place for place in places if _spare(kept[place], doc.Maps))
         texts = (place for place in places if any(map(_is_long, kept[place].parts)))
         dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
-        if (place := next(tables, None)) is not None:
-            kept[place] = _shortened(kept[place], doc.Table, over)
-        elif (place := next(texts, None)) is not None:
+        if (place := next(texts, None)) is not None:
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
+        elif (place := next(tables, None)) is not None:
+            kept[place] = _shortened(kept[place], doc.Table, over)
         elif kept and kept[places[0]].yields:
             del kept[places[0]]
         elif (place := next(dense, None)) is not None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.reading import one_of, optional, typed
-from attnviz.records import HeadLabel, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -76,6 +76,14 @@ def table_of(
 def token_facts(tokens: Tokens) -> dict[str, Any]:
     """Return the tokens of a text and their ids as JSON values."""
     return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
+
+
+def input_facts(given: Input) -> dict[str, Any]:
+    """Return the tokens that a model is run on, with those of a decoder, as JSON values."""
+    facts, target = token_facts(given.text), given.target
+    if target is not None:
+        facts |= {"target_tokens": list(target.texts), "target_ids": list(target.ids)}
+    return facts
 
 
 _PLAIN = (

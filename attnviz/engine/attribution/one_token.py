@@ -3,7 +3,8 @@
 Over a text of one token attention sees only that token, so a head's output is what its value and
 output projections make of it, in any model: no weight is sliced. Its effect on the logits, through
 norms scaled as in this run, is its OV circuit applied to that token (Elhage et al. 2021, "A
-Mathematical Framework for Transformer Circuits").
+Mathematical Framework for Transformer Circuits"). How often a head copies is the copy score of Wang
+et al. 2022, "Interpretability in the Wild", section 3.1, over random tokens instead of names.
 """
 
 from __future__ import annotations

@@ -28,9 +28,8 @@ from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore.long import LongPart, LongText
 from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
-from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.link import link
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.inspect.link.screen import in_a_line
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
@@ -39,6 +38,7 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
+from attnviz.prompts.study import Prompt
 from attnviz.records import Floats, HeadsRecord, Kind, ModelInfo
 from attnviz.regions import region_reader
 
@@ -372,6 +372,8 @@ class LiveSession:
         base, choice = self._choice.index_base, self._choice
         request = LinkRequest(
             head=f"L{head[0] + base}H{head[1] + base}",
+            query=str(query),
+            key=str(key),
             controls=0,
             kind=choice.kind,
             target=choice.target,
@@ -380,9 +382,9 @@ class LiveSession:
         )
         if choice.encode is not None:
             raise UnsupportedError("a chat or a text with regions has no links: give a plain text")
-        report = link(self.model, [LinkPrompt(text, str(query), str(key), None)], request)
+        report = link(self.model, [Prompt(text)], request)
         report.require_tally()
-        return in_a_line(report)
+        return report.in_a_line
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()

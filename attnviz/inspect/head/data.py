@@ -100,7 +100,7 @@ def _written(card: HeadCard) -> dict[str, Any] | None:
     source = first.source(card.key)
     return {
         "answer": first.answer,
-        "position": first.found.position,
+        "position": first.attribution.position,
         "logit": json_number(card.why.logit),
         "contribution": json_number(effect.value),
         "base_rate": json_number(effect.base),

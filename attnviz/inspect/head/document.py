@@ -26,7 +26,7 @@ from attnviz.inspect.interventions.ablate.document import ranking_tables, where_
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.path.document import path_table, share_table
 from attnviz.inspect.patterns.document import score_table
-from attnviz.inspect.why.document import ranking_table, text_parts
+from attnviz.inspect.why.written import ranking_table, text_parts
 
 _LEAD, _GAP = 9, 3
 _FACTS = 40

@@ -10,10 +10,10 @@ from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.head.request import HeadRequest
 from attnviz.inspect.patterns.probes import reckoned_probe_tokens
-from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.study import load_apart
 from attnviz.texts import Texts
 
 _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")

@@ -29,14 +29,15 @@ from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.why.records import WhyReport
+from attnviz.inspect.why.report import WhyReport
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import Prompt, why
+from attnviz.inspect.why.why import why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.options import Options
 from attnviz.progress import Watch
+from attnviz.prompts.study import Prompt
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
 
@@ -254,7 +255,7 @@ class _Cards:
         kind = self.kind if self._two_stacks else None
         target = self._request.target if self._two_stacks else None
         asked = self._asked(WhyRequest, head=(), kind=kind, target=target)
-        report = why(self._model, [Prompt(text, None, None, None)], asked, advance=watch)
+        report = why(self._model, [Prompt(text)], asked, advance=watch)
         report.require_tally()
         return report
 

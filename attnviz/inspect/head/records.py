@@ -15,7 +15,7 @@ from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.path.path import Listener, PathReport
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
-from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from attnviz.inspect.interventions.ablate.words import (
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
-from attnviz.inspect.why.records import HeadEffect, WhyReport
-from attnviz.inspect.why.words import logits, placed, quoted
+from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined, word_ranges
+from attnviz.prompts.naming import logits, placed, quoted
 from attnviz.records import Tokens
 
 _FEW = "too few pairs of prompts fit this model for an interval"
@@ -244,11 +244,11 @@ def _written(report: WhyReport, effect: HeadEffect) -> tuple[str, str, str]:
     whole = (
         f"{report.logit:.1f}" if abs(report.logit) >= 1 else logits(report.logit).removeprefix("+")
     )
-    ends = first.found.span is not None  # of an answer
+    ends = first.attribution.span is not None  # of an answer
     answer = f"the answer's {first.answer}" if ends else quoted(first.answer)
     said = f"{logits(effect.value)} of {whole} logits of {answer}"
     base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
-    return said, probability(dict(first.found.top)[first.found.answer]), base
+    return said, probability(dict(first.attribution.top)[first.attribution.answer]), base
 
 
 def _copies(card: HeadCard) -> list[str]:

@@ -6,20 +6,13 @@ from dataclasses import replace
 
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
-from attnviz.errors import UnsupportedError
 from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
-from attnviz.inspect.why.why import (
-    chosen_heads,
-    encoded_prompt,
-    kinds_shown,
-    labels_of,
-    load_apart,
-    position_in,
-)
 from attnviz.models.model import Model, require_number
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
-from attnviz.regions import both_texts, finished
+from attnviz.prompts.heads import shown_heads
+from attnviz.prompts.naming import not_summed
+from attnviz.prompts.study import Prompt, encode_asked, load_apart, place_in, study_of
 from attnviz.texts import answer_and_foil, words_of
 
 
@@ -38,42 +31,36 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     Raises UsageError if position, token or heads do not fit the model, UnsupportedError if the
     stream between its blocks cannot be read, or if its parts do not add up to its logits.
     """
-    text = finished(model, text, answering=True)
-    given, joined = encoded_prompt(model, text, request, request.truncate)
-    backend = backend_of(model)
+    study = study_of(model, [Prompt(text)], request, encode_asked)
+    (prompt,), backend = study.prompts, backend_of(model)
+    given = prompt.given
     attributor = backend.open_attributor(given)
-    asked, _ = answer_and_foil(model, request.answer, None, attributor.labels)
-    answer = None if asked is None else asked[0]
-    place = position_in(given.predicted, request.position)
-    found = backend.read_lens(attributor, given, AskedLogit(place, answer, None, ()))
-    require_number("logit", found.blocks[-1].probability, model.info)
-    if not found.tallies:
-        raise UnsupportedError(
-            f"the parts of {model.info.name!r} do not sum to its logits (apart by "
-            f"{found.apart:.2g}): what its heads write is not known; attnviz ablate measures heads "
-            "in another way"
-        )
-    heads = [each.head for each in found.heads]
-    kinds = kinds_shown(model, heads, request.kind)
-    chosen = chosen_heads(model, heads, request, kinds, request.index_base)
-    ids = {word for each in found.blocks for word, _ in each.top} | {found.answer}
-    ids |= {word for each in found.heads for word, _ in (*each.raises, *each.lowers)}
+    answer, _ = answer_and_foil(model, request.answer, None, attributor.labels)
+    position = place_in(given.predicted, request.position, "--position")
+    asked = AskedLogit(position, None if answer is None else answer[0], None, ())
+    reading = backend.read_lens(attributor, given, asked)
+    require_number("logit", reading.blocks[-1].probability, model.info)
+    if not reading.tallies:
+        raise not_summed(model.info, "its logits", reading.apart, "what its heads write is")
+    heads = shown_heads(model, [written.head for written in reading.heads], request)
+    ids = {word for block in reading.blocks for word, _ in block.top} | {reading.answer}
+    ids |= {word for head in reading.heads for word, _ in (*head.raises, *head.lowers)}
     return LensReport(
         model=model.info,
-        text=both_texts(text, request.second),
+        text=prompt.text,
         source=source,
         given=given,
-        found=found,
+        reading=reading,
         words=(
             words_of(model, attributor.labels, sorted(ids))
-            if found.end is None
+            if reading.end is None
             else {at: given.text.texts[at] for at in sorted(ids)}
         ),
         classes=tuple(attributor.labels),
         asked=answer is not None,
-        chosen=chosen,
-        kinds=kinds,
-        labels={} if request.no_known_labels else labels_of(model, heads),
+        chosen=heads.chosen,
+        kinds=heads.kinds,
+        labels=heads.labels,
         index_base=request.index_base,
-        notes=(*model.notes_for(given.text), *joined, *found.notes),
+        notes=(*study.notes, *reading.notes),
     )

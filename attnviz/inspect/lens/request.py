@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnviz.inspect.why.request import OtherText
-from attnviz.options import HeadChoice, IndexBase, Known, Options, Truncation, option
+from attnviz.options import Options, option
+from attnviz.prompts.request import LogitRequest
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ class _Followed(Options, panel="What is followed"):
 
 
 @dataclass(frozen=True)
-class LensRequest(_Followed, HeadChoice, OtherText, Truncation, Known, IndexBase):
+class LensRequest(_Followed, LogitRequest):
     """All options of ``lens``."""

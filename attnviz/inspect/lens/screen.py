@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.provenance import (
-    UNLIKELY,
-    advised,
-    known_text,
-    label_title,
-    named,
-    notes_group,
-    probability,
-)
+from attnviz.draw.provenance import UNLIKELY, known_text, label_title, probability
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
-from attnviz.inspect.why.words import about_prompts, logits, next_word, placed, quoted
+from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
+from attnviz.prompts.shown import prompt_document
 
-_LONGEST = 100
-_LONGEST_TOKEN = 14
 _FEW, _MANY = 3, 5
 """How many words are listed of a prediction where there is little room, and where there is much."""
 
@@ -36,47 +27,41 @@ _LEAST_HEADS = 3
 
 def document(report: LensReport) -> doc.Document:
     """Return the document of a report of ``lens``."""
-    found, tokens = report.found, report.given.predicted
-    at = placed(tokens, found.position)
-    blocks = counted(len(found.blocks) - 1, "block")
-    facts = [counted(len(tokens), "token")]
-    about = about_prompts(
-        report.model, facts, report.given, report.text, source=report.source, many=False
-    )
+    reading, tokens = report.reading, report.given.predicted
+    at, size = placed(tokens, reading.position), counted(len(tokens), "token")
     question = "asked for" if report.asked else "the top prediction"
     followed = f"{quoted(report.answer)}, {question} at {at}"
-    if report.found.end is not None:
+    if reading.end is not None:
         followed = f"the {report.kind} of the answer at {at}"
-    about.append(doc.Facts([(followed, False)]))
-    return doc.Document(
+    return prompt_document(
+        report,
+        report.model,
+        report.given,
+        tokens,
+        command="lens",
         name=f"logit lens of {report.model.name}",
-        title=" ".join(report.text.split()),
+        facts=[size],
+        question=[followed],
         groups=[
-            doc.Group(about),
-            notes_group((*report.model.notes, *report.notes), tokens),
-            doc.Group([block_table(report, report.found.blocks, _MANY)]),
+            doc.Group([block_table(report, reading.blocks, _MANY)]),
             doc.Group([head_table(report, _FEW, _FEW - 1)]),
-            doc.Group([doc.Say(text, _LONGEST) for text in _caveats(report)]),
         ],
-        explain=doc.Explanation(
-            "lens", f"measured in one pass over {counted(len(tokens), 'token')}."
-        ),
-        hints=doc.next_steps(_hints(report)),
+        caveats=_caveats(report),
+        measured=size,
+        hints=_hints(report),
         heading=[
-            *named(report.model),
-            ("logit lens", False),
-            (blocks, False),
-            (f"{'at' if report.classes else 'after'} {at}", False),
+            "logit lens",
+            counted(len(reading.blocks) - 1, "block"),
+            f"{'at' if report.classes else 'after'} {at}",
         ],
-        quoted=report.text,
         finding=_finding(report),
-        first=advised(partial(_first, report), tokens),
+        first=partial(_first, report),
     )
 
 
 def _hints(report: LensReport) -> list[str]:
     hints = [] if report.classes else ["--position WORD"]
-    if report.found.end == 0:
+    if report.reading.end == 0:
         hints = ["--answer end"]
     if not report.chosen and report.ordered:
         hints.append(f"--head {report.name(report.ordered[0].head).split()[0]}")
@@ -88,11 +73,11 @@ def _hints(report: LensReport) -> list[str]:
 
 def _finding(report: LensReport) -> str:
     """Return from where on the answer stays the likeliest word, with its probability there."""
-    end, entry = report.end, report.entry
+    reading, end, entry = report.reading, report.end, report.entry
     kind: str = report.kind
-    whole = _quoted(report, report.found.answer)
+    whole = _quoted(report, reading.answer)
     if not report.classes:
-        whole = next_word(report.given.predicted, report.found.position, report.answer)
+        whole = next_word(report.given.predicted, reading.position, report.answer)
         kind = "token" if whole != quoted(report.answer) else kind
     if report.model.weights == "random":
         return (
@@ -101,25 +86,27 @@ def _finding(report: LensReport) -> str:
         )
     if entry is None:
         first = _quoted(report, end.top[0][0])
-        best = min(report.found.blocks, key=lambda each: each.rank)
+        best = min(reading.blocks, key=lambda block: block.rank)
+        after = "in the embedding"
+        if best.block is not None:
+            after = f"after {report.block_name(best.block)}"
         return (
             f"{whole} is {_ordinal(end.rank)} at the end ({probability(end.probability)}; first is "
-            f"{first} {probability(end.top[0][1])}); its best rank is {best.rank:,}, "
-            f"{_after(report, best)}."
+            f"{first} {probability(end.top[0][1])}); its best rank is {best.rank:,}, {after}."
         )
-    reading = report.found.blocks[entry]
+    entered = reading.blocks[entry]
     unlikely = end.probability < UNLIKELY and report.kind == "word"
     if not entry:
         rare = ", but not likely" * unlikely
         last = probability(end.probability)
         return f"{whole} {last} is the likeliest {kind} from the embedding on{rare}."
-    before = report.found.blocks[entry - 1]
-    name, last = report.block_name(reading.block), probability(end.probability)
-    there = probability(reading.probability)
-    again = " again" * any(each.rank == 1 for each in report.found.blocks[:entry])
+    before = reading.blocks[entry - 1]
+    name, last = report.block_name(entered.block), probability(end.probability)
+    there = probability(entered.probability)
+    again = " again" * any(block.rank == 1 for block in reading.blocks[:entry])
     from_there = f"from {name} on: {there} there, {last} at the end"
     said = f"{whole} is{again} the likeliest {kind} {from_there}"
-    if reading is end:
+    if entered is end:
         said = f"{whole} becomes the likeliest {kind}{again} only in the last block, {name}: {last}"
     rare = ", so no word is likely" * unlikely
     return f"{said}{rare}; before {name} it ranks {_ordinal(before.rank)}."
@@ -127,7 +114,7 @@ def _finding(report: LensReport) -> str:
 
 def _quoted(report: LensReport, word: int) -> str:
     """Return a word in quotes; a token of the context with its index."""
-    if report.found.end is not None:
+    if report.reading.end is not None:
         return placed(report.given.predicted, word)
     return quoted(report.words[word])
 
@@ -135,11 +122,6 @@ def _quoted(report: LensReport, word: int) -> str:
 def _ordinal(rank: int) -> str:
     ends = {1: "st", 2: "nd", 3: "rd"}
     return f"{rank:,}{'th' if rank % 100 in (11, 12, 13) else ends.get(rank % 10, 'th')}"
-
-
-def _after(report: LensReport, reading: BlockReading) -> str:
-    name = report.block_name(reading.block)
-    return "in the embedding" if reading.block is None else f"after {name}"
 
 
 # The tables ----------------------------------------------------------------------------------
@@ -150,23 +132,29 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
 
     blocks: the readings to list. words: how many likely words a row has at most.
     """
-    end, hidden = report.end, len(report.found.blocks) - len(blocks)
-    entry = None if report.entry is None else report.found.blocks[report.entry]
+    end, every = report.end, report.reading.blocks
+    entry, hidden = None if report.entry is None else every[report.entry], len(every) - len(blocks)
     return doc.table(
         blocks,
         doc.ColumnOf(
             "after block",
-            lambda each: report.block_name(each.block) + " = model" * (each is end),
+            lambda block: report.block_name(block.block) + " = model" * (block is end),
             right=False,
         ),
         doc.ColumnOf(
-            f"p {_word(report, report.found.answer)}", lambda e: probability(e.probability)
+            f"p {_word(report, report.reading.answer)}",
+            lambda block: probability(block.probability),
         ),
-        doc.ColumnOf("rank", lambda each: f"{each.rank:,}"),
-        doc.ColumnOf("KL to end", lambda each: "0" if each is end else _nats(each.kl)),
-        doc.ColumnOf("most likely", lambda e: _likely(report, e, words), right=False, cuts=True),
-        row=lambda one: {
-            "tone": "faint" if one.kl > FAR else "strong" if one is entry else "plain"
+        doc.ColumnOf("rank", lambda block: f"{block.rank:,}"),
+        doc.ColumnOf("KL to end", lambda block: "0" if block is end else _nats(block.kl)),
+        doc.ColumnOf(
+            "most likely",
+            lambda block: _listed(report, block.top[:words], probability),
+            right=False,
+            cuts=True,
+        ),
+        row=lambda block: {
+            "tone": "faint" if block.kl > FAR else "strong" if block is entry else "plain"
         },
         more=f"{hidden} more: --full" if hidden else "",
     )
@@ -177,40 +165,48 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
 
     raises, lowers: the most words of a row.
     """
-    scale = NumberScale.over(each.answer for each in report.ordered)
-    labels, answer = report.labels, _word(report, report.found.answer) + scale.times
+    scale = NumberScale.over(head.answer for head in report.ordered)
+    labels, answer = report.labels, _word(report, report.reading.answer) + scale.times
     return doc.table(
         report.ordered,
-        doc.ColumnOf("", lambda each: report.name(each.head), right=False, tone="strong"),
-        doc.ColumnOf(answer, lambda each: scale.text(each.answer)),
+        doc.ColumnOf("", lambda head: report.name(head.head), right=False, tone="strong"),
+        doc.ColumnOf(answer, lambda head: scale.text(head.answer)),
         doc.ColumnOf(
             label_title(labels.values()),
-            lambda each: known_text(labels[each.head]) if each.head in labels else "",
+            lambda head: known_text(labels[head.head]) if head.head in labels else "",
             right=False,
         ),
-        doc.ColumnOf("raises", lambda e: _changes(report, e.raises[:raises]), False, cuts=True),
-        doc.ColumnOf("lowers", lambda e: _changes(report, e.lowers[:lowers]), False, cuts=True),
-        row=lambda one: {
-            "bar": (one.answer, scale.limit),
-            "tint": signed_tint(one.answer, scale.limit),
+        doc.ColumnOf(
+            "raises",
+            lambda head: _listed(report, head.raises[:raises], logits),
+            right=False,
+            cuts=True,
+        ),
+        doc.ColumnOf(
+            "lowers",
+            lambda head: _listed(report, head.lowers[:lowers], logits),
+            right=False,
+            cuts=True,
+        ),
+        row=lambda head: {
+            "bar": (head.answer, scale.limit),
+            "tint": signed_tint(head.answer, scale.limit),
         },
         title=[("What heads write there", True), ("logits less their mean", False)],
         least=_LEAST_HEADS,
     )
 
 
-def _likely(report: LensReport, each: BlockReading, words: int) -> str:
-    return " · ".join(f"{_word(report, one)} {probability(p)}" for one, p in each.top[:words])
-
-
-def _changes(report: LensReport, changes: Sequence[tuple[int, float]]) -> str:
-    return " · ".join(f"{_word(report, one)} {logits(value)}" for one, value in changes)
+def _listed(
+    report: LensReport, words: Sequence[tuple[int, float]], write: Callable[[float], str]
+) -> str:
+    return " · ".join(f"{_word(report, word)} {write(value)}" for word, value in words)
 
 
 def _word(report: LensReport, token: int) -> str:
-    if report.found.end is not None:
+    if report.reading.end is not None:
         return placed(report.given.predicted, token, quotes=False)
-    return cut(token_label(report.words[token]), _LONGEST_TOKEN)
+    return cut(token_label(report.words[token]), LONGEST_TOKEN)
 
 
 def _nats(value: float) -> str:
@@ -221,38 +217,28 @@ def _nats(value: float) -> str:
 
 
 def _caveats(report: LensReport) -> list[str]:
-    """Return what the reading means, and where not to trust it."""
-    found = [
+    caveats = [
         "lens: the residual stream after a block, read by the model's own last norm and "
         "unembedding as if the later blocks were left out. After the last block that is the "
         "model's prediction; before it the model does not predict yet, and the lens may mislead."
     ]
     if report.far:
-        found.append(_far(report))
-    found.append(
-        f"heads: {_written(report)} All parts "
-        f"sum to every logit (Δ at most {report.found.apart:.1g})."
-    )
-    return found
-
-
-def _written(report: LensReport) -> str:
-    """Return what the numbers of a head are, as a sentence."""
-    if report.found.end is not None:
-        return (
-            f"what each adds to a token's logit as the {report.kind} of the answer, read with the "
-            "norms' scales at the end, less its mean over the context."
-        )
-    return (
+        caveats.append(_far(report))
+    written = (
         "what each writes at this token, read with the norm's scale at the end, less its mean over "
         "the vocabulary; differences of two words are those of attnviz why."
     )
+    if report.reading.end is not None:
+        written = (
+            f"what each adds to a token's logit as the {report.kind} of the answer, read with the "
+            "norms' scales at the end, less its mean over the context."
+        )
+    sums = f"All parts sum to every logit (Δ at most {report.reading.apart:.1g})."
+    return [*caveats, f"heads: {written} {sums}"]
 
 
 def _far(report: LensReport) -> str:
-    """Return the warning about the readings that are far from the model's own prediction."""
-    reading = report.found.blocks[report.far - 1]
-    name = report.block_name(reading.block)
+    name = report.block_name(report.reading.blocks[report.far - 1].block)
     return f"KL is over {FAR:g} nat up to {name}: the words there may mislead."
 
 
@@ -276,7 +262,7 @@ def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
 
 def _kept(report: LensReport, most: int) -> Sequence[BlockReading]:
     """Return at most ``most`` readings: those around the entry, the last, others evenly spaced."""
-    blocks = report.found.blocks
+    blocks = report.reading.blocks
     if len(blocks) <= most:
         return blocks
     last = len(blocks) - 1

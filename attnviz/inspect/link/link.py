@@ -3,14 +3,16 @@
 The control keeps the tokens of query and key, the first token and special tokens, and replaces all
 others by random words: what a part adds because of the words around is gone, what it adds at this
 place whatever the words is still there.
+
+If nobody names a head, a query or a key, the link is the one that ``heads`` names first, which a
+head makes beyond its habits (``measures.word_links``). The strongest link of a text is no news: a
+previous-token head gives nearly all its weight to the token before, whatever the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,18 +29,15 @@ from attnviz.engine.capture import (
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.link.choice import LinkChoice, most_telling, tokens_of
-from attnviz.inspect.link.report import LinkedPrompt, LinkReport, part_leads
+from attnviz.inspect.link.report import LinkChoice, LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
-from attnviz.measures.bootstrap import copies_note, few_note
-from attnviz.measures.words import find_in
+from attnviz.measures.bootstrap import few_note
+from attnviz.measures.word_links import WordLink, agreed_links, is_repeat
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.progress import Advance
-from attnviz.prompts import control_count, named_error, typed_prompts
-from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input, Kind, Tokens
-from attnviz.regions import chat_or_text, finished
-from attnviz.texts import Texts
+from attnviz.prompts.study import Encoded, Prompt, control_count, place_in, study_of
+from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input
 
 _POOL = 2000
 """How many tokens of the vocabulary are looked at for words of the controls."""
@@ -50,35 +49,8 @@ _SINK = 0.9
 """The weight from which on the first token is taken for the key that is explained."""
 
 
-class LinkPrompt(NamedTuple):
-    """One prompt with the link that is asked about, as typed.
-
-    query, key, than: words or indices, None for the defaults. place: the prompt's name in messages.
-    """
-
-    text: str
-    query: str | None
-    key: str | None
-    than: str | None
-    place: str = ""
-
-
-def read_prompts(
-    request: LinkRequest,
-    text: str | None = None,
-    file: Path | None = None,
-    texts: Path | Texts | None = None,
-    column: str | None = None,
-) -> tuple[list[LinkPrompt], str]:
-    """Return the prompts with their questions, and their source; see ``typed_prompts``."""
-    usual = {"query": request.query, "key": request.key, "than": request.than}
-    text = chat_or_text(request, text, file)
-    read, source = typed_prompts("link", usual, text=text, file=file, texts=texts, column=column)
-    return [LinkPrompt._make((text, *asked, place)) for text, asked, place in read], source
-
-
 def open_model(
-    name: str, options: LoadOptions, prompts: Sequence[LinkPrompt], request: LinkRequest
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: LinkRequest
 ) -> Model:
     """Load a model with the faster of NumPy and torch. prompts: their length decides."""
     runs = 2 + control_count(request.controls, len(prompts))
@@ -88,7 +60,7 @@ def open_model(
 
 def link(
     model: Model,
-    prompts: Sequence[LinkPrompt],
+    prompts: Sequence[Prompt],
     request: LinkRequest,
     *,
     source: str = "",
@@ -109,96 +81,93 @@ def link(
             "the keys of cross attention are written by the encoder, which cannot be followed: "
             "choose --kind encoder or decoder"
         )
-    prompts = [
-        prompt._replace(text=finished(model, prompt.text, answering=False)) for prompt in prompts
-    ]
-    inputs = [_encoded(model, prompt, choice, kind == "decoder") for prompt in prompts]
-    unique = {
-        (given.ids, *prompt[1:4]): (prompt, given)
-        for prompt, given in zip(prompts, inputs, strict=True)
-    }
-    pairs = list(unique.values())
-    known = None if request.no_known_labels else known_labels(model, kind)
-    labels = {} if known is None else known.named()
-    head, splitter = _head_of(request, model), backend_of(model).open_splitter(kind, inputs[0])
-    found: list[LinkedPrompt] = []
-    chosen: LinkChoice | None = None
-    wanted = control_count(request.controls, len(pairs))
-    for number, (prompt, given) in enumerate(pairs):
-        try:
-            record = _captured(model, kind, given, head)
-            if head is None and len(pairs) == 1 and prompt[1:4] == (None, None, None):
+
+    def encode(model: Model, text: str, request: LinkRequest) -> Encoded:
+        tokens = encoded(model, text, request.truncate)
+        targets = written_targets(model, [tokens], choice) if kind == "decoder" else ()
+        return Input(tokens, *targets[:1]), ()
+
+    study = study_of(model, prompts, request, encode, answering=False, advance=advance)
+    known = known_labels(model, kind, ignored=request.no_known_labels)
+    labels, head = {} if known is None else known.named(), None
+    if request.head is not None:
+        info = model.info
+        head = single_head(request.head, info.layers, info.heads, request.index_base)
+    splitter = backend_of(model).open_splitter(kind, study.prompts[0].given)
+    linked, chosen = list[LinkedPrompt](), None
+    wanted = control_count(request.controls, len(study.prompts))
+    for number, prompt in enumerate(study.prompts):
+        given, question = prompt.given, prompt.question
+        typed = {question.query, question.key, question.than} != {None}
+        with prompt.naming():
+            heads = model.info.layers * model.info.heads if head is None else 1
+            sizes = len(given.queries(kind)), len(given.keys(kind))
+            require_maps(heads, *sizes, "name one with --head, or shorten the text")
+            some = None if head is None else {head[0]: [head[1]]}
+            record = capture(model, given.text, kind=kind, target=given.target, heads=some)
+            if head is None and len(study.prompts) == 1 and not typed:
                 chosen = most_telling(record, labels)
-            asked = _asked(record, prompt, head, labels, chosen)
-        except UsageError as error:
-            raise named_error(prompt.place, error) from error
+            asked = _asked(record, question, head, labels, chosen)
         head = asked.head[1:]
         split = splitter.split(given, asked)
-        if not split.tallies:
-            found, pairs = [], pairs[number : number + 1]
-        base = []
-        controls = _controls(
-            model.vocabulary(), given, asked, wanted * split.tallies, (request.seed, number)
-        )
-        together = max(1, _BATCH // len(given.queries(kind)))
-        for first in range(0, len(controls), together):
-            leads = splitter.leads(controls[first : first + together], asked, split)
-            base += [part_leads(split, asked, sides) for sides in zip(*leads, strict=True)]
-            advance((number + len(base) / wanted) / len(pairs))
+        count = wanted if split.tallies else 0
+        controls = _controls(model.vocabulary(), given, asked, count, (request.seed, number))
+        size = max(1, _BATCH // sizes[0])
+        batches = [controls[first : first + size] for first in range(0, len(controls), size)]
+        base = [
+            part_leads(split, asked, sides)
+            for batch in study.watched(number, batches)
+            for sides in zip(*splitter.leads(batch, asked, split), strict=True)
+        ]
         rows = np.array(base).reshape(len(base), len(part_leads(split, asked)))
-        found.append(LinkedPrompt(prompt.text, given, asked, split, rows))
-        if found[0].found.parts != split.parts:
-            raise UnsupportedError("the parts of the model differ from prompt to prompt")
+        this = LinkedPrompt(prompt.text, given, asked, split, rows)
         if not split.tallies:
+            linked = [this]
             break
-        advance((number + 1) / len(pairs))
+        linked.append(this)
+        if linked[0].split.parts != split.parts:
+            raise UnsupportedError("the parts of the model differ from prompt to prompt")
+    first = linked[0]
     return LinkReport(
         model=model.info,
-        prompts=tuple(found),
+        prompts=tuple(linked),
         chosen=chosen,
-        label=labels.get(found[0].asked.head[1:]),
-        text=found[0].text,
+        label=labels.get(first.asked.head[1:]),
+        text=first.text,
         source=source,
         seed=request.seed,
         index_base=request.index_base,
-        notes=(
-            *model.notes_for(inputs[0].text),
-            *copies_note(len(prompts) - len(unique), len(prompts), "prompts"),
-            *few_note(len(found), "prompts"),
-        ),
+        notes=(*study.notes, *study.copies, *few_note(len(linked), "prompts")),
     )
 
 
 # The link ------------------------------------------------------------------------------------
 
 
-def _encoded(model: Model, prompt: LinkPrompt, choice: Choice, has_target: bool) -> Input:
-    tokens = encoded(model, prompt.text, choice.truncate)
-    targets = written_targets(model, [tokens], choice) if has_target else ()
-    return Input(tokens, *targets[:1])
+def most_telling(
+    record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
+) -> LinkChoice:
+    """Return the link that chance brings least often, as ``heads`` says it.
 
-
-def _head_of(request: LinkRequest, model: Model) -> tuple[int, int] | None:
-    """Return the (layer, head) of ``--head``; None without it."""
-    if request.head is None:
-        return None
-    return single_head(request.head, model.info.layers, model.info.heads, request.index_base)
-
-
-def _captured(
-    model: Model, kind: Kind, given: Input, head: tuple[int, int] | None
-) -> AttentionRecord:
-    """Return the attention over a prompt of one (layer, head), or of all heads."""
-    heads = 1 if head is not None else model.info.layers * model.info.heads
-    queries, keys = given.queries(kind), given.keys(kind)
-    require_maps(heads, len(queries), len(keys), "name one with --head, or shorten the text")
-    chosen = None if head is None else {head[0]: [head[1]]}
-    return capture(model, given.text, kind=kind, target=given.target, heads=chosen)
+    record: the attention of all heads. labels: of heads that are known to do something.
+    Where no link beats chance it is one by which an induction head follows a repetition, else the
+    one that comes nearest. There is none if every link is about as usual, or if the text is too
+    long to test each.
+    """
+    links = agreed_links(record)
+    if links is None:
+        return LinkChoice(None)
+    if links.beyond_chance:
+        return LinkChoice(links.pairs, links.beyond_chance[0])
+    induction = {head for head, label in labels.items() if label.name == "induction"}
+    link = links.nearest(record, induction)
+    repeats = link is not None and is_repeat(record, link, induction)
+    return LinkChoice(links.pairs, link, repeats)
 
 
 def _asked(
     record: AttentionRecord,
-    prompt: LinkPrompt,
+    question: LinkRequest,
     head: tuple[int, int] | None,
     labels: Mapping[tuple[int, int], HeadLabel],
     chosen: LinkChoice | None,
@@ -208,22 +177,27 @@ def _asked(
     record: the attention over the prompt. head: (layer, head), None to choose it. labels: of heads
         that are known to do something. chosen: the link to take, if there is one.
     """
-    queries, keys = record.queries, record.keys
+    keys = record.keys
     weights = {
-        (layer.layer, number): each
+        (layer.layer, number): matrix
         for layer in record.layers
-        for number, each in zip(layer.heads, layer.weights, strict=True)
+        for number, matrix in zip(layer.heads, layer.weights, strict=True)
     }
-    key = None if prompt.key is None else _place(keys, prompt.key, "--key")
-    link = None if chosen is None else chosen.link
-    if link is not None:
-        head = link.layer, link.head
-        query, key = tokens_of(link, weights[head])
+    key = place_in(keys, question.key, "--key")
+    if chosen is not None and chosen.link is not None:
+        head = chosen.link.layer, chosen.link.head
+        query, key = _tokens_of(chosen.link, weights[head])
+    elif (place := place_in(record.queries, question.query, "--query")) is not None:
+        query = place
     else:
-        query = _last(queries) if prompt.query is None else _place(queries, prompt.query, "--query")
-    rows = {place: each[query] for place, each in weights.items()}
+        special = record.queries.special
+        own = [at for at in range(len(special)) if not special[at]]  # not added by the tokenizer
+        query = own[-1] if own else len(special) - 1
+    rows = {place: matrix[query] for place, matrix in weights.items()}
+    # Not the first token, nor those that the tokenizer added.
+    plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
     if head is None:
-        head = _strongest(rows, labels, key, keys)
+        head = _strongest(rows, labels, key, plain)
     elif head not in rows:
         raise UsageError(f"no head {head[1]} in layer {head[0]}: choose another with --head")
     seen = _seen(record, head[0], query)
@@ -232,64 +206,43 @@ def _asked(
             f"the query at {query} sees one key alone: choose a later one with --query"
         )
     if key is None:
-        key = _key(rows[head], keys)
-    than = None if prompt.than is None else _place(keys, prompt.than, "--than")
+        row = rows[head]
+        sinks = row.max() > _SINK or not plain.any()
+        key = int((row if sinks else np.where(plain, row, -1)).argmax())
+    than = place_in(keys, question.than, "--than")
     if key == than:
         raise UsageError("--than is the key itself: choose another token to compare it with")
-    for name, place in (("--key", key), ("--than", than)):
-        if place is not None and place not in seen:
+    for option, token in (("--key", key), ("--than", than)):
+        if token is not None and token not in seen:
             raise UsageError(
-                f"{name}: the query at {query} does not see the token at {place}, choose one from "
-                f"{seen[0]} to {seen[-1]}"
+                f"{option}: the query at {query} does not see the token at {token}, choose one "
+                f"from {seen[0]} to {seen[-1]}"
             )
     return AskedLink((record.kind, *head), query, key, than)
 
 
+def _tokens_of(link: WordLink, weights: np.ndarray) -> tuple[int, int]:
+    """Return the query and the key of the largest weight (query, key) between two words."""
+    between = weights[link.query.start : link.query.stop, link.key.start : link.key.stop]
+    query, key = divmod(int(np.nanargmax(between)), len(link.key))
+    return link.query.start + query, link.key.start + key
+
+
 def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:
-    """Return the indices of the keys that a query of a layer sees."""
-    mask = next(each.mask for each in record.layers if each.layer == layer)
+    mask = next(weights.mask for weights in record.layers if weights.layer == layer)
     keys = range(len(record.keys))
     if mask is not None:
         return [key for key in keys if mask[query, key]]
     return [key for key in keys if not record.causal or key <= query]
 
 
-def _place(tokens: Tokens, typed: str, name: str) -> int:
-    """Return the token that a person means: an index, or the last token of a word."""
-    word = find_in(tokens, typed)
-    if word is None:
-        raise UsageError(
-            f"{name}: no token {typed!r} in the prompt: give a word of it, WORD:2 for its second "
-            f"place, or an index from 0 to {len(tokens) - 1}"
-        )
-    return word.span.stop - 1
-
-
-def _last(tokens: Tokens) -> int:
-    """Return the index of the last token that the tokenizer did not add."""
-    own = [at for at, special in enumerate(tokens.special) if not special]
-    return own[-1] if own else len(tokens) - 1
-
-
-def _key(row: np.ndarray, keys: Tokens) -> int:
-    """Return the key with the most weight; of first and added tokens one that has nearly all."""
-    if row.max() > _SINK:
-        return int(row.argmax())
-    plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
-    return int(np.where(plain, row, -1).argmax()) if plain.any() else int(row.argmax())
-
-
 def _strongest(
     rows: Mapping[tuple[int, int], np.ndarray],
     labels: Mapping[tuple[int, int], HeadLabel],
     key: int | None,
-    keys: Tokens,
+    plain: np.ndarray,
 ) -> tuple[int, int]:
-    """Return the head that attends most to a key, of those with a label if there are any.
-
-    key: its index; None for each head's own.
-    """
-    plain = np.array([at > 0 and not special for at, special in enumerate(keys.special)])
+    """Return the head that attends most to a key, or to any plain one, if possible with a label."""
     weights = {
         head: float(row[key] if key is not None else (row * plain).max())
         for head, row in rows.items()
@@ -315,13 +268,13 @@ def _controls(
     kept = {0, asked.query, asked.key, *([] if asked.than is None else [asked.than])}
     free = [at for at, special in enumerate(tokens.special) if at not in kept and not special]
     generator = np.random.default_rng(seed)
-    pool, found = _words(vocabulary, generator), []
+    pool, controls = _words(vocabulary, generator), []
     for _ in range(wanted):
         ids = np.array(tokens.ids)
         ids[free] = generator.choice(pool, len(free))
         other = replace(tokens, ids=tuple(ids.tolist()))
-        found.append(replace(given, target=other) if given.target is not None else Input(other))
-    return found
+        controls.append(Input(other) if given.target is None else replace(given, target=other))
+    return controls
 
 
 def _words(vocabulary: Vocabulary, generator: np.random.Generator) -> Sequence[int]:

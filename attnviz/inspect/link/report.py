@@ -1,4 +1,11 @@
-"""The report of ``attnviz link``: a key's lead as a sum, with its base rate and exact removals."""
+"""The report of ``attnviz link``: a key's lead as a sum, with its base rate and exact removals.
+
+The *lead* of a key is its attention score less the mean score of the other keys that the query
+sees, in nats: ln of its weight over their geometric mean. A *part* is whatever wrote into the
+residual stream in front of the head: an embedding, an earlier head, a feed-forward block, biases.
+What a part wrote was read on two *sides*, at the query's token and at the keys'; the parts of each
+side add up to the lead.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +29,29 @@ from attnviz.engine.attribution.scores import (
     SplitScores,
     StreamPart,
 )
-from attnviz.errors import UnsupportedError
-from attnviz.inspect.link.choice import LinkChoice
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
+from attnviz.measures.word_links import WordLink
+from attnviz.prompts.naming import nats, not_summed, placed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 _SIGNIFICANT = 0.05
+
+_FEW = 3
+"""The parts that are named where one line is all there is."""
+
+
+class LinkChoice(NamedTuple):
+    """Why a link was chosen.
+
+    pairs: how many pairs of words were tested for it; None if the text is too long to test each.
+    link: the link between words; None if the strongest link from the last token was taken instead.
+    induction: whether it is that of an induction head which follows a repetition, where no link
+        beats chance.
+    """
+
+    pairs: int | None
+    link: WordLink | None = None
+    induction: bool = False
 
 
 class LinkPart(NamedTuple):
@@ -65,14 +89,14 @@ class LinkPart(NamedTuple):
 
 
 def part_leads(
-    found: SplitScores, asked: AskedLink, sides: SideLeads | None = None
+    split: SplitScores, asked: AskedLink, sides: SideLeads | None = None
 ) -> NDArray[np.float64]:
     """Return the lead by part: of the query, then of the keys, then by distance if there is one.
 
     sides: the parts of both sides in another text with the same distances; None for this one's.
     """
-    towards = found.coefficients(asked.key, asked.than)
-    matrix, distance = found.matrix(towards), found.by_distance(towards)
+    towards = split.coefficients(asked.key, asked.than)
+    matrix, distance = split.matrix(towards), split.by_distance(towards)
     last = [] if distance is None else [distance]
     return np.concatenate([*(sides or (matrix.sum(1), matrix.sum(0))), last])
 
@@ -81,7 +105,7 @@ def part_leads(
 class LinkedPrompt:
     """One prompt and one link of it: a head's attention from one token to another.
 
-    text: as given. given: its tokens, with those of a decoder. asked: the link. found: its scores
+    text: as given. given: its tokens, with those of a decoder. asked: the link. split: its scores
         as sums.
     base: (control prompt, part), what ``part_leads`` gives for each control.
     """
@@ -89,7 +113,7 @@ class LinkedPrompt:
     text: str
     given: Input
     asked: AskedLink
-    found: SplitScores
+    split: SplitScores
     base: NDArray[np.floating]
 
     @property
@@ -100,28 +124,27 @@ class LinkedPrompt:
     @property
     def weight(self) -> float:
         """Return the model's own attention weight on the key."""
-        return float(self.found.weights[self.asked.key])
+        return float(self.split.weights[self.asked.key])
 
     @cached_property
     def towards(self) -> NDArray[np.float64]:
-        return self.found.coefficients(self.asked.key, self.asked.than)
+        return self.split.coefficients(self.asked.key, self.asked.than)
 
     @property
     def sum(self) -> float:
         """Return the sum of all parts in nats: the lead before a softcap."""
-        return self.found.lead(self.found.scores, self.towards) + (
-            self.found.by_distance(self.towards) or 0.0
-        )
+        distance = self.split.by_distance(self.towards) or 0.0
+        return self.split.lead(self.split.scores, self.towards) + distance
 
     @property
     def capped(self) -> float:
         """Return the sum behind a softcap; without one the same as ``sum``."""
-        return self.found.lead(self.found.limited(self.found.scores), self.towards)
+        return self.split.lead(self.split.limited(self.split.scores), self.towards)
 
     @property
     def lead(self) -> float:
         """Return the lead in nats that the model's own weights give."""
-        return self.found.lead(self.found.own_logs, self.towards)
+        return self.split.lead(self.split.own_logs, self.towards)
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,9 +165,9 @@ class LinkReport(Report, Provenance):
     lists = ("parts", "pairs")
 
     def data(self) -> dict[str, Any]:
-        """Return the whole self as one JSON object; for many prompts the parts are means."""
+        """Return the whole report as one JSON object; for many prompts the parts are means."""
         first, many = self.first, self.many
-        prompts = [{"prompt": each.text, **_link(each)} for each in self.prompts]
+        prompts = [{"prompt": prompt.text, **_link(prompt)} for prompt in self.prompts]
         return {
             "schema": "attnviz.link/1",
             "model": model_facts(self.model),
@@ -152,8 +175,8 @@ class LinkReport(Report, Provenance):
             "source": self.source or None,
             "chosen": None if self.chosen is None else _choice(self.chosen),
             **_link(first),
-            "softcap": first.found.softcap,
-            "tolerance": max(each.found.tolerance for each in self.prompts),
+            "softcap": first.split.softcap,
+            "tolerance": max(prompt.split.tolerance for prompt in self.prompts),
             "tallies": self.tallies,
             "seed": self.seed,
             "notes": self.notes,
@@ -171,21 +194,18 @@ class LinkReport(Report, Provenance):
     def arrays(self) -> Mapping[str, Writer]:
         """Return the writer of scores and leads (prompt, part of query, part of key), and names."""
         archive = npz_file(
-            names=[self.name(part) for part in self.first.found.parts],
-            score_parts=[_scores(each) for each in self.prompts],
-            lead_parts=[each.found.matrix(each.towards) for each in self.prompts],
-            weights=[each.weight for each in self.prompts],
+            names=[self.name(part) for part in self.first.split.parts],
+            score_parts=[_scores(prompt) for prompt in self.prompts],
+            lead_parts=[prompt.split.matrix(prompt.towards) for prompt in self.prompts],
+            weights=[prompt.weight for prompt in self.prompts],
         )
         return {".npz": archive}
 
     def require_tally(self) -> None:
         """Raise UnsupportedError if the parts do not sum to what the model's own weights tell."""
         if not self.tallies:
-            raise UnsupportedError(
-                f"the parts of {self.model.name!r} do not sum to the scores of {self.head} (apart "
-                f"by {self.first.found.gap:.2g}): why it looks there is not known; attnviz ablate "
-                "measures heads in another way"
-            )
+            to, gap = f"the scores of {self.head}", self.first.split.gap
+            raise not_summed(self.model, to, gap, "why it looks there is")
 
     @property
     def first(self) -> LinkedPrompt:
@@ -203,71 +223,79 @@ class LinkReport(Report, Provenance):
     @property
     def tallies(self) -> bool:
         """Return whether each sum gives the model's own weights; if not, no part means anything."""
-        return all(each.found.tallies for each in self.prompts)
+        return all(prompt.split.tallies for prompt in self.prompts)
 
     @property
     def sum(self) -> float:
         """Return the sum of all parts in nats, mean over the prompts."""
-        return fsum(each.sum for each in self.prompts) / len(self.prompts)
+        return fsum(prompt.sum for prompt in self.prompts) / len(self.prompts)
 
     @property
     def controls(self) -> int:
         """Return the number of control prompts of each prompt."""
-        return min(len(each.base) for each in self.prompts)
+        return min(len(prompt.base) for prompt in self.prompts)
 
     @cached_property
     def parts(self) -> tuple[LinkPart, ...]:
         """Return what each part adds: those of the query, those of the keys, distance."""
-        values = np.array([part_leads(each.found, each.asked) for each in self.prompts])
-        means, count = values.mean(0), len(self.first.found.parts)
-        bases = np.array([each.base.mean(0) for each in self.prompts]) if self.controls else None
-        places: list[tuple[ReadSide, int | None]] = [
-            (side, at) for side in SIDES for at in range(count)
+        values = np.array([part_leads(prompt.split, prompt.asked) for prompt in self.prompts])
+        means, parts = values.mean(0), self.first.split.parts
+        bases = None
+        if self.controls:
+            bases = np.array([prompt.base.mean(0) for prompt in self.prompts])
+        columns: list[tuple[ReadSide, int | None]] = [
+            (side, at) for side in SIDES for at in range(len(parts))
         ]
-        places += [("key", None)] * (len(means) - len(places))
+        columns += [("key", None)] * (len(means) - len(columns))
         ends, p = intervals(values, self.seed), list[float | None]([None] * len(means))
         if len(values) >= LEAST_TEXTS and bases is not None and self.model.weights != "random":
             p = adjusted_p(values - bases, self.seed).tolist()
         return tuple(
             LinkPart(
                 side=side,
-                part=None if at is None else self.first.found.parts[at],
-                lead=float(means[row]),
-                base=None if bases is None else float(bases[:, row].mean()),
-                reached=None if self.many or bases is None else self._reached(row),
+                part=None if at is None else parts[at],
+                lead=float(means[column]),
+                base=None if bases is None else float(bases[:, column].mean()),
+                reached=None if self.many or bases is None else self._reached(column),
                 without=None if self.many else self._without(side, at),
-                source=self._source(side, at),
-                interval=ends[row],
-                p=p[row],
+                source=None if self.many or at is None else self._source(side, at),
+                interval=ends[column],
+                p=p[column],
             )
-            for row, (side, at) in enumerate(places)
+            for column, (side, at) in enumerate(columns)
         )
 
-    def _reached(self, row: int) -> int:
-        value = part_leads(self.first.found, self.first.asked)[row]
-        base = self.first.base[:, row]
-        return int((base >= value).sum() if value >= 0 else (base <= value).sum())
+    def _reached(self, column: int) -> int:
+        lead = part_leads(self.first.split, self.first.asked)[column]
+        base = self.first.base[:, column]
+        return int((base >= lead).sum() if lead >= 0 else (base <= lead).sum())
 
     def _without(self, side: ReadSide, at: int | None) -> float | None:
-        found, key = self.first.found, self.first.asked.key
+        split, key = self.first.split, self.first.asked.key
         if at is None:
-            bias = np.where(np.isfinite(found.added), found.added, 0.0)
-            return float(found.weight(found.scores - bias, key))
-        if side not in found.without:
+            bias = np.where(np.isfinite(split.added), split.added, 0.0)
+            return float(split.weight(split.scores - bias, key))
+        if side not in split.without:
             return None
-        weight = float(found.weight(found.without[side][at], key))
+        weight = float(split.weight(split.without[side][at], key))
         return None if np.isnan(weight) else weight
 
-    def _source(self, side: ReadSide, at: int | None) -> int | None:
-        row = None if at is None or self.many else self.first.found.sources.get((side, at))
-        if row is None:
-            return None
-        return int(np.argmax(row if row.sum() >= 0 else -row))
+    def _source(self, side: ReadSide, at: int) -> int | None:
+        row = self.first.split.sources.get((side, at))
+        return None if row is None else int(np.argmax(row if row.sum() >= 0 else -row))
 
     def of_side(self, side: ReadSide) -> list[LinkPart]:
         """Return the parts written into the query or the key, the largest first."""
-        found = [part for part in self.parts if part.side == side]
-        return sorted(found, key=lambda part: -abs(part.lead))
+        parts = [part for part in self.parts if part.side == side]
+        return sorted(parts, key=lambda part: -abs(part.lead))
+
+    @property
+    def in_a_line(self) -> str:
+        """Return the link, its lead and the largest parts of the key in one short line."""
+        parts = self.of_side("key")[:_FEW]
+        said = ", ".join(f"{self.name(part.part)} {nats(part.lead)}" for part in parts)
+        key = placed(self.first.tokens, self.first.asked.key, False)
+        return f"{self.head} → {key}: {said} of {nats(self.sum)} nats: attnviz link"
 
     def name(self, part: StreamPart | None) -> str:
         """Return the name of a part as the screen says it: ``token``, ``L0H0``, ``L0 MLP``."""
@@ -282,27 +310,26 @@ class LinkReport(Report, Provenance):
         return "own bias" if own else f"{layer} {'MLP' if part.kind == 'mlp' else 'bias'}"
 
 
-def _link(each: LinkedPrompt) -> dict[str, Any]:
+def _link(prompt: LinkedPrompt) -> dict[str, Any]:
     """Return the facts about one link: where it is, its weight, score and lead."""
-    asked, found = each.asked, each.found
-    score, cap = found.scores[asked.key], found.softcap
+    asked, split = prompt.asked, prompt.split
+    score, cap = split.scores[asked.key], split.softcap
     return {
-        **token_facts(each.tokens),
+        **token_facts(prompt.tokens),
         **dict(zip(("attention", "layer", "head"), asked.head, strict=True)),
         "query": asked.query,
         "key": asked.key,
         "than": asked.than,
-        "visible": len(found.visible),
-        "weight": each.weight,
+        "visible": len(split.visible),
+        "weight": prompt.weight,
         "score": score,
         "capped": None if cap is None else cap * np.tanh(score / cap),
-        "sum": each.sum,
-        "lead": each.lead,
+        "sum": prompt.sum,
+        "lead": prompt.lead,
     }
 
 
 def _choice(chosen: LinkChoice) -> dict[str, Any]:
-    """Return why a link was chosen."""
     link = chosen.link
     return {
         "pairs": chosen.pairs,
@@ -329,18 +356,19 @@ def _part(report: LinkReport, part: LinkPart) -> dict[str, Any]:
         entry["ci_low"], entry["ci_high"] = part.interval or (None, None)
         return entry | {"p": part.p, "stands_out": part.stands_out}
     if by is not None:
-        at = report.first.found.parts.index(by)
-        entry["by_token"] = report.first.found.sources.get((part.side, at))
+        at = report.first.split.parts.index(by)
+        entry["by_token"] = report.first.split.sources.get((part.side, at))
     return entry
 
 
-def _scores(each: LinkedPrompt) -> np.ndarray:
-    return each.found.matrix(np.eye(len(each.found.weights))[each.asked.key])
+def _scores(prompt: LinkedPrompt) -> np.ndarray:
+    return prompt.split.matrix(np.eye(len(prompt.split.weights))[prompt.asked.key])
 
 
-def _pairs(each: LinkedPrompt) -> list[dict[str, Any]]:
+def _pairs(prompt: LinkedPrompt) -> list[dict[str, Any]]:
     """Return score and lead of each pair of a part of the query and one of the key, by index."""
-    scores, leads, parts = _scores(each), each.found.matrix(each.towards), len(each.found.parts)
+    scores, leads = _scores(prompt), prompt.split.matrix(prompt.towards)
+    parts = len(prompt.split.parts)
     return [
         {"query": query, "key": parts + key, "score": score, "lead": leads[query, key]}
         for (query, key), score in np.ndenumerate(scores)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.options import ChatOption, IndexBase, Known, Options, Seed, Truncation, option
+from attnviz.options import IndexBase, Known, Options, Seed, Truncation, option
+from attnviz.prompts.request import PromptRequest
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,7 @@ class _Stack(Options):
 
 
 @dataclass(frozen=True)
-class LinkRequest(_Question, _Stack, ChatOption, Truncation, Known, IndexBase, Seed):
+class LinkRequest(_Question, _Stack, PromptRequest, Truncation, Known, IndexBase, Seed):
     """All options of ``link``."""
+
+    own = ("query", "key", "than")

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from math import fsum
+from typing import Any
 
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.document import Explanation, Part, Words
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.provenance import (
-    advised,
-    fits_two_lines,
-    known_text,
-    named,
-    notes_group,
-    probability,
-)
+from attnviz.draw.provenance import fits_two_lines, known_text, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.scores import SIDES
-from attnviz.inspect.link.report import LinkedPrompt, LinkPart, LinkReport
-from attnviz.inspect.why.words import about_prompts, placed
+from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.word_links import DRAWS
+from attnviz.prompts.naming import nats, placed
+from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 
-_LONGEST = 100
 _GAP = 3
 _TABLE = 76
 """The columns of the table of parts next to the grid."""
@@ -39,53 +32,63 @@ _MOST, _ROOM = 12, 80
 _LARGE = 0.1
 """The least part of a head, relative to the largest part, whose source tokens are drawn."""
 
-_EVERY = 1_000_000
-"""A limit of rows that no model reaches."""
-
 _CELL = 6
 """The least columns of a cell of the grid, such as ``+3.6`` with its glyph."""
 
 
 def document(report: LinkReport) -> doc.Document:
     """Return the document of a report of ``link``."""
-    tokens = report.first.tokens
-    groups = [
-        doc.Group(about(report)),
-        notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group(_link_facts(report)),
-    ]
+    first, tokens = report.first, report.first.tokens
+    size = counted(len(tokens), "token")
+    groups = [doc.Group(_link_facts(report))]
     if report.tallies:
         groups += [
             doc.Group([part_table(report)]),
             doc.Group([pair_grid(report, _MOST, _ROOM)]),
             doc.Group(_sources(report)),
         ]
-        groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
-    return doc.Document(
+    label = "" if report.label is None else f" {known_text(report.label)}"
+    heading = [f"{report.head}{label}", "QK attribution", counted(len(report.prompts), "prompt")]
+    measured = heading[-1] if report.many else "this prompt alone"
+    if not report.many:
+        queries = first.given.queries(first.asked.head[0])
+        query = placed(queries, first.asked.query, False)
+        key = placed(tokens, first.asked.key, False)
+        link = f"{query} → {key} {probability(first.weight)}"
+        heading = [heading[0], link, "QK attribution", size]
+    if report.controls:
+        controls = f"{report.controls} control prompts each"
+        measured += f", base rates over {controls}, seed {report.seed}"
+    return prompt_document(
+        report,
+        report.model,
+        first.given,
+        tokens,
+        command="link",
         name=f"QK attribution of {report.head} in {report.model.name}",
-        title=" ".join(report.first.text.split()),
+        facts=[size, f"seed {report.seed}"],
         groups=groups,
-        explain=explanation(report),
-        hints=doc.next_steps(_hints(report)),
-        heading=heading(report),
-        quoted="" if report.many else report.first.text,
-        finding=finding(report),
-        first=advised(partial(first_groups, report), tokens),
+        caveats=_caveats(report) if report.tallies else (),
+        measured=measured,
+        hints=_hints(report),
+        heading=heading,
+        finding=_finding(report),
+        first=partial(_first, report),
+        many=report.many,
     )
 
 
 def _link_facts(report: LinkReport) -> list[doc.Part]:
     """Return the lead as the sum of its parts, and why this link was chosen, each in a line."""
-    chosen = choice_words(report)
-    return [doc.Facts(sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
+    chosen = _choice_words(report)
+    return [doc.Facts(_sum_words(report)), *([doc.Facts(chosen)] if chosen else [])]
 
 
 def _hints(report: LinkReport) -> list[str]:
-    """Return the options to try next."""
     if not report.tallies:
         return []
-    hints, writers = list[str](), [one for one in report.of_side("key") if one.part is not None]
-    best = writers[0].part if writers else None
+    hints, parts = list[str](), [part.part for part in report.of_side("key")]
+    best = next((part for part in parts if part is not None), None)
     if best is not None and best.head is not None and not best.crosses and not report.many:
         hints.append(f"--head {report.name(best)} why it wrote there")
     if not report.many and report.first.asked.than is None:
@@ -97,43 +100,57 @@ def _hints(report: LinkReport) -> list[str]:
 # Tables --------------------------------------------------------------------------------------
 
 
-def part_table(report: LinkReport, most: Sequence[int] = (_EVERY, _EVERY)) -> doc.Table:
+def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.Table:
     """Return a table of what was written into the key, and below into the query, largest first.
 
-    Parts that are exactly zero, in the control too, are left out. most: how many rows each side
-        has; the smaller parts share the last one, so that none is lost.
+    Parts that are exactly zero, in the control too, are left out. most: how many rows key and query
+        have, None for all; the smaller parts share the last one, so that none is lost.
     """
     scale, count = NumberScale.over(part.lead for part in report.parts), report.controls
-    rows: list[LinkPart] = []
+    parts: list[LinkPart] = []
     names: list[str] = []
-    for side, limit in zip(reversed(SIDES), most, strict=True):
-        parts = [part for part in report.of_side(side) if part.lead or part.base]
-        kept = parts if len(parts) <= limit else parts[: max(limit - 1, 1)]
-        rows += kept
+    for side in reversed(SIDES):
+        kept = [part for part in report.of_side(side) if part.lead or part.base]
+        limit = len(kept) if most is None else most[side == "query"]
+        rest = kept[max(limit - 1, 1) :] if len(kept) > limit else []
+        del kept[len(kept) - len(rest) :]
+        parts += kept
         names += [report.name(part.part) for part in kept]
-        if rest := parts[len(kept) :]:
-            rows.append(LinkPart(side, None, fsum(part.lead for part in rest)))
+        if rest:
+            parts.append(LinkPart(side, None, fsum(part.lead for part in rest)))
             names.append(f"{len(rest)} more")
+    reached = [None if part.reached is None else f"{part.reached} of {count}" for part in parts]
     columns: list[tuple[str | doc.Column, list[str]]] = [
-        (f"lead{scale.times}", [scale.text(one.lead) for one in rows]),
-        ("95% interval", [interval_text(one.interval, scale) for one in rows]),
-        ("control", ["" if one.base is None else scale.text(one.base) for one in rows]),
-        ("reached", ["" if one.reached is None else f"{one.reached} of {count}" for one in rows]),
-        ("p", ["" if one.p is None else probability(one.p) for one in rows]),
-        (
-            "weight without",
-            ["" if one.without is None else probability(one.without) for one in rows],
-        ),
-        (doc.Column("from", right=False), [source_words(report.first, one) for one in rows]),
+        (f"lead{scale.times}", [scale.text(part.lead) for part in parts]),
+        ("95% interval", [interval_text(part.interval, scale) for part in parts]),
+        ("control", _known(scale.text, [part.base for part in parts])),
+        ("reached", _known(str, reached)),
+        ("p", _known(probability, [part.p for part in parts])),
+        ("weight without", _known(probability, [part.without for part in parts])),
+        (doc.Column("from", right=False), [_source_words(report, part) for part in parts]),
     ]
-    table = ranked_table("", names, [one.lead for one in rows], scale, columns)
-    lines = [
-        row._replace(tone="faint" if one.unclear else "plain")
-        for row, one in zip(table.rows, rows, strict=True)
+    table = ranked_table("", names, [part.lead for part in parts], scale, columns)
+    rows = [
+        row._replace(tone="faint" if part.unclear else "plain")
+        for row, part in zip(table.rows, parts, strict=True)
     ]
-    lines.insert(sum(one.side == "key" for one in rows), doc.Row(["into the query"], spaced=True))
+    of_key = sum(part.side == "key" for part in parts)
+    rows.insert(of_key, doc.Row(["into the query"], spaced=True))
     first, *others = table.columns
-    return table._replace(columns=[first._replace(title="into the key"), *others], rows=lines)
+    return table._replace(columns=[first._replace(title="into the key"), *others], rows=rows)
+
+
+def _known(write: Callable[[Any], str], values: Iterable[Any]) -> list[str]:
+    return ["" if value is None else write(value) for value in values]
+
+
+def _source_words(report: LinkReport, part: LinkPart) -> str:
+    """Return the token from which a head took most of its part; empty for other parts."""
+    if part.source is None or part.part is None:
+        return ""
+    first = report.first
+    tokens = first.given.keys("cross") if part.part.crosses else first.tokens
+    return placed(tokens, part.source, False)
 
 
 def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> doc.HeadGrid:
@@ -143,8 +160,9 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
     left out. rows: the most of them. room: the available width in characters.
     scaled: True adds a colour bar.
     """
-    matrix = np.mean([each.found.matrix(each.towards) for each in report.prompts], axis=0)
-    names = [report.name(part) for part in report.first.found.parts]
+    matrices = [prompt.split.matrix(prompt.towards) for prompt in report.prompts]
+    matrix = np.mean(matrices, axis=0)
+    names = [report.name(part) for part in report.first.split.parts]
     longest = max(map(len, names))
     columns = max((room - longest - 1) // (max(longest, _CELL) + 1), 2)
     for axis, most in ((0, rows), (1, columns)):
@@ -171,59 +189,48 @@ def pair_grid(report: LinkReport, rows: int, room: int, scaled: bool = True) -> 
 
 def _sources(report: LinkReport) -> list[doc.Part]:
     """Return the text for heads with a large part, coloured by their part of the lead."""
-    first, found = report.first, list[doc.Map]()
+    first, maps = report.first, list[doc.Map]()
     if report.many:
         return []
+    sources = first.split.sources
     least = _LARGE * max(abs(part.lead) for part in report.parts)
-    limit = max((float(np.abs(row).max()) for row in first.found.sources.values()), default=0.0)
+    limit = max((float(np.abs(row).max()) for row in sources.values()), default=0.0)
     for side in reversed(SIDES):
-        for (of, at), row in first.found.sources.items():
-            part = first.found.parts[at]
+        for (of, at), row in sources.items():
+            part = first.split.parts[at]
             if of != side or part.crosses or abs(row.sum()) < least:
                 continue
             name = f"{report.name(part)} into the {side}"
             words: doc.Words = [(name, True), (f"{row.sum():+.2f} nats by source token", False)]
             asking = Tokens.bare((0,))
-            found.append(doc.Map(name, row[None], asking, first.tokens, words, limit=limit))
-    if not found:
+            maps.append(doc.Map(name, row[None], asking, first.tokens, words, limit=limit))
+    if not maps:
         return []
     title: doc.Words = [("What heads wrote, by the token that they read", True)]
     scale = signed_scale(NumberScale(limit), "nats", "value")
-    return [doc.Maps(found, title, texts=True, scale=scale)]
+    return [doc.Maps(maps, title, texts=True, scale=scale)]
 
 
 # The first screen ----------------------------------------------------------------------------
 
 
-def first_groups(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the sum, both tables, and the grid, as far as lines allow.
-
-    columns, lines: the available width in characters and lines.
-    """
+def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
+    """Return the first screen: the sum, both tables, and the grid, as far as lines allow."""
     facts = _link_facts(report)
     words, lines = doc.Group(facts), lines + 1 - len(facts)
     if not report.tallies:
         return [words]
-    parts, half = len(report.first.found.parts), (columns - _GAP) // 2
+    parts, half = len(report.first.split.parts), (columns - _GAP) // 2
+    height = min(parts, max(lines // 6, 3))
+    rows = max(lines - 6 if half >= _TABLE else lines - height - 8, 4)
+    of_query = min(parts + 1, rows // 2)  # the keys have at least as many
+    table = part_table(report, (rows - of_query, of_query))
     if half >= _TABLE:
-        rows = max(lines - 6, 4)
-        table = part_table(report, _shared(parts, rows))
         grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
         return [words, doc.Group([table, grid], beside=doc.Beside(half, _GAP))]
-    height = min(parts, max(lines // 6, 3))
-    table = part_table(report, _shared(parts, max(lines - height - 8, 4)))
     grid = pair_grid(report, height, columns, scaled=False)
     return [words, doc.Group([table]), doc.Group([grid], yields=1)]
 
-
-def _shared(parts: int, rows: int) -> tuple[int, int]:
-    """Return how many rows keys and query get of so many, the keys at least as many."""
-    query = min(parts + 1, rows // 2)
-    return rows - query, query
-
-
-_FEW = 3
-"""The parts that are named where one line is all there is."""
 
 _WHOLE = 0.005
 """The share of the lead by which a part that is called the whole lead may differ from it."""
@@ -235,40 +242,21 @@ _NOTABLE_BASE = 0.5
 """The least base rate, as a share of the part, that the finding gives."""
 
 
-def nats(value: float) -> str:
-    """Return a lead in nats as a string, such as ``+8.46``."""
-    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
-
-
-def heading(report: LinkReport) -> Words:
-    """Return one line: the model, the head, the link, its weight and the size of the text."""
-    first = report.first
-    label = "" if report.label is None else f" {known_text(report.label)}"
-    words = [f"{report.head}{label}", "QK attribution"]
-    if report.many:
-        words += [counted(len(report.prompts), "prompt")]
-    else:
-        queries = first.given.queries(first.asked.head[0])
-        words[1:1] = [
-            f"{placed(queries, first.asked.query, False)} → "
-            f"{placed(first.tokens, first.asked.key, False)} {probability(first.weight)}"
-        ]
-        words += [counted(len(first.tokens), "token")]
-    return [*named(report.model), *((word, False) for word in words)]
-
-
 # The finding ---------------------------------------------------------------------------------
 
 
-def finding(report: LinkReport) -> str:
+def _finding(report: LinkReport) -> str:
     """Return the finding: which part of the model makes the head attend there, and by how much."""
     first = report.first
     if not report.tallies:
         return (
             f"The parts do not give the weights of {report.head} (apart by "
-            f"{first.found.gap:.2g} nats), so none is ranked."
+            f"{first.split.gap:.2g} nats), so none is ranked."
         )
-    best = _best(report)
+    parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
+    if report.many:
+        parts = [part for part in parts if part.stands_out] or parts
+    best = max(parts, key=lambda part: sign * part.lead)
     if report.many:
         return _of_many(report, best)
     queries = first.given.queries(first.asked.head[0])
@@ -278,21 +266,25 @@ def finding(report: LinkReport) -> str:
     if report.model.weights == "random":
         return (
             f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
-            f"part, {by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
+            f"part, {_by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
         )
     verb, because = "attends", " because of"
     if report.sum < _CLEAR:
         verb, because = "hardly attends", "; its largest part is"
     said = (
         f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
-        f"{because} {by_what(report, best)}:"
+        f"{because} {_by_what(report, best)}:"
     )
     amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
     if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
         amount = f"{nats(best.lead)} nats, its whole lead"
     elif abs(best.lead) > abs(report.sum):
         amount, over = f"{nats(best.lead)} nats, with all other parts {nats(report.sum)}", ""
-    without, random = _without(best), _among_random_words(best)
+    without = random = ""
+    if best.base is not None and best.base * best.lead >= _NOTABLE_BASE * best.lead**2:
+        random = f"; {nats(best.base)} among random words"
+    if best.without is not None:
+        without = f"; without that the weight is {probability(best.without)}"
     both = without + random
     for tail in (over + both, both, over + random, random or without, ""):
         shown = f"{said} {amount}{tail}."
@@ -301,17 +293,7 @@ def finding(report: LinkReport) -> str:
     return shown
 
 
-def _best(report: LinkReport) -> LinkPart:
-    """Return the key's part with most of the lead; over many prompts a significant one if any."""
-    parts = report.of_side("key")
-    if report.many:
-        clear = [part for part in parts if part.stands_out]
-        parts = clear or parts
-    sign = 1 if report.sum > 0 else -1
-    return max(parts, key=lambda part: sign * part.lead)
-
-
-def by_what(report: LinkReport, part: LinkPart) -> str:
+def _by_what(report: LinkReport, part: LinkPart) -> str:
     """Return what a part of the key is in words, such as ``what L0H0 wrote there``."""
     by = part.part
     if by is None:
@@ -319,43 +301,22 @@ def by_what(report: LinkReport, part: LinkPart) -> str:
     if by.kind == "position":
         return "its position"
     if by.kind == "token":
-        has_table = any(one.part and one.part.kind == "position" for one in report.parts)
+        kinds = {other.part.kind for other in report.parts if other.part is not None}
+        has_table = "position" in kinds
         return "that token itself" if has_table else "that token and its place"
     if by.kind == "bias":
         return f"the {report.name(by)}" if by.layer is not None else "a bias"
     source = ""
-    if part.source is not None:
-        tokens = report.first.tokens
-        source = f" from {placed(tokens, part.source)}" if not by.crosses else ""
+    if part.source is not None and not by.crosses:
+        source = f" from {placed(report.first.tokens, part.source)}"
     return f"what {report.name(by)} wrote there{source}"
-
-
-def in_a_line(report: LinkReport) -> str:
-    """Return the link, its lead and the largest parts of the key in one short line."""
-    first, parts = report.first, report.of_side("key")
-    said = ", ".join(f"{report.name(one.part)} {nats(one.lead)}" for one in parts[:_FEW])
-    key = placed(first.tokens, first.asked.key, False)
-    return f"{report.head} → {key}: {said} of {nats(report.sum)} nats: attnviz link"
-
-
-def _without(part: LinkPart) -> str:
-    return (
-        "" if part.without is None else f"; without that the weight is {probability(part.without)}"
-    )
-
-
-def _among_random_words(part: LinkPart) -> str:
-    """Return a clause with the part's size among random words if that is at least half as large."""
-    if part.base is None or part.base * part.lead < _NOTABLE_BASE * part.lead**2:
-        return ""
-    return f"; {nats(part.base)} among random words"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
     count = counted(len(report.prompts), "prompt")
     ends = "" if best.interval is None else " [{}, {}]".format(*map(nats, best.interval))
     said = (
-        f"{count}: {report.head} attends to its key because of {by_what(report, best)}: "
+        f"{count}: {report.head} attends to its key because of {_by_what(report, best)}: "
         f"{nats(best.lead)}{ends} of a lead of {report.sum:.2f} nats"
     )
     if best.base is None or len(report.prompts) < LEAST_TEXTS:
@@ -364,41 +325,32 @@ def _of_many(report: LinkReport, best: LinkPart) -> str:
     return f"{said}, {verdict}more than among other words ({nats(best.base)})."
 
 
-# Provenance ----------------------------------------------------------------------------------
+# The sum, and how to read it ------------------------------------------------------------------
 
 
-def about(report: LinkReport) -> list[Part]:
-    """Return the facts that a reader needs to repeat the run: model, prompt and link."""
-    first, facts = report.first, [counted(len(report.first.tokens), "token"), f"seed {report.seed}"]
-    return about_prompts(
-        report.model, facts, first.given, first.text, source=report.source, many=report.many
-    )
-
-
-def sum_words(report: LinkReport) -> Words:
+def _sum_words(report: LinkReport) -> doc.Words:
     """Return the lead as the sum of the parts, and its difference to the model's own weights."""
     first = report.first
-    others = len(first.found.visible) - 1
+    others = len(first.split.visible) - 1
     over = counted(others, "other key")
-    what = f"the mean of {over}" if others > 1 else over
+    over = f"the mean of {over}" if others > 1 else over
     if first.asked.than is not None:
-        what = placed(first.tokens, first.asked.than)
+        over = placed(first.tokens, first.asked.than)
     if report.many:
-        what = "the mean of the other keys"
-    apart = max(abs(each.capped - each.lead) for each in report.prompts)
+        over = "the mean of the other keys"
+    apart = max(abs(prompt.capped - prompt.lead) for prompt in report.prompts)
     words: list[tuple[str, bool]] = [
-        (f"lead over {what}, nats", False),
+        (f"lead over {over}, nats", False),
         (f"sum {report.sum:.3f}", True),
-        (f"Δ {apart:.4f}", False),
     ]
+    if first.split.softcap is not None:
+        words.append((f"behind the softcap {first.capped:.3f}", False))
     if not report.many:
-        words.insert(2, (f"score {first.found.scores[first.asked.key]:.3f}", False))
-    if first.found.softcap is not None:
-        words.insert(2, (f"behind the softcap {first.capped:.3f}", False))
-    return words
+        words.append((f"score {first.split.scores[first.asked.key]:.3f}", False))
+    return [*words, (f"Δ {apart:.4f}", False)]
 
 
-def choice_words(report: LinkReport) -> Words:
+def _choice_words(report: LinkReport) -> doc.Words:
     """Return why this link was chosen, in one line; empty if a person named a part of it."""
     if report.chosen is None:
         return []
@@ -422,9 +374,8 @@ def choice_words(report: LinkReport) -> Words:
     return [(f"chosen: {why}", False), (f"usual {probability(link.habit)}", False)]
 
 
-def caveats(report: LinkReport) -> Sequence[str]:
-    """Return the caveats: sentences on what the numbers mean, and what they leave out."""
-    found = [
+def _caveats(report: LinkReport) -> list[str]:
+    caveats = [
         "lead: the score of the key less the mean score of the other keys that the query sees, "
         "which is ln of its weight over their geometric mean. Parts add up with the norms' scale "
         "held at its value in this run: a part is a share of a sum, not an effect.",
@@ -432,29 +383,15 @@ def caveats(report: LinkReport) -> Sequence[str]:
         "the part, the norm and the softmax computed anew; of one side alone.",
     ]
     if report.controls:
-        found.append(
+        caveats.append(
             f"control: the same part at the same places, mean over "
             f"{counted(report.controls, 'prompt')} in which all words but those of query and key, "
             "the first token and added ones are replaced by random words; reached: by how many of "
             "them. It tells the words around from the place, and is no test of one link."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
-        found.append(
+        caveats.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
             "draws; p: the same of the difference to the control, largest |t| of all parts."
         )
-    return found
-
-
-def explanation(report: LinkReport) -> Explanation:
-    """Return the glossary, with the prompts that the numbers were measured on."""
-    size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
-    base = f", base rates over {report.controls} control prompts each, seed {report.seed}"
-    return Explanation("link", f"measured in one pass over {size}{base * bool(report.controls)}.")
-
-
-def source_words(each: LinkedPrompt, part: LinkPart) -> str:
-    if part.source is None or part.part is None:
-        return ""
-    read = each.given.keys("cross") if part.part.crosses else each.tokens
-    return placed(read, part.source, False)
+    return caveats

@@ -18,10 +18,10 @@ from attnviz.inspect.patterns.records import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.records import ModelReport
 from attnviz.inspect.report.request import ReportRequest
-from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.study import load_apart
 from attnviz.texts import Texts
 
 _LOSSES = 2**23

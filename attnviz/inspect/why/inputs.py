@@ -8,13 +8,12 @@ integrated gradients instead, see ``integrated``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.values import json_number
 from attnviz.engine.answers import answer_places
 from attnviz.engine.attribution.parts import Attribution, Attributor
 from attnviz.engine.backend import backend_of
@@ -22,7 +21,7 @@ from attnviz.engine.likely import log_softmax
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.progress import Advance
-from attnviz.records import Input, Tokens
+from attnviz.records import Input
 
 LONG = 128
 """The most tokens of a text whose words are replaced and hidden one by one."""
@@ -56,19 +55,17 @@ class InputEffects:
 
     def data(self) -> dict[str, Any]:
         """Return the JSON object ``inputs`` of ``attnviz.why/1``."""
-        names = ("integrated",) if self.steps else ("replaced", "se", "hidden")
-        columns = zip(self.replaced, self.errors, self.hidden, strict=True)
-        tokens = [
-            {"index": at, **{n: json_number(float(x)) for n, x in zip(names, row, strict=False)}}
-            for at, row in enumerate(columns)
-        ]
-        about: dict[str, Any] = {"quantity": self.quantity, "value": json_number(self.own)}
+        about: dict[str, Any] = {"draws": self.draws}
+        columns = {"replaced": self.replaced, "se": self.errors, "hidden": self.hidden}
         if self.gap is not None:
-            about |= {"baseline": "mean row", "steps": self.steps, "gap": json_number(self.gap)}
+            about = {"baseline": "mean row", "steps": self.steps, "gap": self.gap}
             about["converged"] = self.converged
-        else:
-            about["draws"] = self.draws
-        return {**about, "tokens": tokens}
+            columns = {"integrated": self.replaced}
+        tokens = [
+            {"index": at, **{name: values[at] for name, values in columns.items()}}
+            for at in range(len(self.replaced))
+        ]
+        return {"quantity": self.quantity, "value": self.own, **about, "tokens": tokens}
 
     @property
     def ordered(self) -> list[int]:
@@ -80,32 +77,32 @@ class InputEffects:
 def input_effects(
     model: Model,
     given: Input,
-    found: Attribution,
+    attribution: Attribution,
     others: Sequence[int],
     advance: Advance = lambda share: None,
 ) -> InputEffects:
     """Return what a prediction loses without each token of its text.
 
-    found: the logit of the prediction. others: the ids of the words that replace each token.
+    attribution: the logit of the prediction. others: the ids of the words that replace each token.
     Raises UsageError for an encoder–decoder, UnsupportedError if tokens cannot be hidden, or if a
     long text needs gradients and NumPy runs the model.
     """
     if given.target is not None:
         raise UsageError("--inputs reads models of one stack: leave it out for an encoder-decoder")
     if len(given.text) > LONG:
-        return _integrated(model, given, found)
+        return _integrated(model, given, attribution)
     if len(others) < 2:
         raise UsageError(
             "--inputs: the vocabulary has fewer than 2 words that are not in the prompt: nothing "
             "could stand in a word's place"
         )
     attributor = backend_of(model).open_attributor(given)
-    read = _Reader(attributor, found, len(given.text))
+    read = _Reader(attributor, attribution, len(given.text))
     (own,) = read.values([given])
     text = given.text
     plain = np.isin(text.ids, model.vocabulary().plain)
     tried = np.flatnonzero(plain & ~np.array(text.special)).tolist()
-    rows = [replace(given, text=_with(text, at, other)) for at in tried for other in others]
+    rows = [given.masked(at, other) for at in tried for other in others]
     values = np.empty(len(rows))
     for part in read.parts(len(rows)):
         values[part] = read.values(rows[part])
@@ -114,20 +111,29 @@ def input_effects(
     replaced, errors, hidden = (np.full(len(text), np.nan) for _ in range(3))
     replaced[tried] = drawn.mean(1)
     errors[tried] = drawn.std(1, ddof=1) / np.sqrt(len(others))
-    every = range(len(text))
     for part in read.parts(len(text)):
-        places = every[part]
+        places = range(len(text))[part]
         hidden[part] = own - read.values([given] * len(places), places)
-    quantity = "log_probability" if found.foil is None else "logit_difference"
-    return InputEffects(quantity, float(own), len(others), replaced, errors, hidden)
+    return InputEffects(
+        quantity=_quantity(attribution),
+        own=float(own),
+        draws=len(others),
+        replaced=replaced,
+        errors=errors,
+        hidden=hidden,
+    )
+
+
+def _quantity(attribution: Attribution) -> str:
+    return "log_probability" if attribution.foil is None else "logit_difference"
 
 
 class _Reader:
     """Runs texts of one length, and returns the quantity that is explained of each."""
 
-    def __init__(self, attributor: Attributor, found: Attribution, tokens: int) -> None:
+    def __init__(self, attributor: Attributor, attribution: Attribution, tokens: int) -> None:
         self._attributor = attributor
-        self._found = found
+        self._attribution = attribution
         self._tokens = tokens
         self._rows = 1
 
@@ -136,16 +142,15 @@ class _Reader:
 
         hidden: see ``Attributor.logits_of_texts``.
         """
-        logits = self._attributor.logits_of_texts(texts, self._found.position, hidden)
+        asked = self._attribution
+        logits = self._attributor.logits_of_texts(texts, asked.position, hidden)
         self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
-        answer, foil = self._found.answer, self._found.foil
-        if foil is not None:
-            return logits[:, answer] - logits[:, foil]
-        if self._found.several:
-            return -np.logaddexp(0, -logits[:, answer])
-        logs = logits if self._found.span is not None else log_softmax(logits)
-        found: NDArray[np.float64] = logs[:, answer]
-        return found
+        own: NDArray[np.float64] = logits[:, asked.answer]
+        if asked.foil is not None:
+            return own - logits[:, asked.foil]
+        if asked.several:
+            return -np.logaddexp(0, -own)
+        return own if asked.span is not None else log_softmax(logits)[:, asked.answer]
 
     def parts(self, texts: int) -> Iterator[slice]:
         """Yield slices of ``texts`` texts; the texts of one slice run together."""
@@ -153,12 +158,7 @@ class _Reader:
             yield slice(start, min(start + self._rows, texts))
 
 
-def _with(tokens: Tokens, place: int, other: int) -> Tokens:
-    ids = (*tokens.ids[:place], other, *tokens.ids[place + 1 :])
-    return replace(tokens, ids=ids)
-
-
-def _integrated(model: Model, given: Input, found: Attribution) -> InputEffects:
+def _integrated(model: Model, given: Input, asked: Attribution) -> InputEffects:
     """Return integrated gradients in place of replaced words, for a long text."""
     patchable = backend_of(model).open_patchable(model.kinds[0], given, labels=True, several=True)
     places = answer_places(given.text) if patchable.answers else []
@@ -169,18 +169,18 @@ def _integrated(model: Model, given: Input, found: Attribution) -> InputEffects:
 
     def measure(logits: Tensor) -> Tensor:
         if places:
-            return logits[:, places, found.answer].log_softmax(-1)[:, places.index(found.position)]
+            return logits[:, places, asked.answer].log_softmax(-1)[:, places.index(asked.position)]
         logits = logits[:, 0]
-        answer = logits[:, found.answer]
-        if found.foil is not None:
-            return answer - logits[:, found.foil]
-        return logsigmoid(answer) if found.several else logits.log_softmax(-1)[:, found.answer]
+        answer = logits[:, asked.answer]
+        if asked.foil is not None:
+            return answer - logits[:, asked.foil]
+        return logsigmoid(answer) if asked.several else logits.log_softmax(-1)[:, asked.answer]
 
-    place = None if places else found.position
+    place = None if places else asked.position
     shares = integrated_gradients(patchable, given, place, measure)
     none = np.full(len(given.text), np.nan)
     return InputEffects(
-        quantity="log_probability" if found.foil is None else "logit_difference",
+        quantity=_quantity(asked),
         own=shares.change,
         draws=0,
         replaced=shares.shares,

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from attnviz.options import (
-    ChatOption,
-    HeadChoice,
-    IndexBase,
-    Kind,
-    Known,
-    Options,
-    SecondText,
-    Seed,
-    Truncation,
-    flag,
-    option,
-)
+from attnviz.options import Options, Seed, flag, option
+from attnviz.prompts.request import LogitRequest
 
 
 @dataclass(frozen=True)
@@ -55,29 +43,14 @@ class _Inputs(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class OtherText(ChatOption, SecondText, Kind):
-    """The options on a chat or a second text, and on the heads and the text of a decoder."""
-
-    kind: Literal["decoder", "cross"] | None = option(
-        "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
-    )
-    target: str | None = option(
-        "TEXT", "Decoder text of an encoder–decoder (default: its own greedy output).", words=True
-    )
-
-
-@dataclass(frozen=True)
 class _View(Options, panel="View"):
     """The options on what is shown of the contributions."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
-    copying: bool = flag(
-        "Add each head's copy score: how often it writes back the token of a one-token text."
-    )
 
 
 @dataclass(frozen=True)
-class WhyRequest(
-    _Question, _Inputs, HeadChoice, OtherText, Truncation, _View, Known, IndexBase, Seed
-):
+class WhyRequest(_Question, _Inputs, LogitRequest, _View, Seed):
     """All options of ``why``."""
+
+    own = ("answer", "foil", "position")

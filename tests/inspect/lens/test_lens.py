@@ -33,7 +33,7 @@ def with_ranks(report: LensReport, *ranks: int) -> LensReport:
         BlockReading(at - 1 if at else None, 0.5, rank, 2.0 if rank > 9 else 0.1, report.end.top)
         for at, rank in enumerate(ranks)
     ]
-    return replace(report, found=replace(report.found, blocks=tuple(blocks)))
+    return replace(report, reading=replace(report.reading, blocks=tuple(blocks)))
 
 
 def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> None:
@@ -72,7 +72,7 @@ def test_far_readings_are_warned_about(report: LensReport) -> None:
 def test_its_objects_agree(run: Any, report: LensReport) -> None:
     found = run("lens", PROMPT, "--json", "--save", "a.csv", "--save", "a.html").document
     assert found["schema"] == "attnviz.lens/1"
-    assert found["answer"] == {"id": report.found.answer, "token": " John"}
+    assert found["answer"] == {"id": report.reading.answer, "token": " John"}
     assert (found["entry"], found["position"]) == (2, 10)
     assert [one["layer"] for one in found["layers"]] == [None, 0, 1, 2, 3, 4, 5]
     assert found["apart"] <= found["tolerance"]

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.attention.family_reading import llama_stack
-from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.link import link
 from attnviz.inspect.link.report import LinkReport
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
+from attnviz.prompts.study import Prompt
 
 WORDS = 10
 """The words of a prompt, as few as the control replaces many of."""
@@ -30,7 +31,7 @@ def random_link(seed: int, prompts: int) -> LinkReport:
     words = [text for text in texts if text.startswith(" ") and text.strip().isalpha()]
     drawn = ["".join(generator.choice(words, WORDS)).strip() for _ in range(prompts)]
     head, key = f"L{generator.integers(1, 3)}H{generator.integers(4)}", generator.integers(1, WORDS)
-    asked = [LinkPrompt(text, None, str(key), None) for text in drawn]
-    report = link(model, asked, LinkRequest(head=head, seed=seed))
+    asked = [Prompt(text) for text in drawn]
+    report = link(model, asked, LinkRequest(head=head, key=str(key), seed=seed))
     # A random model has no p at all; as if a checkpoint held these weights.
     return replace(report, model=replace(report.model, weights="checkpoint"))

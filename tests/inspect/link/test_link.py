@@ -13,12 +13,13 @@ import pytest
 
 import attnviz
 from attnviz.draw.labels import width
-from attnviz.inspect.link.choice import LinkChoice, most_telling
-from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.link import link, most_telling
+from attnviz.inspect.link.report import LinkChoice
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.inspect.link.screen import pair_grid, part_table
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
+from attnviz.prompts.study import Prompt
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 from ...first_screens import SIZES
@@ -36,8 +37,7 @@ MANY = (
 
 def reported(model: Any, *texts: str, **question: Any) -> Any:
     request = LinkRequest(**question)
-    asked = request.query, request.key, request.than
-    return link(model, [LinkPrompt(text, *asked) for text in texts], request)
+    return link(model, [Prompt(text) for text in texts], request)
 
 
 def of(found: dict[str, Any], side: str, kind: str, head: int | None = None) -> dict[str, Any]:
@@ -288,11 +288,11 @@ def test_rows_of_zeros_are_left_out() -> None:
     """Such are the biases of a model whose biases are zero; in JSON they stay."""
     report = attnviz.link("tiny", PROMPT, controls=0)
     first = report.first
-    query, key = first.found.query.copy(), first.found.key.copy()
+    query, key = first.split.query.copy(), first.split.key.copy()
     query[1] = key[1] = 0
-    found = replace(first.found, query=query, key=key)
-    zeroed = replace(report, prompts=(replace(first, found=found),))
-    name, count = report.name(first.found.parts[1]), len(report.parts)
+    split = replace(first.split, query=query, key=key)
+    zeroed = replace(report, prompts=(replace(first, split=split),))
+    name, count = report.name(first.split.parts[1]), len(report.parts)
     assert len(part_table(report).rows) == count + 1  # a row says where the query's parts begin
     assert len(part_table(zeroed).rows) == count - 1
     assert name in pair_grid(report, count, 999).rows

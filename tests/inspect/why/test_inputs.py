@@ -14,9 +14,10 @@ from attnviz.engine.attribution.integrated import integrated_gradients
 from attnviz.engine.backend import backend_of
 from attnviz.inspect.why.inputs import InputEffects, input_effects
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import Prompt, why
+from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 
 from ...first_screens import SIZES
@@ -134,7 +135,7 @@ def test_long_texts_have_integrated_gradients(run: Any, monkeypatch: pytest.Monk
 
 
 def test_shares_that_do_not_sum_are_not_named() -> None:
-    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     none = np.full(11, np.nan)
     far = InputEffects("log_probability", 3.0, 0, np.ones(11), none, none, 1024, 0.2, False)
     said = replace(report, inputs=far).finding
@@ -162,7 +163,7 @@ def test_shares_that_do_not_sum_are_not_named() -> None:
     ids=["falls", "rises more", "rises alone", "rises less", "within its error", "rounding"],
 )
 def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said: str) -> None:
-    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     replaced = np.zeros(11)
     for at, effect in effects.items():
         replaced[at] = effect
@@ -172,7 +173,7 @@ def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said
 
 def found_of(effects: dict[int, float], errors: dict[int, float], steps: int = 0) -> str:
     """Return the finding where few tokens were tried, each with its effect and its error."""
-    report = why(Bundled(), [Prompt(PROMPT, None, None, None)], WhyRequest(controls=0))
+    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     replaced, spread = np.full(11, np.nan), np.full(11, np.nan)
     for at, effect in effects.items():
         replaced[at], spread[at] = effect, errors.get(at, 0.0)

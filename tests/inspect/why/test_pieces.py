@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.inspect.why.words import next_word
+from attnviz.prompts.naming import next_word
 from attnviz.records import Tokens
 
 

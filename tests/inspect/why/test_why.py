@@ -14,12 +14,12 @@ import pytest
 
 from attnviz.draw.labels import width
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
-from attnviz.inspect.why.records import WhyReport, control_p
+from attnviz.inspect.why.report import WhyReport, control_p
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import Prompt, why
-from attnviz.inspect.why.words import finding
+from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
+from attnviz.prompts.study import Prompt
 
 from ...first_screens import SIZES
 from ...small_models import WORDS, bert_fields, random_model, word_tokenizer
@@ -34,8 +34,7 @@ def heads_of(found: Any) -> dict[tuple[int, int], dict[str, Any]]:
 
 def reports(model: Any, *texts: str, **question: Any) -> WhyReport:
     request = WhyRequest(**question)
-    asked = request.answer, request.foil, request.position
-    return why(model, [Prompt(text, *asked) for text in texts], request)
+    return why(model, [Prompt(text) for text in texts], request)
 
 
 def names() -> Iterator[str]:
@@ -120,7 +119,7 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
 
 def test_over_many_prompts_too() -> None:
     report = reports(Bundled(), *names())
-    matter, _ = report.ranking(3)
+    matter, _ = replace(report, top=3).ranking
     assert {effect.head[1:] for effect in matter} >= INDUCTION
     for effect in report.effects:
         low, high = effect.interval or (np.nan, np.nan)
@@ -128,8 +127,8 @@ def test_over_many_prompts_too() -> None:
         if effect.head[1:] in INDUCTION:
             assert effect.clear
             assert low > 3 * abs(effect.base or 0.0)
-    assert finding(report).startswith("20 prompts: L1H")
-    assert "stand out from theirs too" in finding(report)
+    assert report.finding.startswith("20 prompts: L1H")
+    assert "stand out from theirs too" in report.finding
 
 
 def test_on_random_weights_nothing_stands_out() -> None:
@@ -138,7 +137,7 @@ def test_on_random_weights_nothing_stands_out() -> None:
         report = reports(twin, *names(), answer="John")
         assert report.tallies
         assert not any(effect.clear for effect in report.effects)
-        assert finding(report).startswith("Random weights: no head stands out")
+        assert report.finding.startswith("Random weights: no head stands out")
 
 
 @pytest.mark.long
@@ -173,7 +172,7 @@ def test_four_prompts_are_too_few_for_a_test(count: int) -> None:
     report = reports(Bundled(), *list(names())[:count])
     assert report.tested == (count > 4)
     assert all((effect.p is None) == (count == 4) for effect in report.effects)
-    assert ("too few prompts for intervals" in finding(report)) == (count == 4)
+    assert ("too few prompts for intervals" in report.finding) == (count == 4)
 
 
 def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
@@ -330,21 +329,6 @@ def test_an_encoder_without_predictions(
     assert result.code == 2
     assert "predicts no tokens" in result.err
     assert result.err.count("\n") == 1
-
-
-def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
-    asked = ("why", "the cat sat", "--model", str(checkpoint("gpt2")), "--copying")
-    found = run(*asked, "--json").document
-    assert found["copying"].keys() == {"tokens", "all_tokens", "chance", "control"}
-    for head in heads_of(found).values():
-        assert 0 <= head["copying"] <= 1
-        assert 0 <= head["suppressing"] <= 1
-    shown = run(*asked).out
-    assert "control  copies" in shown or "logits  copies" in shown
-    assert "one-token texts" in shown
-    refused = run(*asked, "--backend", "numpy")
-    assert (refused.code, refused.out) == (5, "")
-    assert "this command runs on torch; leave it out" in refused.err
 
 
 # The first screen ---------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution.copying import copying_scores
-from attnviz.engine.attribution.one_token import COPIED
+from attnviz.engine.attribution.one_token import COPIED, one_token_writes
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load, random_twin
@@ -26,43 +25,34 @@ def ready(name):
 def test_the_share_is_that_of_a_loop_over_tokens_and_heads(name):
     model, opened = ready(name)
     before = state_of(model)
-    found = copying_scores(opened, tokens=1000)
+    route, layers = ROUTES[name], len(ARCHITECTURES[name].layers)
+    heads = [("self", layer, head) for layer in range(layers) for head in range(opened.info.heads)]
+    found = one_token_writes(opened, heads, tokens=1000)
     assert state_of(model) == before
     plain = opened.vocabulary().plain.tolist()
-    assert (found.tokens, found.all_tokens, found.chance) == (len(plain), True, COPIED / 97)
-    route, layers = ROUTES[name], len(ARCHITECTURES[name].layers)
-    copied = dict.fromkeys(found.copying, 0)
-    suppressed = dict.fromkeys(found.copying, 0)
+    assert {(one.tokens, one.chance) for one in found.values()} == {(len(plain), COPIED / 97)}
+    copied = dict.fromkeys(found, 0)
     for token in plain:
         run = Recorded(model, {"input_ids": torch.tensor([[token]])})
-        for kind, layer, head in found.copying:
-            total = sum(key[:2] == (kind, layer) for key in found.copying)
+        for kind, layer, head in found:
             merged = run.entered[route.heads[kind][0].format(layer)][0, 0]
-            alone = torch.zeros(total, len(merged) // total)
-            alone[head] = merged.view(total, -1)[head]
+            alone = torch.zeros(opened.info.heads, len(merged) // opened.info.heads)
+            alone[head] = merged.view(opened.info.heads, -1)[head]
             logits = head_written(run, route, layers, kind, layer, alone.flatten(), 0)
             copied[kind, layer, head] += token in logits.topk(COPIED).indices
-            suppressed[kind, layer, head] += token in (-logits).topk(COPIED).indices
     shares = {key: count / len(plain) for key, count in copied.items()}
-    assert found.copying == pytest.approx(shares, abs=1.5 / len(plain))  # a tie by rounding
-    shares = {key: count / len(plain) for key, count in suppressed.items()}
-    assert found.suppressing == pytest.approx(shares, abs=1.5 / len(plain))
+    tie = 1.5 / len(plain)  # by rounding
+    assert {key: one.copying for key, one in found.items()} == pytest.approx(shares, abs=tie)
     assert 0 < sum(copied.values()) < len(plain) * len(copied) / 2
 
 
 def test_the_bundled_induction_heads_copy_and_those_of_random_weights_do_not():
-    seen = []
-    found = copying_scores(load("tiny"), tokens=64, on_progress=lambda *at: seen.append(at))
-    assert seen[-1] == (80, 80)
-    assert not found.all_tokens
-    for head in (0, 2):
-        assert found.copying["self", 1, head] > 0.9
-        assert found.suppressing["self", 1, head] == 0
-    assert found.control < 0.05
-    twin = copying_scores(random_twin(load("tiny"), 3), tokens=64)
-    assert max(twin.copying.values()) < 0.1
-    again = copying_scores(load("tiny"), tokens=64)
-    assert again == found
+    heads = [("self", 1, head) for head in range(4)]
+    found = one_token_writes(load("tiny"), heads, tokens=64)
+    assert found["self", 1, 0].tokens == 64
+    assert all(found["self", 1, head].copying > 0.9 for head in (0, 2))
+    twin = one_token_writes(random_twin(load("tiny"), 3), heads, tokens=64)
+    assert max(one.copying for one in twin.values()) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -76,9 +66,9 @@ def test_the_bundled_induction_heads_copy_and_those_of_random_weights_do_not():
 def test_what_copies_nothing_is_refused(name, error, said):
     opened = load("mha") if name == "mha" else ready(name)[1]
     with pytest.raises((error, UnsupportedError), match=said):
-        copying_scores(opened, tokens=3)
+        one_token_writes(opened, [("self", 0, 0)], tokens=3)
 
 
 def test_no_token_is_refused():
     with pytest.raises(UsageError, match="at least 1 token"):
-        copying_scores(load("tiny"), tokens=0)
+        one_token_writes(load("tiny"), [("self", 0, 0)], tokens=0)

@@ -1,0 +1,420 @@
+"""The report of ``attnviz why``: each prompt's logit as a sum, and the mean effect of each head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import fsum
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.files import Writer
+from attnviz.draw.report import Report
+from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
+from attnviz.engine.attribution.parts import Attribution, HeadKey, Part, PartKind
+from attnviz.inspect.why.inputs import InputEffects
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
+from attnviz.prompts.naming import not_summed
+from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
+
+_SIGNIFICANT = 0.05
+
+LEAST_CONTROLS = 19
+"""The fewest controls of one prompt with which a p of 1/20 can be reached."""
+
+
+class SourceToken(NamedTuple):
+    """The token that contributes most to a logit through one head.
+
+    place: its index among the keys. contribution: how much it adds to the logit.
+    """
+
+    place: int
+    contribution: float
+
+
+class HeadEffect(NamedTuple):
+    """The contribution of one head to the answer's logit, mean over the prompts.
+
+    head: (kind of attention, layer, head). value: the mean.
+    interval: 95% confidence interval, None for fewer than five prompts. base: the base rate, with
+        another token in place of the answer earlier in the prompt; None if the answer is not there.
+    p: of the difference to the base rate, adjusted for all heads; None if not tested.
+    """
+
+    head: HeadKey
+    value: float
+    interval: tuple[float, float] | None
+    base: float | None
+    p: float | None
+
+    @property
+    def clear(self) -> bool:
+        """Return whether the effect differs significantly from its base rate."""
+        return self.p is not None and self.p <= _SIGNIFICANT
+
+    @property
+    def unclear(self) -> bool:
+        """Return whether the 95% interval includes zero; False without an interval."""
+        return includes_zero(self.interval)
+
+
+@dataclass(frozen=True)
+class ExplainedPrompt:
+    """One prompt, and one of its logits as a sum of contributions from the parts of the model.
+
+    text: as given. given: its tokens, with those of a decoder. attribution: the sum.
+    words: the texts of the token ids in it.
+    asked: whether the user named the answer; else it is the model's own top prediction.
+    base: (control prompt, head), the contributions to the same answer with another token in place
+        of the answer earlier in the prompt, heads in the order of ``attribution.heads``; (0, head)
+        without controls.
+    """
+
+    text: str
+    given: Input
+    attribution: Attribution
+    words: Mapping[int, str]
+    asked: bool
+    base: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        if self.base.ndim != 2 or self.base.shape[1] != len(self.attribution.heads):
+            raise ValueError(f"expected (control, head), got {self.base.shape}")
+
+    @property
+    def answer(self) -> str:
+        return self.words[self.attribution.answer]
+
+    @property
+    def foil(self) -> str | None:
+        foil = self.attribution.foil
+        return None if foil is None else self.words[foil]
+
+    @property
+    def predicts_answer(self) -> bool:
+        """Return whether the answer is the model's top prediction."""
+        return self.attribution.top[0][0] == self.attribution.answer
+
+    def keys(self, head: HeadKey) -> Tokens:
+        """Return the tokens that a head attends to.
+
+        head: (kind of attention, layer, head); only the kind matters.
+        """
+        return self.given.keys(head[0])
+
+    def source(self, head: HeadKey) -> SourceToken | None:
+        """Return the token that contributes most to the logit through a head, or None if not known.
+
+        head: (kind of attention, layer, head).
+        """
+        row = self.attribution.rows.get(head)
+        if row is None or not len(row):
+            return None
+        place = int(np.argmax(row if self.attribution.heads[head] >= 0 else -row))
+        return SourceToken(place, float(row[place]))
+
+
+@dataclass(frozen=True, repr=False)
+class WhyReport(Report, Provenance):
+    """The report of ``attnviz why``: the contributions of all parts to the logits of some prompts.
+
+    model: the model that ran. prompts: at least one; if their parts do not sum to the logit, only
+        one. shown: the heads whose contribution maps were requested. kinds: the attention whose
+        heads are shown.
+    labels: of heads that have one. inputs: what the prediction loses without each word; None if not
+        requested.
+    top: the number of heads in the ranking.
+    """
+
+    model: ModelInfo
+    prompts: tuple[ExplainedPrompt, ...]
+    shown: tuple[HeadKey, ...] = ()
+    kinds: tuple[str, ...] = ("self",)
+    labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
+    inputs: InputEffects | None = None
+    top: int = 8
+
+    command = "why"
+    lists = ("parts",)
+
+    def data(self) -> dict[str, Any]:
+        """Return the whole report as one JSON object; for many prompts the parts are means.
+
+        Indices start at 0 whatever the names on the screen show. If the parts do not sum to the
+        logit, they are left out.
+        """
+        first, parts = self.first, self.first.attribution.parts if self.tallies else ()
+        effects = {effect.head: effect for effect in self.effects} if self.tallies else {}
+        prompts = [_prompt(prompt) for prompt in self.prompts]
+        written = first.attribution.maps
+        maps = [{**_head(head), "contributions": written[head]} for head in self.shown]
+        return {
+            "schema": "attnviz.why/1",
+            "model": model_facts(self.model),
+            "prompt": first.text,
+            "source": self.source or None,
+            **_question(first),
+            **_sums(self.prompts),
+            "tolerance": max(prompt.attribution.tolerance for prompt in self.prompts),
+            "tallies": self.tallies,
+            "seed": self.seed,
+            "notes": self.notes,
+            "controls": len(first.base),
+            **({} if self.inputs is None else {"inputs": self.inputs.data()}),
+            "parts": [_part(self, part, effects) for part in parts],
+            **({"prompts": prompts} if self.many else {}),
+            **({"maps": maps} if maps else {}),
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Return a row for each part of the sum."""
+        names = "kind attention layer head contribution ci_low ci_high base_rate stands_out label p"
+        parts = self.data()["parts"]
+        labels = ((part.get("label") or {}).get("name") for part in parts)
+        entries = (part | {"label": label} for part, label in zip(parts, labels, strict=True))
+        return table_of(names.split(), entries)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        """Return the writer of contributions (prompt, head), head names, rows and maps.
+
+        The rows and maps, by source token, are those of the first prompt.
+        """
+        attributions = [prompt.attribution for prompt in self.prompts]
+        first, based = attributions[0], replace(self, index_base=0)
+        archive = npz_file(
+            heads=[based.name(head) for head in first.heads],
+            contributions=[list(attribution.heads.values()) for attribution in attributions],
+            logits=[attribution.decomposed for attribution in attributions],
+            **{f"by_token_{based.name(head)}": row for head, row in first.rows.items()},
+            **{f"map_{based.name(head)}": weights for head, weights in first.maps.items()},
+        )
+        return {".npz": archive}
+
+    def require_tally(self) -> None:
+        """Raise UnsupportedError if the parts do not sum to the model's own logit."""
+        if not self.tallies:
+            raise not_summed(self.model, "its logit", self.apart, "its contributions are")
+
+    @property
+    def first(self) -> ExplainedPrompt:
+        return self.prompts[0]
+
+    @property
+    def many(self) -> bool:
+        return len(self.prompts) > 1
+
+    @property
+    def tallies(self) -> bool:
+        """Return whether every sum of parts equals the model's own logit up to rounding.
+
+        If not, the contributions are meaningless, and there is no ranking.
+        """
+        return all(prompt.attribution.tallies for prompt in self.prompts)
+
+    @property
+    def logit(self) -> float:
+        """Return the logit that is explained, mean over the prompts."""
+        return self._mean(lambda attribution: attribution.decomposed)
+
+    @property
+    def sum(self) -> float:
+        """Return the sum of all parts in logits, mean over the prompts."""
+        return self._mean(lambda attribution: attribution.sum)
+
+    @property
+    def apart(self) -> float:
+        """Return the largest difference, over prompts, between the sum of parts and the logit."""
+        attributions = [prompt.attribution for prompt in self.prompts]
+        return max(abs(attribution.sum - attribution.decomposed) for attribution in attributions)
+
+    def part(self, kind: PartKind, layer: int | None = None) -> float:
+        """Return the contribution in logits of all parts of a kind, mean over the prompts.
+
+        kind: such as heads or feed-forward blocks. layer: only the parts in this layer; None for
+        all.
+        """
+        return self._mean(
+            lambda attribution: fsum(
+                part.contribution
+                for part in attribution.parts
+                if part.kind == kind and layer in (None, part.layer)
+            )
+        )
+
+    @property
+    def layers(self) -> list[int]:
+        """Return the indices of the layers that have a part in the sum."""
+        parts = self.first.attribution.parts
+        return sorted({part.layer for part in parts if part.layer is not None})
+
+    @cached_property
+    def effects(self) -> tuple[HeadEffect, ...]:
+        """Return the contribution of every head, in the order of the parts."""
+        heads, values = list(self.first.attribution.heads), _values(self.prompts)
+        bases = [prompt.base.mean(0) for prompt in self.controlled]
+        base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
+        means, ends = values.mean(0).tolist(), intervals(values, self.seed)
+        columns = zip(heads, means, ends, base, self._p(), strict=True)
+        return tuple(HeadEffect(*row) for row in columns if row[0][0] in self.kinds)
+
+    @property
+    def ordered(self) -> list[HeadEffect]:
+        """Return the contributions of heads, the largest absolute value first."""
+        return sorted(self.effects, key=lambda effect: -abs(effect.value))
+
+    @property
+    def best(self) -> HeadEffect | None:
+        """Return the largest contribution among the heads that the user chose (by default all).
+
+        A head whose effect differs significantly from its base rate is preferred. None without
+        heads.
+        """
+        asked = [effect for effect in self.ordered if effect.head in self.shown] or self.ordered
+        return next((effect for effect in asked if effect.clear), asked[0] if asked else None)
+
+    @property
+    def controlled(self) -> list[ExplainedPrompt]:
+        """Return the prompts that have a base rate, because they contain the answer."""
+        return [prompt for prompt in self.prompts if len(prompt.base)]
+
+    @property
+    def tested(self) -> bool:
+        """Return whether there are enough control prompts to test a head against its base rate."""
+        prompts = self.controlled
+        if not prompts or self.model.weights == "random":
+            return False
+        return len(prompts) >= LEAST_TEXTS if self.many else len(prompts[0].base) >= LEAST_CONTROLS
+
+    def _p(self) -> Sequence[float | None]:
+        if not self.tested:
+            return [None] * len(self.first.attribution.heads)
+        prompts, values = self.controlled, _values(self.controlled)
+        if not self.many:
+            return [float(p) for p in control_p(values[0], prompts[0].base)]
+        apart = values - np.array([prompt.base.mean(0) for prompt in prompts])
+        return [float(p) for p in adjusted_p(apart, self.seed)]
+
+    @property
+    def ranking(self) -> tuple[list[HeadEffect], list[HeadEffect]]:
+        """Return the heads with the largest contributions for the answer, and those against it.
+
+        ``top`` are for it, half as many against it.
+        """
+        order = sorted(self.effects, key=lambda effect: -effect.value)
+        helping = [effect for effect in order if effect.value > 0]
+        against = [effect for effect in reversed(order) if effect.value < 0]
+        return helping[: self.top], against[: (self.top + 1) // 2]
+
+    def name(self, head: HeadKey) -> str:
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``.
+
+        head: (kind of attention, layer, head).
+        """
+        return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
+
+    def _mean(self, value: Callable[[Attribution], float]) -> float:
+        return fsum(value(prompt.attribution) for prompt in self.prompts) / len(self.prompts)
+
+
+def _values(prompts: Sequence[ExplainedPrompt]) -> NDArray[np.float64]:
+    """Return the contributions (prompt, head)."""
+    return np.array([list(prompt.attribution.heads.values()) for prompt in prompts])
+
+
+def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the adjusted p-values (head,) of contributions, given those in control prompts.
+
+    values: (head,), the contributions. base: (control, head).
+    Each p is the share of the controls, with the values counted as one of them, whose largest
+    deviation of any head is at least that of this head. Deviations of a control are from the mean
+    of the others, those of the values from the mean of all. With 20 controls the least p is 1/21
+    (Westfall & Young 1993, single step).
+    """
+    controls = len(base)
+    mean = base.mean(0)
+    reached = np.abs(base - mean).max(1) * controls / (controls - 1)
+    further = (reached[:, None] >= np.abs(values - mean)).sum(0)
+    p: NDArray[np.float64] = (1 + further) / (controls + 1)
+    return p
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+def _question(prompt: ExplainedPrompt) -> dict[str, Any]:
+    attribution, words = prompt.attribution, prompt.words
+    foil, span = attribution.foil, attribution.span
+    return {
+        **input_facts(prompt.given),
+        "position": attribution.position,
+        "answer": {"id": attribution.answer, "token": prompt.answer},
+        **({"labels": attribution.labels} if attribution.labels else {}),
+        **({} if span is None else {"span": span._asdict()}),
+        **({"several_labels": True} if attribution.several else {}),
+        "foil": None if foil is None else {"id": foil, "token": prompt.foil},
+        "top": [{"id": id, "token": words[id], "probability": p} for id, p in attribution.top],
+    }
+
+
+def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
+    """Return the logit, also before a softcap, and the sum of the parts: means over the prompts."""
+    attributions = [prompt.attribution for prompt in prompts]
+    uncapped = [logit.uncapped for logit in attributions if logit.uncapped is not None]
+    return {
+        "logit": fmean(attribution.logit for attribution in attributions),
+        "uncapped": fmean(uncapped) if uncapped else None,
+        "softcap": attributions[0].softcap,
+        "sum": fmean(attribution.sum for attribution in attributions),
+    }
+
+
+def _prompt(prompt: ExplainedPrompt) -> dict[str, Any]:
+    heads = [
+        {**_head(head), "contribution": value} for head, value in prompt.attribution.heads.items()
+    ]
+    return {
+        "prompt": prompt.text,
+        **_question(prompt),
+        **_sums([prompt]),
+        "controls": len(prompt.base),
+        "heads": heads,
+    }
+
+
+def _head(head: HeadKey) -> dict[str, Any]:
+    return dict(zip(("attention", "layer", "head"), head, strict=True))
+
+
+def _part(report: WhyReport, part: Part, effects: Mapping[HeadKey, HeadEffect]) -> dict[str, Any]:
+    """Return one summand of the logit; of a head also its sources, label and base rate.
+
+    effects: what the shown heads write.
+    """
+    entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
+    if part.layer is None:
+        same = [
+            other.contribution
+            for prompt in report.prompts
+            for other in prompt.attribution.parts
+            if (other.kind, other.layer) == (part.kind, None)
+        ]
+        return {**entry, "contribution": sum(same) / len(report.prompts)}
+    if part.attention is None or part.head is None:
+        return {**entry, "contribution": report.part(part.kind, part.layer)}
+    head = (part.attention, part.layer, part.head)
+    effect, label = effects.get(head), report.labels.get(head)
+    entry["attention"] = part.attention
+    entry["contribution"] = part.contribution if effect is None else effect.value
+    row = report.first.attribution.rows.get(head)
+    if not report.many and row is not None:
+        entry["by_token"] = row
+    if effect is not None and report.many:
+        entry["ci_low"], entry["ci_high"] = effect.interval or (None, None)
+    if effect is not None:
+        entry |= {"base_rate": effect.base, "stands_out": effect.clear, "p": effect.p}
+    return entry if label is None else {**entry, "label": known_label_facts(label)}

@@ -1,0 +1,507 @@
+"""What people read of ``attnviz why``: the finding, the prediction and its sum, what it needs."""
+
+from __future__ import annotations
+
+import math
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.numbers import NumberScale, counted, listed
+from attnviz.draw.page.running_text import running_pieces
+from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
+from attnviz.draw.signed import ranked_table
+from attnviz.engine.answers import START_END
+from attnviz.inspect.why.inputs import InputEffects
+from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
+from attnviz.inspect.why.written import (
+    every_part,
+    explained_logit,
+    head_grid,
+    ranking_table,
+    rankings,
+    text_parts,
+    write_maps,
+)
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
+from attnviz.prompts.shown import prompt_document
+from attnviz.records import Tokens
+
+_LONGEST = 100
+_LONGEST_ANSWER = 30
+_LEAST_ROWS = 3
+"""The fewest rows of a table on a first screen."""
+
+_MOST_MAPS = 8
+"""The most maps on a first screen."""
+
+
+def document(report: WhyReport) -> doc.Document:
+    """Return the document of a report of ``why``."""
+    first, inputs = report.first, report.inputs
+    tokens, size = first.given.predicted, _size(report)
+    drawn = bool(report.controlled) or report.many
+    question = f"at {placed(tokens, first.attribution.position)}"
+    if first.asked:
+        question = f"asked for {question}"
+    elif first.attribution.span is None:
+        question = f"the top prediction {question}"
+    groups = [doc.Group(_predictions(report)), doc.Group([doc.Facts(_sum_words(report))])]
+    if inputs is not None:
+        groups.append(doc.Group([_input_table(report, inputs)]))
+    if report.tallies and report.effects:
+        groups += [
+            doc.Group([head_grid(report)]),
+            doc.Group(rankings(report), spaced=True),
+            doc.Group(text_parts(report)),
+            doc.Group(write_maps(report)),
+        ]
+    heading = [counted(len(report.effects), "head"), "direct logit attribution", size]
+    return prompt_document(
+        report,
+        report.model,
+        first.given,
+        tokens,
+        command="why",
+        name=f"direct logit attribution in {report.model.name}",
+        facts=[size, *[f"seed {report.seed}"] * drawn],
+        question=[explained_logit(report), _answers(report) if report.many else question],
+        groups=groups,
+        caveats=_caveats(report),
+        full=[doc.Group([every_part(report)], full=True)] if report.tallies else [],
+        measured=_measured(report),
+        hints=_hints(report),
+        heading=heading if inputs is None else ["what the prediction needs", size],
+        finding=_finding(report) if inputs is None else _needed(report, inputs),
+        first=lambda columns, lines: _first(report),
+        many=report.many,
+    )
+
+
+def _hints(report: WhyReport) -> list[str]:
+    if not report.tallies or not report.effects:
+        return []
+    first, hints = report.first, list[str]()
+    if report.inputs is None and not report.shown and (best := report.best) is not None:
+        hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+    if report.shown:
+        name = report.name(report.shown[0]).split()[0]
+        hints.append(f"attnviz link --head {name} why there")
+    if first.foil is None and not report.many:
+        top = [token for token, _ in first.attribution.top if token != first.attribution.answer]
+        words = [first.words[token].strip() for token in top]
+        hints += [f"--foil {word}: compare with it" for word in words if word.isalpha()][:1]
+    if not report.many and report.inputs is None:
+        hints += ["--inputs", *["--texts FILE"] * (not first.given.text.joined)]
+    return [*hints, "--explain"]
+
+
+# The prediction ------------------------------------------------------------------------------
+
+
+def _prediction_line(report: WhyReport) -> doc.Facts:
+    if report.many:
+        return doc.Facts([(_answers(report), False)])
+    first = report.first
+    words = [f"{name} {probability(value)}" for name, value in _likeliest(first, LONGEST_TOKEN)]
+    tokens, position = first.given.predicted, first.attribution.position
+    at = f"at {placed(tokens, position)} " if position != len(tokens) - 1 else ""
+    lead = "answer: " if first.attribution.span is not None else f"{at}predicts "
+    return doc.Facts([(f"{lead}{words[0]}", True), *((word, False) for word in words[1:])])
+
+
+def _likeliest(prompt: ExplainedPrompt, longest: int) -> list[tuple[str, float]]:
+    """Return the likeliest tokens or labels, or both ends of the answer, with probabilities."""
+    span, top = prompt.attribution.span, prompt.attribution.top
+    if span is None:
+        return [(cut(token_label(prompt.words[id]), longest), value) for id, value in top]
+    ends = zip(START_END, span[:2], span[2:], strict=True)
+    tokens = prompt.given.predicted
+    return [(f"{name} {placed(tokens, at, quotes=False)}", value) for name, at, value in ends]
+
+
+def _predictions(report: WhyReport) -> list[doc.Part]:
+    """Return a table of the likeliest tokens; empty for many prompts."""
+    if report.many:
+        return []
+    first = report.first
+    title = f"Most likely at {placed(first.given.predicted, first.attribution.position)}"
+    if first.attribution.span is not None:
+        title = "Likeliest answer"
+    return [
+        doc.table(
+            _likeliest(first, _LONGEST),
+            doc.ColumnOf("", lambda likely: likely[0], right=False),
+            doc.ColumnOf("p", lambda likely: probability(likely[1])),
+            row=lambda likely: {"bar": (likely[1], 1.0)},
+            title=[(title, True)],
+        )
+    ]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: WhyReport) -> doc.Ways:
+    """Return the ways to show words, grid, ranking, and a write map or the text of one head."""
+    words = doc.Group([_prediction_line(report), doc.Facts(_sum_words(report))])
+    shown = report.tallies and report.effects
+    if not shown:
+        needed = report.inputs and _input_table(report, report.inputs)
+        return doc.Ways([[doc.Group([needed]) if needed else words]])
+    grid, table = head_grid(report, scaled=False), ranking_table(report, _LEAST_ROWS)
+    if report.inputs is not None:
+        needed = _input_table(report, report.inputs)
+        return doc.Ways([
+            [doc.beside(needed, [grid, table])],
+            [doc.beside(needed, grid)],
+            [doc.Group([needed])],
+        ])  # fmt: skip
+    ranked, last = doc.Group([table], yields=1), doc.Group([table], yields=2)
+    maps = _fewer_and_fewer(write_maps(report))
+    text = text_parts(report, brief=True)
+    return doc.Ways([
+        *([doc.beside([words, grid, some], table)] for some in maps),
+        *([words, doc.beside(grid, some), ranked] for some in maps),
+        *([words, doc.Group([some]), doc.Group([grid], yields=1), last] for some in maps),
+        [doc.beside([words, grid, *text], table)],
+        [doc.beside(grid, [words, *text]), doc.Group([table])],
+        [doc.beside(grid, words), doc.Group([table])],
+        [doc.beside(grid, [words, *text])],
+        [words, doc.Group([grid]), ranked, doc.Group(text, yields=2)],
+    ])  # fmt: skip
+
+
+def _fewer_and_fewer(maps: list[doc.Maps]) -> list[doc.Maps]:
+    """Return the same maps without titles and colour bar, then ever fewer of them."""
+    return [
+        part._replace(maps=part.maps[:count], title=(), scale=None, hidden=len(part.maps) - count)
+        for part in maps
+        for count in range(min(len(part.maps), _MOST_MAPS), 0, -1)
+    ]
+
+
+# The finding ---------------------------------------------------------------------------------
+
+_NAMED = 3
+"""The most heads, or words, that a finding names."""
+
+_ANSWERS = 5
+"""The most answers that are named if each prompt has its own."""
+
+_LITTLE = 0.1
+"""The least share of the logit that a head must write to be named in a sentence."""
+
+_MAIN_SOURCE = 0.25
+"""The least share of a head's contribution that its largest source must have to be named."""
+
+_ALL_OF_IT = 0.05
+"""The share of a head's contribution that its largest source may lack to count as all of it."""
+
+
+def _finding(report: WhyReport) -> str:
+    """Return the main result in a sentence that claims no more than the prompts can support."""
+    if not report.tallies:
+        return (
+            f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
+            "do not tally, so no head is ranked."
+        )
+    best = report.best
+    if best is None:
+        return "The model has no attention head whose part could be ranked."
+    most = report.ordered[0]
+    name, value = report.name(most.head), logits(most.value)
+    largest = f"the largest head, {name}, writes {value}"
+    if report.model.weights == "random":
+        return (
+            "Random weights: no head stands out, contributions are arbitrary; "
+            f"{largest} of {report.logit:.2f}."
+        )
+    prompts = _size(report)
+    if not report.shown and not best.clear and abs(best.value) < _LITTLE * abs(report.logit):
+        heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
+        together = f"ll heads together write {heads} and the MLPs {feed_forward} of"
+        if not report.many:
+            whole = f"its {report.logit:.2f} logits"
+            return f"{_predicted(report)} A{together} {whole}; {largest}. One prompt."
+        whole = f"{explained_logit(report)} ({report.logit:.2f})"
+        return f"{prompts}: a{together} {whole}; {largest}."
+    if not report.many:
+        return _of_one(report, best, most)
+    larger = f"; largest {name} {value}" if report.shown and most is not best else ""
+    ends = "" if best.interval is None else " [{}, {}]".format(*map(logits, best.interval))
+    written = f"{logits(best.value)}{ends} of {explained_logit(report)} (mean {report.logit:.2f})"
+    return f"{prompts}: {_called(report, best)} writes {written}{_base(report, best)}{larger}."
+
+
+def _called(report: WhyReport, effect: HeadEffect) -> str:
+    """Return a head's name, and what it is known to do."""
+    label = report.labels.get(effect.head)
+    return report.name(effect.head) + ("" if label is None else f" ({label.said})")
+
+
+def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
+    """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
+    extent = "most against it:" if best.value < 0 else "the most:"
+    verb = "writes" if most is not best else f"writes {extent}"
+    said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
+    said += f" of {report.logit:.2f} logits"
+    source = report.first.source(best.head)
+    if source is not None and (abs(source.contribution) >= _MAIN_SOURCE * abs(best.value)):
+        all_of_it = source.contribution / best.value >= 1 - _ALL_OF_IT
+        amount = "" if all_of_it else f"{logits(source.contribution)} of it "
+        said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
+    unclear = ", no clear difference" if report.tested and not best.clear else ""
+    if best.base is not None:
+        base = f"; {logits(best.base)} with another word for {quoted(report.first.answer)}"
+    else:
+        absent = "" if _has_answer(report) else ": that exact token is not in it"
+        base = "" if report.first.attribution.labels else f", no control{absent}"
+    whole = f"{said}. One prompt{base}{unclear}."
+    return whole if fits_two_lines(whole) else f"{said}. One prompt{unclear}."
+
+
+def _predicted(report: WhyReport) -> str:
+    """Return the likeliest token or label with its probability, and the answer if it is another."""
+    first, attribution = report.first, report.first.attribution
+    tokens, (token, value) = first.given.predicted, attribution.top[0]
+    place = placed(tokens, attribution.position)
+    if attribution.span is not None:
+        return f"{_answer(first)} {first.answer.capitalize()} at {place} {probability(value)}:"
+    if attribution.labels:
+        said = f"abel at {place}: {quoted(first.words[token])} {probability(value)}"
+        said = f"Likeliest l{said} by its own sigmoid." if attribution.several else f"L{said}."
+    else:
+        at = f" after {place}" if attribution.position != len(tokens) - 1 else ""
+        word = next_word(tokens, attribution.position, first.words[token])
+        unlikely = ", no likely word" * (value < UNLIKELY)
+        said = f"Next{at}: {word} {probability(value)}{unlikely}."
+    if first.foil is not None:
+        return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
+    return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
+
+
+def _answer(prompt: ExplainedPrompt) -> str:
+    """Return the answer that a question-answering model gives, as a sentence with its tokens."""
+    assert prompt.attribution.span is not None
+    start, end = prompt.attribution.span[:2]
+    pieces = running_pieces(prompt.given.predicted, prompt.text)[start : end + 1]
+    said = cut(token_label("".join(pieces).strip()), _LONGEST_ANSWER)
+    return f"Answer: “{said}” ({start if start == end else f'{start}–{end}'})."
+
+
+def _has_answer(report: WhyReport) -> bool:
+    """Return whether the token of the answer stands in one of the prompts or in its target."""
+    return any(
+        prompt.attribution.answer in (*prompt.given.ids, *prompt.given.predicted.ids)
+        for prompt in report.prompts
+    )
+
+
+def _base(report: WhyReport, best: HeadEffect) -> str:
+    """Return how the best head over many prompts compares with its control, after its effect."""
+    if len(report.prompts) < LEAST_TEXTS:
+        return "; too few prompts for intervals"
+    if best.base is None:
+        absent = "" if _has_answer(report) else ", those exact tokens are not in the prompts"
+        return f"; no control{absent}"
+    known = len(report.controlled)
+    few = f" over {known} of them" if known < len(report.prompts) else ""
+    said = f", control {logits(best.base)}{few}"
+    if not report.tested:
+        return f"{said}; a test needs {LEAST_TEXTS}"
+    if not best.clear:
+        verdict = "not clear" if report.shown else "no head stands out"
+        return f"{said}; {verdict} from its control"
+    clear = [effect for effect in report.ordered if effect.clear and effect is not best]
+    names = [report.name(effect.head) for effect in clear[:_NAMED]]
+    if not names:
+        return f"{said}; no other head stands out from its control"
+    return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
+
+
+def _answers(report: WhyReport) -> str:
+    """Return how many answers of many prompts the model predicts, or the answers it chose."""
+    right = sum(prompt.predicts_answer for prompt in report.prompts)
+    if any(prompt.asked for prompt in report.prompts):
+        return f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
+    words = list(dict.fromkeys(token_label(prompt.answer) for prompt in report.prompts))
+    names = [cut(word, LONGEST_TOKEN) for word in words[:_ANSWERS]]
+    names += [f"{len(words) - _ANSWERS} more"] if len(words) > _ANSWERS else []
+    return f"each prompt's top prediction: {', '.join(names)}"
+
+
+# The words that the prediction needs ---------------------------------------------------------
+
+_MAIN = 0.25
+"""The least share of the largest effect that a word must have to be named."""
+
+_ERRORS = 3.0
+"""How many standard errors an effect must be from zero to be named."""
+
+_SMALL = 0.01
+"""The least effect, in nats or logits, that is named: less may be rounding in the model."""
+
+
+def _needed(report: WhyReport, inputs: InputEffects) -> str:
+    """Return which words the prediction needs, and by how much, in a sentence."""
+    first, attribution = report.first, report.first.attribution
+    tokens, word = first.given.predicted, quoted(first.answer)
+    if attribution.span is not None:
+        word = f"{first.answer.capitalize()} at {placed(tokens, attribution.position)}"
+    elif not attribution.labels:
+        word = next_word(tokens, attribution.position, first.answer)
+    quantity = "ln p"
+    if first.foil is not None:
+        quantity = f"{quoted(first.answer)} over {quoted(first.foil)}"
+    if report.model.weights == "random":
+        return f"Random weights: which words the prediction {word} needs is arbitrary."
+    if not inputs.converged:
+        return (
+            f"Integrated gradients did not converge: after {inputs.steps} steps the shares of the "
+            f"words are {inputs.gap:.0%} off their sum, so none is named."
+        )
+    effects, order = inputs.replaced, inputs.ordered
+    least = max(_MAIN * max((effects[at] for at in order), default=0.0), _SMALL)
+    clear = [at for at in order if effects[at] >= least and _is_clear(inputs, at)][:_NAMED]
+    if inputs.steps == 0 and first.foil is None:
+        word += f" {probability(math.exp(inputs.own))}"
+    rise = _rise(inputs, tokens, quantity)
+    if not clear:
+        none = "there is no single word in the prompt without which"
+        return f"{word}: {none} {quantity} clearly falls.{rise}"
+    names = listed([placed(tokens, at) for at in clear], "and" if inputs.steps else "or")
+    falls = listed([_short(effects[at]) for at in clear])
+    rest = max((effects[at] for at in order if at not in clear), default=0.0)
+    others = f"; no other by more than {_short(max(rest, _SMALL))}" if rest > 0 else ""
+    if rest > effects[clear[-1]]:
+        others += ", which its error explains"
+    if inputs.steps:
+        way, verb = "above" if inputs.own >= 0 else "below", "give" if clear[1:] else "gives"
+        own = f"{_short(abs(inputs.own))} {way} that of mean words"
+        return f"{word}: of {quantity}, {own}, {names} {verb} {falls}.{rise}"
+    return f"{word}: with another word for {names}, {quantity} falls by {falls}{others}.{rise}"
+
+
+def _rise(inputs: InputEffects, tokens: Tokens, quantity: str) -> str:
+    """Return a sentence on the word that harms the prediction, if by more than any other helps."""
+    at = next(iter(inputs.ordered), None)
+    if at is None or inputs.replaced[at] > -_SMALL or not _is_clear(inputs, at):
+        return ""
+    name, rise = placed(tokens, at), _short(-float(inputs.replaced[at]))
+    if inputs.steps:
+        return f" {name} gives -{rise}."
+    return f" With another word for {name}, {quantity} rises by {rise}."
+
+
+def _short(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def _is_clear(inputs: InputEffects, token: int) -> bool:
+    """Return whether the effect of a token is further from zero than its error explains."""
+    return bool(inputs.steps) or abs(inputs.replaced[token]) > _ERRORS * inputs.errors[token]
+
+
+def _input_table(report: WhyReport, inputs: InputEffects) -> doc.Table:
+    """Return a table of the words, the one that the prediction needs most first."""
+    tokens, order = report.first.given.predicted, inputs.ordered
+    values = [float(inputs.replaced[at]) for at in order]
+    scale = NumberScale.over(values)
+    names = [placed(tokens, at, quotes=False) for at in order]
+    unit = "ln p" if inputs.quantity == "log_probability" else "the logit difference"
+    if inputs.steps:
+        title: doc.Words = [
+            (f"Share in {unit}, integrated gradients", True),
+            ("from the mean embedding", False),
+            (f"{inputs.steps} steps, gap {inputs.gap:.2%}", False),
+        ]
+        columns = [("share" + scale.times, list(map(scale.text, values)))]
+    else:
+        title = [
+            (f"What {unit} loses without a word", True),
+            (f"replaced by {inputs.draws} others", False),
+            ("hidden: no other token attends to it", False),
+        ]
+        columns = [
+            ("replaced" + scale.times, list(map(scale.text, values))),
+            ("±SE", [scale.text(float(inputs.errors[at])).lstrip("+") for at in order]),
+            ("hidden", [scale.text(float(inputs.hidden[at])) for at in order]),
+        ]
+    table = ranked_table("", names, values, scale, columns)
+    return table._replace(title=title, least=_LEAST_ROWS)
+
+
+# The sum, and how to read it ------------------------------------------------------------------
+
+
+def _size(report: WhyReport) -> str:
+    if report.many:
+        return counted(len(report.prompts), "prompt")
+    return counted(len(report.first.given.predicted), "token")
+
+
+def _sum_words(report: WhyReport) -> doc.Words:
+    """Return the logit as a sum over kinds of parts, and its difference to the model's own."""
+    parts = {
+        "heads": report.part("head"),
+        "MLP": report.part("mlp"),
+        "embedding": report.part("embedding"),
+        "bias": report.part("bias"),
+    }
+    words = [f"{name} {logits(value)}" for name, value in parts.items() if value or name != "bias"]
+    before = "before the softcap " if report.first.attribution.softcap is not None else ""
+    return [
+        *((word, False) for word in words),
+        (f"sum {report.sum:.3f}", True),
+        (f"logit {before}{report.logit:.3f}", False),
+        (f"Δ {report.apart:.4f}", False),
+    ]
+
+
+def _caveats(report: WhyReport) -> list[str]:
+    caveats = [
+        "direct effect: what a head writes into the residual stream, read by the unembedding with "
+        "the final norm's scale held at its value in this run. What it does by way of later heads "
+        "and MLPs is not in it: attnviz ablate and attnviz patch measure that."
+    ]
+    softcap = report.first.attribution.softcap
+    if softcap is not None:
+        caveats.append(
+            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}), here to "
+            f"{report.first.attribution.logit:.4g}; what is taken apart is the value before."
+        )
+    controlled = report.controlled
+    if controlled and report.tallies:
+        count = counted(len(controlled[0].base), "control prompt")
+        where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
+        caveats.append(
+            f"control: the same head's contribution to the same answer, mean over {count} in "
+            f"which another token stands where the answer stood before{where}."
+        )
+    if report.many and len(report.prompts) >= LEAST_TEXTS:
+        caveats.append(
+            f"interval: 95%, bootstrap-t over {_size(report)}, 2,000 "
+            "draws; significant: the same of the difference to the control, largest |t| of all "
+            "heads, p at most .05."
+        )
+    if any(prompt.foil is None for prompt in report.prompts):
+        caveats.append(
+            "logits have no zero of their own: a part that raises all of them alike changes no "
+            "prediction. --foil TOKEN takes the difference of two, in which such parts cancel."
+        )
+    return caveats
+
+
+def _measured(report: WhyReport) -> str:
+    """Return the prompts and further passes that the numbers were measured on."""
+    measured = _size(report) if report.many else "this prompt alone"
+    inputs = report.inputs
+    if inputs is not None and inputs.steps:
+        measured += f", what it needs in {inputs.steps} steps from the mean embedding"
+    elif inputs is not None:
+        measured += f", what it needs in {inputs.draws + 1} further passes a word"
+    if report.controlled:
+        count = counted(len(report.controlled[0].base), "control prompt")
+        measured += f", base rates over {count} each, seed {report.seed}"
+    return measured

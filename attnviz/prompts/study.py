@@ -1,0 +1,236 @@
+"""One study over prompts: they are read with their questions, encoded, measured, and controlled.
+
+A prompt that is typed alone is asked what the options say; each row of a file may have its own
+question. Copies are left out, since they are no new evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from attnviz.draw.labels import visible
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
+from attnviz.engine.capture import Choice, encoded, written_targets
+from attnviz.errors import UsageError
+from attnviz.measures.bootstrap import copies_note
+from attnviz.measures.words import find_in
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import FinishedText, Model, no_logits
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.stack_model import StackModel
+from attnviz.options import RegionOptions
+from attnviz.progress import Advance
+from attnviz.prompts.request import LogitRequest, PromptRequest
+from attnviz.records import Input, Tokens
+from attnviz.regions import both_texts, chat_or_text, finished, region_reader
+from attnviz.texts import Texts, read_rows, read_text, read_texts_file
+
+_ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+"""The endings of files whose prompts may each have their own question."""
+
+Request = TypeVar("Request", bound=PromptRequest)
+Step = TypeVar("Step")
+
+
+# Reading -------------------------------------------------------------------------------------
+
+
+class Prompt(NamedTuple):
+    """One prompt with the question about it, as typed.
+
+    own: the values of options of the question, by name, that stand in place of the request's.
+    place: the prompt's name in messages; empty if a person typed it.
+    """
+
+    text: str
+    own: Mapping[str, str | None] = {}
+    place: str = ""
+
+
+def read_prompts(
+    command: str,
+    request: PromptRequest,
+    text: str | None = None,
+    file: Path | None = None,
+    texts: Path | Texts | None = None,
+    column: str | None = None,
+) -> tuple[list[Prompt], str]:
+    """Return the prompts, and a description of their source, which is empty if a person typed them.
+
+    command: for messages. request: has the chat, and the options for prompts without their own.
+    text, file, texts: the one that was given. column: that of the prompts in a table; None for
+        ``prompt``.
+    Raises UsageError and LoadError as ``read_text``, ``read_texts_file`` and ``read_rows``.
+    """
+    text = chat_or_text(request, text, file)
+    if texts is None:
+        source = "standard input" if text == "-" else ""
+        prompt = Prompt(read_text(text, file, command))
+        return [prompt], source if file is None else visible(str(file))
+    if text is not None or file is not None:
+        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
+    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
+        rows = read_rows(texts, "--texts", ("prompt",), request.own, column)
+        usual = {name: getattr(request, name) for name in request.own}
+        return [
+            Prompt(
+                row["prompt"],
+                {name: row.get(name) or value for name, value in usual.items()},
+                f"{rows.source} line {line}",
+            )
+            for row, line in zip(rows.rows, rows.lines, strict=True)
+        ], rows.source
+    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts", column)
+    return [
+        Prompt(text, place=many.place(at) if many.lines else "")
+        for at, text in enumerate(many.texts)
+    ], many.source
+
+
+def load_apart(name: str, options: LoadOptions) -> Model:
+    """Load a model; on torch if NumPy can run it but cannot split its logits.
+
+    name: of the model. options: how it is loaded.
+    """
+    model = load(name, options)
+    if options.logits and isinstance(model, StackModel) and model.is_bare:
+        raise no_logits(name)
+    if (
+        options.backend == "auto"
+        and isinstance(model, StackModel)
+        and not isinstance(model, Bundled)
+        and NumpyAttributor.of(model) is None
+    ):
+        return load(name, replace(options, tokens=None))
+    return model
+
+
+# Encoding ------------------------------------------------------------------------------------
+
+
+Encoded = tuple[Input, tuple[str, ...]]
+"""The tokens of a prompt, with those of the decoder's text, and notes on them."""
+
+
+def encode_asked(model: Model, text: str, request: LogitRequest) -> Encoded:
+    """Return a prompt whose next token is asked for, with a second text if the request has one.
+
+    The text of a decoder is by default the model's own greedy output.
+    Raises UsageError for a target of a model with one stack.
+    """
+    choice = Choice(target=request.target, truncate=request.truncate)
+    reader = region_reader(model, text, RegionOptions(second=request.second))
+    tokens = encoded(model, text, request.truncate, None if reader is None else reader.encode)
+    targets = written_targets(model, [tokens], choice)
+    if request.target is not None and not targets:
+        raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
+    notes = () if reader is None else reader.notes(tokens)
+    if text.endswith("\n") and not isinstance(text, FinishedText):
+        notes = (*notes, "the prompt ends with a line feed: predicted is what follows that")
+    return Input(tokens, *targets[:1]), notes
+
+
+def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
+    """Return the index of the token that an option names, of a word that of its last token.
+
+    typed: an index or a word (``WORD:2`` is its second occurrence); None gives None.
+    Raises UsageError, with the name of the option, if the tokens do not have it.
+    """
+    if typed is None:
+        return None
+    word = find_in(tokens, typed)
+    if word is None:
+        raise UsageError(
+            f"{option}: no token {typed!r} in the prompt: give a word of it, WORD:2 for its "
+            f"second place, or an index from 0 to {len(tokens) - 1}"
+        )
+    return word.span.stop - 1
+
+
+# The study -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StudiedPrompt(Generic[Request]):
+    """One prompt of a study, ready to be measured.
+
+    text: as screens show it. given: its tokens. question: the request, with the prompt's own
+        options. place: the prompt's name in messages.
+    """
+
+    text: str
+    given: Input
+    question: Request
+    place: str
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """Make the messages of errors about this prompt begin with its place, if it has one."""
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"{self.place}: {error}" if self.place else str(error)) from error
+
+
+@dataclass(frozen=True)
+class PromptStudy(Generic[Request]):
+    """The prompts of a run without copies.
+
+    prompts: at least one. notes: on how they were encoded. copies: a note if some were left out.
+    advance: is called with the share of the study that is done.
+    """
+
+    prompts: Sequence[StudiedPrompt[Request]]
+    notes: tuple[str, ...]
+    copies: tuple[str, ...]
+    advance: Advance
+
+    def watched(self, number: int, steps: Sequence[Step]) -> Iterator[Step]:
+        """Yield the steps of a prompt, such as its controls, and tell the progress after each.
+
+        number: the index of the prompt.
+        """
+        for done, step in enumerate(steps, start=1):
+            yield step
+            self.advance((number + done / len(steps)) / len(self.prompts))
+        self.advance((number + 1) / len(self.prompts))
+
+
+def control_count(wanted: int | None, prompts: int) -> int:
+    """Return the number of controls of each prompt: as many as wanted, else 20, of several 5."""
+    return (5 if prompts > 1 else 20) if wanted is None else wanted
+
+
+def study_of(
+    model: Model,
+    prompts: Sequence[Prompt],
+    request: Request,
+    encode: Callable[[Model, str, Request], Encoded],
+    *,
+    answering: bool = True,
+    advance: Advance = lambda share: None,
+) -> PromptStudy[Request]:
+    """Return the study of prompts: each encoded once, with its question.
+
+    encode: returns the tokens of a text. answering: whether a chat ends where its answer begins.
+    Raises UsageError for a prompt that the model cannot read.
+    """
+    kept, notes = dict[object, StudiedPrompt[Request]](), tuple[str, ...]()
+    for prompt in prompts:
+        text = finished(model, prompt.text, answering=answering)
+        given, notes = encode(model, text, request)
+        shown = both_texts(text, getattr(request, "second", None))
+        question = replace(request, **prompt.own)
+        key = given.ids, *prompt.own.values()
+        kept[key] = StudiedPrompt(shown, given, question, prompt.place)
+    first, *_ = kept.values()
+    return PromptStudy(
+        prompts=tuple(kept.values()),
+        notes=(*model.notes_for(first.given.text), *notes),
+        copies=copies_note(len(prompts) - len(kept), len(prompts), "prompts"),
+        advance=advance,
+    )
