@@ -14,7 +14,7 @@ import pytest
 
 import attnviz
 from attnviz.cli import browser as browsing
-from attnviz.inspect.head.job import CARD_TEXT
+from attnviz.inspect.head.head import CARD_TEXT
 from attnviz.inspect.rollout import page as rollout_page
 from attnviz.inspect.rollout import rollout
 

@@ -16,7 +16,7 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.attribution.copying import copying_scores
 from attnviz.engine.attribution.one_token import one_token_writes
-from attnviz.inspect.head import job
+from attnviz.inspect.head import head as module
 from attnviz.texts import BUILT_IN_TEXT
 
 from ...first_screens import SIZES
@@ -263,7 +263,7 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "why", interrupted)
+    monkeypatch.setattr(module, "why", interrupted)
     found = attnviz.head("tiny", (1, 2), TEXT, TEXTS)
     assert not found.complete
     assert found.effect is not None
