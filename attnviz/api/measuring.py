@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.head.report import HeadCard
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.report import ModelReport
-    from attnviz.inspect.retrieve.records import RetrieveReport
+    from attnviz.inspect.retrieve.report import RetrieveReport
     from attnviz.mergeable import CorpusRecord
     from attnviz.models.model import Model
     from attnviz.records import Kind
