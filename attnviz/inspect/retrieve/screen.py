@@ -187,8 +187,8 @@ def _table(report: RetrieveReport, most: int) -> doc.Table:
         low, high = head.ci_low, head.ci_high
         return "" if low is None or high is None else f"{share(low)}–{share(high)}"
 
-    columns = (
-        doc.ColumnOf[HeadRetrieval]("", lambda head: report.head_name(head.place), right=False),
+    columns: tuple[doc.ColumnOf[HeadRetrieval], ...] = (
+        doc.ColumnOf("", lambda head: report.head_name(head.place), right=False),
         doc.ColumnOf("score", lambda head: share(head.score)),
         doc.ColumnOf("95%", interval),
         doc.ColumnOf("unasked", lambda head: share(head.unasked)),
