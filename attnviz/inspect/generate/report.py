@@ -175,8 +175,9 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
             own = {name: float(values[head]) for name, values in scores.items()}
             label = labels.get((layer, head))
             name, measure = _called(own, uniform, None if label is None else label.name)
-            base = math.nan if uniform[measure] is None else uniform[measure]
-            found[layer, head] = HeadActivity(name, own[measure], base, counts[measure], label)
+            base, count = uniform[measure], counts[measure]
+            base = math.nan if base is None else base
+            found[layer, head] = HeadActivity(name, own[measure], base, count, label)
     return found
 
 

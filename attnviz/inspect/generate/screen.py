@@ -305,7 +305,7 @@ def _steps(report: GenerateReport, max_width: int = 0) -> doc.Table:
         return " · ".join(words) or "–"
 
     steps, words = run.steps, partial(doc.ColumnOf, right=False)
-    entropy = doc.ColumnOf("entropy", lambda at: f"{steps[at].entropy:.2f}")
+    entropy = doc.ColumnOf[int]("entropy", lambda at: f"{steps[at].entropy:.2f}")
     return doc.table(
         range(len(steps)),
         words("query", lambda at: cut(queries[steps[at].place], longest)),

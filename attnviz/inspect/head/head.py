@@ -63,20 +63,14 @@ def names_a_head(typed: str) -> bool:
     return _NAME.fullmatch(typed) is not None
 
 
-def reckoned(texts: Texts) -> int:
-    """Return about how many tokens the model runs on for a head's card.
+def open_model(name: str, options: LoadOptions, texts: Texts, *, gradients: bool = False) -> Model:
+    """Load a model with the faster of NumPy and torch to summarise heads on cards.
 
-    texts: over which the head is ablated.
+    options: how it is loaded. texts: over which heads are ablated; their length decides which is
+    faster. gradients: whether heads are ranked by gradients, which only torch has.
     """
-    return reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
-
-
-def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
-    """Load a model with the faster of NumPy and torch to summarise one head on a card.
-
-    texts: over which the head is ablated; their length decides which is faster.
-    """
-    return load_apart(name, replace(options, tokens=reckoned(texts), changed=True))
+    tokens = reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
+    return load_apart(name, replace(options, tokens=None if gradients else tokens, changed=True))
 
 
 def head(
@@ -172,10 +166,14 @@ def head_cards(
     asked = cards.asked(HeadsRequest, target=request.target)
     maps = heads(lambda changes: model, text, asked).first
     if scored is None and "label" not in steps.missing:
-        scored = steps.take("label", 0.2, cards.scored)
+        probed = cards.asked(PatternsRequest)
+        scored = steps.take(
+            "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
+        )
     firings = steps.take("fires", 0.05, cards.firings) or {}
     if ablation is None and "loss" not in steps.missing:
-        ablation = steps.take("loss", 0.35, cards.ablated)
+        lost = cards.asked(AblateRequest, by_token=True)
+        ablation = steps.take("loss", 0.35, lambda watch: ablate(model, texts, lost, advance=watch))
     logits = steps.take("writes", 0.1, lambda watch: cards.why(text, watch))
     writes = steps.take("copies", 0.1, lambda watch: cards.writes()) or {}
     paths = steps.take("paths", 0.15, cards.paths)
@@ -247,10 +245,6 @@ class _Cards:
         shared = {name: value for name, value in vars(self._request).items() if name != "top"}
         return question.of(shared | {"target": None, "head": self._names} | more)
 
-    def scored(self, watch: Watch) -> PatternReport:
-        asked = self.asked(PatternsRequest)
-        return patterns(self._model, None, asked, examples=False, advance=watch)
-
     def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
         """Return for each (layer, head) its strongest link in each text, the strongest first."""
         wanted: dict[int, set[int]] = {}
@@ -274,10 +268,6 @@ class _Cards:
             place: tuple(sorted(of_head, key=lambda link: -link.weight))
             for place, of_head in links.items()
         }
-
-    def ablated(self, watch: Watch) -> AblationReport:
-        asked = self.asked(AblateRequest, by_token=True)
-        return ablate(self._model, self._texts, asked, advance=watch)
 
     def why(self, text: str, watch: Watch) -> WhyReport:
         if self.kind == "encoder":

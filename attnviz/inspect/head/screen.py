@@ -77,13 +77,14 @@ _PAGE = 100
 _NAMED, _LONGEST = 3, 14
 _FEW = "too few pairs of prompts fit this model for an interval"
 
-Line = tuple[str, list[str]]
-"""The name of a part and its words."""
-
 
 def document(card: HeadCard) -> doc.Document:
     """Return the document of a head's card, a one-page summary, with its first screen."""
-    shown, sizes = f"{card.name} of {card.model.name}", [(word, False) for word in _sizes(card)]
+    shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
+    if card.ablation is not None:
+        texts = card.ablation.texts
+        sizes.append((card.source or counted(len(texts), "text"), False))
+        sizes.append((counted(sum(map(len, texts)), "token"), False))
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
     facts = doc.Facts([*model_words(card.model), *kind, *sizes])
     return doc.Document(
@@ -113,14 +114,6 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
         doc.Group(_texts(card), beside=_TEXTS),
         doc.Group(_full(card), spaced=True, full=True),
     ]
-
-
-def _sizes(card: HeadCard) -> list[str]:
-    if card.ablation is None:
-        return []
-    texts = card.ablation.texts
-    tokens = counted(sum(map(len, texts)), "token")
-    return [card.source or counted(len(texts), "text"), tokens]
 
 
 def _hints(card: HeadCard) -> list[str]:

@@ -17,7 +17,6 @@ from attnviz.inspect.head.head import (
     Steps,
     every_map,
     head_cards,
-    reckoned,
     require_fit,
 )
 from attnviz.inspect.head.report import HeadCard
@@ -31,9 +30,8 @@ from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.request import ReportRequest
-from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 from attnviz.texts import Texts
@@ -106,15 +104,6 @@ class ModelReport(Report, Provenance):
         return table_of((*columns, "adjusted_p"), heads.values())
 
 
-def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load a model with the faster of NumPy and torch for the report on it.
-
-    options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
-    """
-    tokens = reckoned(texts) if request.budget is None else None  # gradients are torch's
-    return load_apart(name, replace(options, tokens=tokens, changed=True))
-
-
 def report(
     model: Model,
     text: str | None,
@@ -137,16 +126,24 @@ def report(
     steps = Steps(advance)
     params = steps.take("params", 0.0, lambda watch: counted_model(model))
     words = steps.take("vocabulary", 0.0, lambda watch: len(model.vocabulary().plain))
-    scored = steps.take("label", 0.2, lambda watch: _scored(model, request, watch))
+    probed = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
+    scored = steps.take(
+        "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
+    )
     ablation = steps.take("loss", 0.4, lambda watch: _ablated(model, texts, request, watch))
     if not steps.complete and scored is None and ablation is None:
         raise KeyboardInterrupt
-    places, cards, maps, text = _places(ablation, request.cards), [], None, text or CARD_TEXT
+    places, cards, maps, text = list[Place](), [], None, text or CARD_TEXT
+    if ablation is not None and request.cards:
+        matter = ablation.ranking(request.cards).matter
+        places = [effect.head for effect in matter if effect.head is not None]
     if not steps.complete:
         steps.missing["cards"] = "interrupted"
     elif places:
-        asked, known = CardRequest.of(vars(request)), {"scored": scored, "ablation": ablation}
-        cards = head_cards(model, places, text, texts, asked, steps, **known)
+        asked = CardRequest.of(vars(request))
+        cards = head_cards(
+            model, places, text, texts, asked, steps, scored=scored, ablation=ablation
+        )
         maps = every_map(model, text, asked)
     notes: tuple[str, ...] = ()
     if ablation is not None and len(places) < request.cards:
@@ -171,11 +168,6 @@ def report(
     )
 
 
-def _scored(model: Model, request: ReportRequest, watch: Watch) -> PatternReport:
-    asked = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
-    return patterns(model, None, asked, examples=False, advance=watch)
-
-
 def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -> AblationReport:
     tokens = sum(map(reckoned_tokens, texts.texts))
     kept = tokens * model.info.layers * model.info.heads <= _LOSSES
@@ -183,11 +175,3 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
     asked = AblateRequest.of(vars(request) | more)
     found = ablate(model, texts, asked, followed=0 if kept else request.cards, advance=watch)
     return replace(found, by_token=False)
-
-
-def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
-    if ablation is None or not most:
-        return []
-    matter = ablation.ranking(most).matter
-    return [effect.head for effect in matter if effect.head is not None]

@@ -44,7 +44,7 @@ def document(report: ModelReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     maps, sizes = report.maps, [(word, False) for word in _sizes(report)]
     facts = doc.Facts([*model_words(report.model), *sizes])
-    about = [facts, *map(doc.Note, (*report.model.notes, *report.notes))]
+    about: list[doc.Part] = [facts, *map(doc.Note, (*report.model.notes, *report.notes))]
     return doc.Document(
         name=f"report on {report.model.name}",
         title=f"Report on {report.model.name}",
