@@ -16,8 +16,7 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.head.events import Firing, Hurt
-from attnviz.inspect.head.report import HeadCard, ReadFrom, Writes
+from attnviz.inspect.head.report import Firing, HeadCard, Hurt, ReadFrom, Writes
 from attnviz.inspect.head.request import CardRequest, HeadRequest
 from attnviz.inspect.heads.chosen import only
 from attnviz.inspect.heads.heads import heads

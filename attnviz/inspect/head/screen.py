@@ -24,8 +24,15 @@ from attnviz.draw.provenance import (
     spread_words,
 )
 from attnviz.engine.patching import SITES
-from attnviz.inspect.head.events import Firing, Hurt, around, link_ends, link_words, word_at
-from attnviz.inspect.head.report import HeadCard
+from attnviz.inspect.head.report import (
+    Firing,
+    HeadCard,
+    Hurt,
+    around,
+    link_ends,
+    link_words,
+    word_at,
+)
 from attnviz.inspect.heads.examples import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
 from attnviz.inspect.heads.page import measures, page_capture, with_effects
@@ -41,6 +48,7 @@ from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.document import path_table, share_table
 from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.document import score_table
+from attnviz.inspect.patterns.records import PatternScores
 from attnviz.inspect.patterns.words import behind, interval, short
 from attnviz.inspect.why.document import ranking_table, text_parts
 from attnviz.inspect.why.words import logits, placed, quoted
@@ -195,9 +203,7 @@ def _labelled(card: HeadCard) -> list[str]:
     if pattern.label is None:
         return [f"{card.name} has no label."]
     score = f"{card.name}: {label_named(pattern.label).said} {short(pattern.score)}"
-    ends, others = interval(pattern, pattern.label), behind(pattern, pattern.label)
-    support = [f"chance {short(pattern.chance)}", f"95% {ends}" if ends else "", others]
-    support = [words for words in support if words]
+    support = [words for words in _support(pattern, pattern.label) if words]
     return [
         f"{score} ({', '.join(support)}).",
         f"{score} ({support[0]}, {support[-1]}).",
@@ -277,13 +283,15 @@ def _label(card: HeadCard) -> list[str]:
             return ["none"]
         nearest = f"{label_named(best).said} {short(pattern.scores[best])}"
         return [f"none; nearest: {nearest}", f"chance {short(pattern.base_rate[best])}"]
-    ends = interval(pattern, pattern.label)
-    return [
-        f"{label_named(pattern.label).said} {short(pattern.score)}",
-        f"chance {short(pattern.chance)}",
-        *([f"95% {ends}"] if ends else []),
-        behind(pattern, pattern.label),
-    ]
+    label = f"{label_named(pattern.label).said} {short(pattern.score)}"
+    return [label, *_support(pattern, pattern.label)]
+
+
+def _support(pattern: PatternScores, label: str) -> list[str]:
+    """Return the chance level, the interval and the sample of a head's label."""
+    ends = interval(pattern, label)
+    between = [f"95% {ends}"] if ends else []
+    return [f"chance {short(pattern.chance)}", *between, behind(pattern, label)]
 
 
 def _without(card: HeadCard) -> list[str]:
