@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.atlas.records import AtlasReport
-    from attnviz.inspect.head.records import HeadCard
+    from attnviz.inspect.head.report import HeadCard
     from attnviz.inspect.patterns.records import PatternReport
-    from attnviz.inspect.report.records import ModelReport
-    from attnviz.inspect.retrieve.records import RetrieveReport
+    from attnviz.inspect.report.report import ModelReport
+    from attnviz.inspect.retrieve.report import RetrieveReport
     from attnviz.mergeable import CorpusRecord
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -226,6 +226,7 @@ def report(
     model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
     given = locals()
+    from attnviz.inspect.head.head import open_model
     from attnviz.inspect.report import report as question
     from attnviz.inspect.report.request import ReportRequest
     from attnviz.models.resolve import LoadOptions
@@ -233,8 +234,9 @@ def report(
 
     request, read = ReportRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
+    gradients = budget is not None
     opened = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
+        model, tokenizer, lambda name: open_model(name, LoadOptions(), many, gradients=gradients)
     )
     return question.report(opened, read, many, request)
 

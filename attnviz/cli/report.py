@@ -48,6 +48,7 @@ def report(
 ) -> None:
     """Show what a model is, what its heads do, which matter, and the cards of some."""
     from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.head.head import open_model
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 
@@ -57,7 +58,7 @@ def report(
     text = None if named.text is None else read_text(named.text, None, "report --text")
     many = read_texts(None, None, named.texts, named.column)
     with outlet.loading(name, options) as watched:
-        loaded = question.open_model(name, watched, many, request)
+        loaded = open_model(name, watched, many, gradients=request.budget is not None)
     with outlet.advancing("making the report", long=True) as advance:
         found = question.report(loaded, text, many, request, advance=advance)
     outlet.show(found)

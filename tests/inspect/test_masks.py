@@ -17,7 +17,7 @@ import pytest
 from attnviz.engine.capture import capture
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.generate.generate import WritingJob
-from attnviz.inspect.generate.records import NAMED
+from attnviz.inspect.generate.report import NAMED
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.one_text import head_scores

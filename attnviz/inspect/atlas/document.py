@@ -15,8 +15,7 @@ from attnviz.inspect.atlas.page import atlas_page
 from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, Preference
 from attnviz.inspect.atlas.scan import FIRES, NAMES
 from attnviz.inspect.atlas.tally import BINS, distances, edges
-from attnviz.inspect.head.records import Hurt
-from attnviz.inspect.head.words import around, link_ends, link_words
+from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
 from attnviz.measures.registry import said_name
 
 _NAMED, _DRAWN, _LISTED = 3, 4, 64

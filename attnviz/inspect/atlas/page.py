@@ -8,7 +8,7 @@ from attnviz.draw.page.data import Look, Page, PageCapture, PageHead
 from attnviz.draw.provenance import share
 from attnviz.inspect.atlas.records import AtlasReport, Fired, HeadAtlas
 from attnviz.inspect.atlas.scan import FIRES
-from attnviz.inspect.head.words import link_words
+from attnviz.inspect.head.report import link_words
 from attnviz.inspect.heads.page import measures, page_capture
 from attnviz.records import HeadsRecord
 

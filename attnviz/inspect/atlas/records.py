@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.draw.report import Report
-from attnviz.inspect.head.records import Firing
+from attnviz.inspect.head.report import Firing
 from attnviz.measures.labels import THRESHOLD, strengths
 from attnviz.measures.registry import LABELS
 from attnviz.mergeable import CorpusRecord

@@ -15,7 +15,7 @@ from attnviz.forms import Form
 from attnviz.inspect.atlas.records import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
 from attnviz.inspect.atlas.scan import FARTHEST, FIRES, NAMES, distance_group
 from attnviz.inspect.atlas.tally import BINS, distances, edges, input_of
-from attnviz.inspect.head.records import Firing
+from attnviz.inspect.head.report import Firing
 from attnviz.measures.exact_sums import mean
 from attnviz.mergeable import CorpusRecord, Tallies
 from attnviz.reading import WHOLE, fits

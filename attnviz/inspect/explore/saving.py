@@ -15,8 +15,8 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.page import explored_document
 from attnviz.inspect.explore.view import View, Written
-from attnviz.inspect.generate.data import write_run_lines
-from attnviz.inspect.generate.records import Ending, WrittenRun
+from attnviz.inspect.generate.run import Ending, WrittenRun
+from attnviz.inspect.generate.run_file import write_run_lines
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
 

@@ -7,19 +7,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from attnviz.engine.capture import Asked, check_regions, encoded, require_maps
-from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
+from attnviz.engine.generation import Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, activities
+from attnviz.inspect.generate.report import TELLING, GenerateReport, activities
 from attnviz.inspect.generate.request import GenerateRequest
+from attnviz.inspect.generate.run import Ending, WrittenRun
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
-from attnviz.records import AttentionRecord, Input, Kind
+from attnviz.records import AttentionRecord, Input
 from attnviz.regions import region_reader
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
@@ -57,13 +58,11 @@ class WritingJob:
         Raises UsageError if a head does not exist or the prompt fills the whole context,
         UnsupportedError if the model does not generate text.
         """
-        sampling, index_base = request.sampling, request.index_base
+        sampling, info = request.sampling, model.info
 
         def named(layers: str | None, typed: tuple[str, ...]) -> tuple[Head, ...]:
-            each = choose_heads(layers, typed, model.info.layers, model.info.heads, index_base)
-            return tuple(
-                (layer, head) for layer, some in (each or {}).items() for head in sorted(some)
-            )
+            chosen = choose_heads(layers, typed, info.layers, info.heads, request.index_base) or {}
+            return tuple((layer, head) for layer in chosen for head in sorted(chosen[layer]))
 
         kind = written_kind(model, request.kind)
         reader = region_reader(model, text, request, answering=True)
@@ -75,7 +74,10 @@ class WritingJob:
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
-        _require_room(model, given, kind, sampling)
+        every, keys = info.layers * info.heads, len(given.keys(kind))
+        require_maps(every, len(given.queries(kind)), keys, "shorten the prompt")
+        most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)
+        require_maps(every, most, keys + most, "write fewer --tokens")
         record = TextReader(model).read(Asked(given, kind, None), removed).record
         known = known_labels(model, kind, ignored=request.no_known_labels)
         chosen = named(request.layer, request.head)
@@ -91,7 +93,7 @@ class WritingJob:
             prompt=record.layers,
             sampling=sampling,
             removed=removed,
-            index_base=index_base,
+            index_base=request.index_base,
             known=known,
             region="assistant" if request.chat is not None else WrittenRun.region,
         )
@@ -136,13 +138,6 @@ class WritingJob:
         notes = (*whole.model.notes, *(note for note in more if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
         return GenerateReport(whole, activities(whole), self.heads, self.chosen), early
-
-
-def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
-    heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
-    require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
-    most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)
-    require_maps(heads, most, keys + most, "write fewer --tokens")
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:

@@ -19,9 +19,9 @@ from attnviz.draw.provenance import probability, share
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.document import texts
 from attnviz.inspect.generate.generate import Advance
-from attnviz.inspect.generate.records import WrittenRun
+from attnviz.inspect.generate.run import WrittenRun
+from attnviz.inspect.generate.screen import texts
 from attnviz.records import Tokens
 
 _LINES = 12

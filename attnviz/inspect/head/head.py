@@ -1,22 +1,60 @@
-"""From a request to a report: everything that the other questions say of one head."""
+"""Measures what the other questions say of some heads, each part once for all of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
+import numpy as np
+
+from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
+from attnviz.draw.signed import Place
+from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
 from attnviz.engine.selection import single_head
-from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards
-from attnviz.inspect.head.records import HeadCard
-from attnviz.inspect.head.request import HeadRequest
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.head.report import Firing, HeadCard, Hurt, ReadFrom, Writes
+from attnviz.inspect.head.request import CardRequest, HeadRequest
+from attnviz.inspect.heads.chosen import only
+from attnviz.inspect.heads.heads import heads
+from attnviz.inspect.heads.links import strongest_links
+from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.interventions.ablate.ablate import ablate
+from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.path.path import AllPaths, PathReport, all_paths, alone
+from attnviz.inspect.interventions.prompts import read_pairs
+from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.request import PatternsRequest
+from attnviz.inspect.why.records import WhyReport
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.inspect.why.why import Prompt, load_apart, why
 from attnviz.models.model import Model
+from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.prompts.study import load_apart
-from attnviz.texts import Texts
+from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
+from attnviz.texts import Texts, encode_texts
+
+CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
+"""The text of a card if none is given: it is short, and names are repeated."""
 
 _NAME = re.compile(r"\s*([Ll]?-?\d+\s*[.Hh]\s*-?\d+|[Hh]?-?\d+)\s*")
+_TRIED = 128
+"""The texts of one token for each head."""
+
+_WEIGHTS = 2**24
+"""The most weights of all heads that are kept for a page."""
+
+T = TypeVar("T")
+_Question = TypeVar("_Question", bound=Options)
 
 
 def names_a_head(typed: str) -> bool:
@@ -24,20 +62,14 @@ def names_a_head(typed: str) -> bool:
     return _NAME.fullmatch(typed) is not None
 
 
-def reckoned(texts: Texts) -> int:
-    """Return about how many tokens the model runs on for a head's card.
+def open_model(name: str, options: LoadOptions, texts: Texts, *, gradients: bool = False) -> Model:
+    """Load a model with the faster of NumPy and torch to summarise heads on cards.
 
-    texts: over which the head is ablated.
+    options: how it is loaded. texts: over which heads are ablated; their length decides which is
+    faster. gradients: whether heads are ranked by gradients, which only torch has.
     """
-    return reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
-
-
-def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
-    """Load a model with the faster of NumPy and torch to summarise one head on a card.
-
-    texts: over which the head is ablated; their length decides which is faster.
-    """
-    return load_apart(name, replace(options, tokens=reckoned(texts), changed=True))
+    tokens = reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
+    return load_apart(name, replace(options, tokens=None if gradients else tokens, changed=True))
 
 
 def head(
@@ -58,6 +90,256 @@ def head(
     """
     info = model.info
     place = single_head(request.head, info.layers, info.heads, request.index_base)
-    steps = Steps(advance)
-    (card,) = head_cards(model, [place], text or CARD_TEXT, texts, request, steps)
+    (card,) = head_cards(model, [place], text or CARD_TEXT, texts, request, Steps(advance))
     return replace(card, asked=text is not None)
+
+
+class Steps:
+    """Measures the parts of a head's card or a report one after another.
+
+    missing: the reason by the name of a missing part. complete: False after Ctrl-C, which ends the
+        measurements.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self.missing: dict[str, str] = {}
+        self.complete = True
+        self._watch, self._done = watch, 0.0
+
+    def take(self, name: str, share: float, measure: Callable[[Watch], T]) -> T | None:
+        """Measure one part and return it; None if the model does not have it, or after Ctrl-C.
+
+        name: of the part. share: its share of all work, in [0, 1]. measure: measures it, given an
+            object that reports progress.
+        """
+        start, self._done = self._done, self._done + share
+        if not self.complete:
+            self.missing[name] = "interrupted"
+            return None
+        try:
+            part = measure(_Within(self._watch, start, share))
+        except (UsageError, UnsupportedError) as error:
+            self.missing[name] = str(error)
+            return None
+        except KeyboardInterrupt:
+            self.complete, self.missing[name] = False, "interrupted"
+            return None
+        if isinstance(part, Provenance):  # a part that keeps what was done
+            self.complete = part.complete
+        self._watch(min(self._done, 1.0))
+        return part
+
+
+class _Within(Watch):
+    """Reports the progress of one part, which begins at ``start``, as progress of the whole run."""
+
+    def __init__(self, whole: Watch, start: float, share: float) -> None:
+        self._whole, self._start, self._share = whole, start, share
+
+    def __call__(self, share: float) -> None:
+        self._whole(min(self._start + share * self._share, 1.0))
+
+
+def head_cards(
+    model: Model,
+    places: Sequence[Place],
+    text: str,
+    texts: Texts,
+    request: CardRequest,
+    steps: Steps,
+    *,
+    scored: PatternReport | None = None,
+    ablation: AblationReport | None = None,
+) -> list[HeadCard]:
+    """Return a card, a one-page summary, for each of the heads (layer, head).
+
+    places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
+    and in which their strongest links are searched.
+    steps: measures the parts, except those that it already lists as missing. scored, ablation: the
+        results for all heads, if they are known; else those of these heads are measured.
+
+    Raises UsageError for texts that do not fit the model, UnsupportedError if its attention cannot
+    be observed, KeyboardInterrupt if nothing was measured.
+    """
+    cards = _Cards(model, places, texts, request)
+    asked = cards.asked(HeadsRequest, target=request.target)
+    maps = heads(lambda changes: model, text, asked).first
+    if scored is None and "label" not in steps.missing:
+        probed = cards.asked(PatternsRequest)
+        scored = steps.take(
+            "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
+        )
+    firings = steps.take("fires", 0.05, cards.firings) or {}
+    if ablation is None and "loss" not in steps.missing:
+        lost = cards.asked(AblateRequest, by_token=True)
+        ablation = steps.take("loss", 0.35, lambda watch: ablate(model, texts, lost, advance=watch))
+    logits = steps.take("writes", 0.1, lambda watch: cards.why(text, watch))
+    writes = steps.take("copies", 0.1, lambda watch: cards.writes()) or {}
+    paths = steps.take("paths", 0.15, cards.paths)
+    costs = steps.take("cost", 0.0, lambda watch: cards.costs()) or {}
+    made = []
+    for place in places:
+        missing = dict(steps.missing)
+        readers = cards.readers(paths, place, missing)
+        hurts = _hurts(ablation, place)
+        card = HeadCard(
+            model=model.info,
+            head=place,
+            kind=cards.kind,
+            map=compare_heads([only(maps, {place})]),
+            scored=scored,
+            firings=firings.get(place, ())[: request.top],
+            ablation=ablation,
+            hurts=tuple(hurt for hurt in hurts[: request.top] if hurt.change > 0),
+            predictions=len(hurts),
+            why=logits,
+            writes=writes.get(place),
+            sources=tuple(ReadFrom(*source) for source in paths.sources(place)) if paths else (),
+            readers=readers,
+            cost=costs.get(place[0]),
+            missing=missing,
+            top=request.top,
+            text=text,
+            source=texts.source,
+            seed=request.seed,
+            complete=steps.complete,
+            index_base=request.index_base,
+        )
+        made.append(card)
+    return made
+
+
+def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | None:
+    """Return the maps of all heads over the text of the cards; None if they are too many."""
+    if model.info.layers * model.info.heads * reckoned_tokens(text) ** 2 > _WEIGHTS:
+        return None
+    shared = {name: value for name, value in vars(request).items() if name != "top"}
+    return heads(lambda changes: model, text, HeadsRequest.of(shared | {"head": ()})).first
+
+
+def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
+    """Check the request for a head's card; return its kind of attention."""
+    encode_texts(model, texts, request.truncate, _least(model))
+    return attention_kind(model, Choice(kind=request.kind, target=request.target))
+
+
+def _least(model: Model) -> int:
+    """Return the fewest tokens that a text needs, for a card of a head of this model."""
+    return 1 if "decoder" in model.kinds or isinstance(model, OwnAttention) else 2
+
+
+class _Cards:
+    """Measures the parts of head cards; each method makes the measurement of another command."""
+
+    def __init__(
+        self, model: Model, places: Sequence[Place], texts: Texts, request: CardRequest
+    ) -> None:
+        self.kind: Kind = require_fit(model, texts, request)
+        self._model, self._places, self._texts, self._request = model, places, texts, request
+        base = request.index_base
+        self._names = tuple(f"L{layer + base}H{head + base}" for layer, head in places)
+
+    def asked(self, question: type[_Question], /, **more: Any) -> _Question:
+        """Return the request of another command for these heads, with the card's options."""
+        shared = {name: value for name, value in vars(self._request).items() if name != "top"}
+        return question.of(shared | {"target": None, "head": self._names} | more)
+
+    def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
+        """Return for each (layer, head) its strongest link in each text, the strongest first."""
+        wanted: dict[int, set[int]] = {}
+        for layer, head in self._places:
+            wanted.setdefault(layer, set()).add(head)
+        model = self._model
+        texts = encode_texts(model, self._texts, self._request.truncate, _least(model))
+        targets = written_targets(model, texts, Choice())
+        links: dict[Place, list[Firing]] = {place: [] for place in self._places}
+        for index, tokens in enumerate(texts):
+            target = targets[index] if targets else None
+            record = capture(model, tokens, kind=self.kind, target=target, heads=wanted)
+            for layer, head, weights in record:
+                alone = (LayerWeights(layer, (head,), weights[None]),)
+                shown = HeadsRecord(replace(record, layers=alone), (), (), True)
+                for _, _, query, key, weight in strongest_links(shown, 1):
+                    ends = record.queries, record.keys
+                    links[layer, head].append(Firing(index, *ends, query, key, weight))
+            watch((index + 1) / len(texts))
+        return {
+            place: tuple(sorted(of_head, key=lambda link: -link.weight))
+            for place, of_head in links.items()
+        }
+
+    def why(self, text: str, watch: Watch) -> WhyReport:
+        if self.kind == "encoder":
+            raise UsageError("the heads of an encoder write to no logit")
+        stacks: dict[str, Any] = {"kind": None, "target": None}
+        if "decoder" in self._model.kinds:
+            stacks = {"kind": self.kind, "target": self._request.target}
+        asked = self.asked(WhyRequest, head=(), **stacks)
+        report = why(self._model, [Prompt(text, None, None, None)], asked, advance=watch)
+        report.require_tally()
+        return report
+
+    def writes(self) -> Mapping[Place, Writes]:
+        asked: list[HeadKey] = [(self.kind, *place) for place in self._places]
+        written: Mapping[HeadKey, OneTokenWrites] = one_token_writes(
+            self._model, asked, tokens=_TRIED, seed=self._request.seed, most=_TRIED
+        )
+        named = {}
+        for (_, layer, head), effect in written.items():
+            ids = sorted({token for pair in effect.strongest for token in pair[:2]})
+            words = dict(zip(ids, self._model.vocabulary().texts(ids), strict=True))
+            whole = [  # words as in running text, which begin with a blank
+                pair
+                for pair in effect.strongest
+                if words[pair.read].startswith(" ") and words[pair.read].strip().isalpha()
+            ]
+            shown = (whole or list(effect.strongest))[: self._request.top]
+            named[layer, head] = Writes(effect._replace(strongest=tuple(shown)), words)
+        return named
+
+    def paths(self, watch: Watch) -> AllPaths:
+        if isinstance(self._model, OwnAttention):
+            raise alone(self._model.info)
+        if self.kind in ("encoder", "cross"):
+            raise UsageError(f"paths are followed in a decoder, not in {self.kind} attention")
+        layers = range(max(layer for layer, _ in self._places) + 1)
+        pairs = read_pairs(None, None, None)
+        return all_paths(self._model, pairs, layers, seed=self._request.seed, advance=watch)
+
+    def readers(
+        self, paths: AllPaths | None, place: Place, missing: dict[str, str]
+    ) -> PathReport | None:
+        """Return the share of a head in the inputs of later heads, or None if not measured.
+
+        missing: the reasons by the name of the part, to which one may be added.
+        """
+        if paths is None:
+            return None
+        if place[0] == self._model.info.layers - 1:
+            missing["readers"] = "the last layer: no later head reads from it"
+            return None
+        try:
+            report = paths.report(place)
+        except UsageError as error:
+            missing["readers"] = str(error)
+            return None
+        return replace(report, top=self._request.top, index_base=self._request.index_base)
+
+    def costs(self) -> Mapping[int, HeadCost]:
+        counted = counted_model(self._model)
+        return {layer: head_cost(counted, layer, self.kind) for layer, _ in self._places}
+
+
+def _hurts(ablation: AblationReport | None, place: Place) -> list[Hurt]:
+    """Return the change of every token's loss without a head, the largest first."""
+    if ablation is None:
+        return []
+    read = ablation.targets or ablation.texts
+    hurts = [
+        Hurt(index, read[index], at, float(changes[at]))
+        for effect in ablation.effects
+        if effect.head == place
+        for index, changes in enumerate(effect.token_losses)
+        for at in np.flatnonzero(np.isfinite(changes)).tolist()
+    ]
+    return sorted(hurts, key=lambda hurt: -hurt.change)

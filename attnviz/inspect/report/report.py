@@ -1,40 +1,107 @@
-"""From a request to a report: asks the other questions about one loaded model, each once."""
+"""The report on a model: asks the other questions about one loaded model, each once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from attnviz.count.params.head_cost import counted_model
+from attnviz.count.params.params import ParamsReport, params_data
 from attnviz.draw.numbers import counted
+from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.inspect.head.head import reckoned
-from attnviz.inspect.head.job import CARD_TEXT, Steps, every_map, head_cards, require_fit
+from attnviz.draw.values import model_facts, table_of
+from attnviz.inspect.head.head import (
+    CARD_TEXT,
+    Steps,
+    every_map,
+    head_cards,
+    require_fit,
+)
+from attnviz.inspect.head.report import HeadCard
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
+from attnviz.inspect.interventions.ablate.data import effect_entry
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.patterns.data import score_entry
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.report.records import ModelReport
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.prompts.study import load_apart
+from attnviz.records import HeadsRecord, ModelInfo, Provenance
 from attnviz.texts import Texts
 
 _LOSSES = 2**23
 """The most losses, of one token without one head each, that are kept."""
 
 
-def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load a model with the faster of NumPy and torch for the report on it.
+@dataclass(frozen=True, repr=False)
+class ModelReport(Report, Provenance):
+    """The report of ``attnviz report`` on a model: its counts, its heads and the cards of some.
 
-    options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
+    A part is None if missing. counted: the model's parameters and cache. vocabulary: how many plain
+    tokens it has, or None.
+    context: the longest text in tokens; None for no limit.
+    scored: the labels and scores of all heads. ablation: what each head costs, or each of those
+        that the budget allowed.
+    maps: of all heads over the text of the cards, for a page; None if they are too many.
+    cards: of the heads whose ablation costs most. missing: for each part that is None, the reason.
     """
-    tokens = reckoned(texts) if request.budget is None else None  # gradients are torch's
-    return load_apart(name, replace(options, tokens=tokens, changed=True))
+
+    model: ModelInfo
+    counted: ParamsReport | None = None
+    vocabulary: int | None = None
+    context: int | None = None
+    scored: PatternReport | None = None
+    ablation: AblationReport | None = None
+    cards: tuple[HeadCard, ...] = ()
+    maps: HeadsRecord | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    command = "report"
+    lists = ("cards",)
+
+    def data(self) -> dict[str, Any]:
+        """Return a whole report on a model as one JSON object; indices start at 0."""
+        scored, ablation, losses = self.scored, self.ablation, None
+        if ablation is not None:
+            ablation = replace(ablation, index_base=0)
+            losses = {
+                "method": ablation.method,
+                "metric": ablation.metric,
+                "texts": len(ablation.texts),
+                "baseline": ablation.baseline,
+                "heads": [effect_entry(ablation, effect) for effect in ablation.singles],
+            }
+        return {
+            "schema": "attnviz.report/1",
+            "model": model_facts(self.model),
+            "source": self.source or None,
+            "seed": self.seed,
+            "index_base": 0,
+            "complete": self.complete,
+            "notes": self.notes,
+            "missing": self.missing,
+            "vocabulary": self.vocabulary,
+            "context": self.context,
+            "params": None if self.counted is None else params_data(self.counted.counted),
+            "labels": None if scored is None else [score_entry(entry) for entry in scored.heads],
+            "ablation": losses,
+            "cards": [card.data() for card in self.cards],
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the CSV header, then a row for each head: label, score, ablation effect."""
+        data, heads = self.data(), dict[Place, dict[str, Any]]()
+        for entry in (*(data["labels"] or ()), *(data["ablation"] or {"heads": ()})["heads"]):
+            heads.setdefault((entry["layer"], entry["head"]), {}).update(entry)
+        columns = ("layer", "head", "label", "score", "loss_delta", "ci_low", "ci_high")
+        return table_of((*columns, "adjusted_p"), heads.values())
 
 
 def report(
@@ -57,31 +124,34 @@ def report(
     """
     require_fit(model, texts, request)
     steps = Steps(advance)
-    counted = steps.take("params", 0.0, lambda watch: counted_model(model))
+    params = steps.take("params", 0.0, lambda watch: counted_model(model))
     words = steps.take("vocabulary", 0.0, lambda watch: len(model.vocabulary().plain))
-    scored = steps.take("label", 0.2, lambda watch: _scored(model, request, watch))
+    probed = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
+    scored = steps.take(
+        "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
+    )
     ablation = steps.take("loss", 0.4, lambda watch: _ablated(model, texts, request, watch))
     if not steps.complete and scored is None and ablation is None:
         raise KeyboardInterrupt
-    places, cards, maps = _places(ablation, request.cards), [], None
+    places, cards, maps, text = list[Place](), [], None, text or CARD_TEXT
+    if ablation is not None and request.cards:
+        matter = ablation.ranking(request.cards).matter
+        places = [effect.head for effect in matter if effect.head is not None]
     if not steps.complete:
         steps.missing["cards"] = "interrupted"
     elif places:
         asked = CardRequest.of(vars(request))
         cards = head_cards(
-            model,
-            places,
-            text or CARD_TEXT,
-            texts,
-            asked,
-            steps,
-            scored=scored,
-            ablation=ablation,
+            model, places, text, texts, asked, steps, scored=scored, ablation=ablation
         )
-        maps = every_map(model, text or CARD_TEXT, asked)
+        maps = every_map(model, text, asked)
+    notes: tuple[str, ...] = ()
+    if ablation is not None and len(places) < request.cards:
+        fewer = f"cards of {counted(len(places), 'head')}, not {request.cards:,}"
+        notes = (f"{fewer}: no other ablated head costs loss",)
     return ModelReport(
         model=model.info,
-        counted=counted,
+        counted=params,
         vocabulary=words,
         context=model.context,
         scored=scored,
@@ -89,18 +159,13 @@ def report(
         cards=tuple(cards),
         maps=maps,
         missing=dict(steps.missing),
-        notes=_fewer(len(places), request.cards) if ablation is not None else (),
-        text=text or CARD_TEXT,
+        notes=notes,
+        text=text,
         source=texts.source,
         seed=request.seed,
         complete=steps.complete,
         index_base=request.index_base,
     )
-
-
-def _scored(model: Model, request: ReportRequest, watch: Watch) -> PatternReport:
-    asked = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
-    return patterns(model, None, asked, examples=False, advance=watch)
 
 
 def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -> AblationReport:
@@ -110,18 +175,3 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
     asked = AblateRequest.of(vars(request) | more)
     found = ablate(model, texts, asked, followed=0 if kept else request.cards, advance=watch)
     return replace(found, by_token=False)
-
-
-def _fewer(cards: int, wanted: int) -> tuple[str, ...]:
-    """Return a note if there are fewer cards than wanted, because no other head costs loss."""
-    if cards >= wanted:
-        return ()
-    return (f"cards of {counted(cards, 'head')}, not {wanted:,}: no other ablated head costs loss",)
-
-
-def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
-    if ablation is None or not most:
-        return []
-    matter = ablation.ranking(most).matter
-    return [effect.head for effect in matter if effect.head is not None]

@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.forms import Form
 from attnviz.inspect.retrieve import haystacks as hay
-from attnviz.inspect.retrieve.records import STREAMS, HeadRetrieval, LossChange, RetrieveReport
+from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.inspect.retrieve.retrieve import (
     CacheSize,

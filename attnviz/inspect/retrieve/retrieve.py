@@ -17,7 +17,7 @@ from attnviz.count.params.head_cost import ShortCache, counted_model, short_cach
 from attnviz.engine.head_run import Head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.retrieve import haystacks as hay
-from attnviz.inspect.retrieve.records import STREAMS, HeadRetrieval, LossChange, RetrieveReport
+from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.inspect.retrieve.study import Floats, HaystackStudy
 from attnviz.measures.bootstrap import LEAST_TEXTS, bootstrap_interval, few_note, student_quantile
@@ -59,8 +59,11 @@ def retrieve(
     """
     lengths, info, seed = checked_lengths(model, request), model.info, request.seed
     made_of = hay.material(model, sentences, request)
-    numbers = [(length, each) for length in lengths for each in range(request.haystacks)]
-    haystacks = [hay.questions(made_of, *each, seed) for each in numbers]
+    haystacks = [
+        hay.questions(made_of, length, number, seed)
+        for length in lengths
+        for number in range(request.haystacks)
+    ]
     study = HaystackStudy(model, haystacks, advance)
     (scores, unasked, shuffled, near), found = study.fetched(seed)
     named = retrieval_heads(scores, unasked, shuffled)
@@ -68,27 +71,29 @@ def retrieve(
     written = np.mean(pieces, 0) if pieces else None
     heads = []
     for layer, head in np.argwhere(np.isfinite(scores[0])).tolist():
-        heads.append(
-            HeadRetrieval(
-                layer,
-                head,
-                *_change(scores[:, layer, head], seed, (0.0, 1.0)),
-                unasked=float(unasked[:, layer, head].mean()),
-                shuffled=float(shuffled[:, layer, head].mean()),
-                written=None if written is None else float(written[layer, head]),
-                near=float(near[:, layer, head].mean()),
-                retrieves=(layer, head) in named,
-                streams=bool(near[:, layer, head].mean() >= STREAMS and (layer, head) not in named),
-            )
+        of, own_near = (slice(None), layer, head), float(near[:, layer, head].mean())
+        own = HeadRetrieval(
+            layer,
+            head,
+            *_change(scores[of], seed, (0.0, 1.0)),
+            unasked=float(unasked[of].mean()),
+            shuffled=float(shuffled[of].mean()),
+            written=None if written is None else float(written[layer, head]),
+            near=own_near,
+            retrieves=(layer, head) in named,
+            streams=own_near >= STREAMS and (layer, head) not in named,
         )
-    heads.sort(key=lambda one: -one.score)
-    answers = [one for each in found for one in each]
-    asked = [one for each in study.haystacks for one in each]
-    places = [(one.length, one.depth) for one in asked]
-    best = {at: answer.heads[0][heads[0].place] for at, answer in enumerate(answers)}
+        heads.append(own)
+    heads.sort(key=lambda head: -head.score)
+    answers = [answer for of_haystack in found for answer in of_haystack]
+    asked = [question for haystack in study.haystacks for question in haystack]
+    scores_at: dict[tuple[int, int], list[float]] = {}
+    for question, answer in zip(asked, answers, strict=True):
+        score = answer.heads[0][heads[0].place]
+        scores_at.setdefault((question.length, question.depth), []).append(score)
     changes = study.changes(named, found, seed) or (None, None)
-    without, random = (None if each is None else _change(each, seed) for each in changes)
-    caches, more = _caches(model, named)
+    without, random = (None if rises is None else _change(rises, seed) for rises in changes)
+    sizes, more = cache_sizes(model) if named else ((), ())
     size = sum(map(len, made_of.sentences))
     short = size < lengths[-1] and f"the haystack has {size:,} tokens and repeats: --haystack FILE"
     return RetrieveReport(
@@ -96,17 +101,14 @@ def retrieve(
         lengths=lengths,
         haystacks=len(found),
         questions=len(asked),
-        tokens=sum(len(one.right) for one in asked),
-        predicted=float(np.mean([one.predicted for one in answers])),
-        loss=float(np.mean([one.loss for one in answers])),
+        tokens=sum(len(question.right) for question in asked),
+        predicted=float(np.mean([answer.predicted for answer in answers])),
+        loss=float(np.mean([answer.loss for answer in answers])),
         heads=tuple(heads),
-        cells={
-            place: float(np.mean([best[at] for at, one in enumerate(places) if one == place]))
-            for place in sorted(set(places))
-        },
+        cells={at: float(np.mean(scores_at[at])) for at in sorted(scores_at)},
         without=without,
         random=random,
-        caches=caches,
+        caches=short_caches(info, sizes, named),
         top=request.top,
         ablated=tuple(sorted(named)),
         chat=request.chat,
@@ -161,14 +163,6 @@ def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.
         return LossChange(float(values.mean()), None, None)
     low, high = np.clip(np.ravel(bootstrap_interval(values[:, None], seed)), *ends).tolist()
     return LossChange(float(values.mean()), low, high)
-
-
-def _caches(model: Model, named: Sequence[Head]) -> tuple[tuple[ShortCache, ...], tuple[str, ...]]:
-    """Return the caches at long lengths if only these heads kept every token, and notes."""
-    if not named:
-        return (), ()
-    sizes, notes = cache_sizes(model)
-    return short_caches(model.info, sizes, named), notes
 
 
 class CacheSize(NamedTuple):

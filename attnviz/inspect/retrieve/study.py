@@ -16,7 +16,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import log_softmax
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.retrieve.haystacks import Question
-from attnviz.inspect.retrieve.records import RECENT, SINK
+from attnviz.inspect.retrieve.report import RECENT, SINK
 from attnviz.models.model import Model, NumpyModel, Reader, require_number
 from attnviz.models.operations import sizes_of
 from attnviz.models.pace import seconds

@@ -19,7 +19,7 @@ from attnviz.draw.numbers import layer_names, listed
 from attnviz.engine.observer import BlockFacts, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.rollout.records import Matrix, RolloutReport, last_content
+from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_content
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model
 from attnviz.records import Floats, Input, Kind, Tokens

@@ -8,7 +8,7 @@ from attnviz.engine.capture import Choice, attention_kind, encoded, target_token
 from attnviz.engine.observer import reads_sums
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.rollout.flow import follow
-from attnviz.inspect.rollout.records import RolloutReport
+from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.measures.words import joined
 from attnviz.models.memory import require_room

@@ -14,9 +14,9 @@ import pytest
 
 import attnviz
 from attnviz.cli import browser as browsing
-from attnviz.inspect.head.job import CARD_TEXT
-from attnviz.inspect.rollout import page as rollout_page
+from attnviz.inspect.head.head import CARD_TEXT
 from attnviz.inspect.rollout import rollout
+from attnviz.inspect.rollout import screen as rollout_screen
 
 from ...chat_models import CHAT, CHATML, write_chat_model
 from .test_numbers import on_page, page_json, worst
@@ -148,7 +148,7 @@ def test_rollout_of_a_long_text_has_sums_over_keys(
     name: str,
     columns: int,
 ) -> None:
-    monkeypatch.setattr(rollout_page, "_COLUMNS", columns)
+    monkeypatch.setattr(rollout_screen, "_PAGE", columns)
     monkeypatch.setattr(rollout, "_SAMPLED", 5)
     text = "the cat saw the dog . a man saw ."
     report = attnviz.rollout(str(checkpoint(name)), text, reduce="fused")

@@ -12,23 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.errors import LoadError
-from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.live import unfinished
-from attnviz.inspect.generate.records import GenerateReport, WrittenRun, activities
+from attnviz.inspect.generate.report import GenerateReport, activities
+from attnviz.inspect.generate.run import WrittenRun
+from attnviz.inspect.generate.run_file import read_run
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
 
-from ...conftest import save_tokenizer
 from ...first_screens import SIZES, fitting
-from ...small_models import gpt_fields, llama_fields
 from ...terminals import finished, interrupted, on_screen, rows
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
@@ -134,11 +131,10 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [row["token"] for row in rows[::2]] == [step.text for step in steps]
     back = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
-    assert [step.id for step in back.steps] == [step.id for step in steps]
     assert (back.text, back.removed, back.sampling) == (PROMPT, ((5, 0),), Sampling(tokens=7))
     for step, other in zip(back.steps, steps, strict=True):
-        for layer, rows_of in step.rows.items():
-            np.testing.assert_allclose(rows_of, other.rows[layer], rtol=6e-4, atol=1e-12)
+        assert step.id == other.id
+        np.testing.assert_allclose(step.rows[1], other.rows[1], rtol=6e-4, atol=1e-12)
     assert [layer.weights.shape for layer in back.prompt] == [(4, 11, 11)] * 6
 
 
@@ -158,13 +154,10 @@ def test_an_encoder_decoder_writes_from_its_start(run, checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("asked", "code", "told"),
     [
-        (["a b", "--model", "mha"], 5, "'mha' does not tell the next token"),
         (["a", "--ablate", "L9H0"], 2, "no layer 9"),
         (["a", "--head", "L0H9"], 2, "no head 9"),
-        (["a", "--kind", "cross"], 2, "writes nothing: expected --kind self"),
         (["a " * 1100], 2, "takes at most 1,024: shorten it"),
         ([], 2, "expected a text: attnviz generate"),
-        (["a", "--save", "a.npz"], 2, "end it in one of .json, .csv"),
     ],
 )
 def test_what_cannot_be_is_one_line(refused, asked, code, told):
@@ -196,32 +189,24 @@ def lines(run, saved, tmp_path):
         lambda lines: lines[0].update(schema="attnviz.heads/1"),
         lambda lines: lines[0].update(kind="encoder"),
         lambda lines: lines[0].update(token_ids=lines[0]["token_ids"] * 10**5),
-        lambda lines: lines[0]["model"].update(heads=0),
         lambda lines: lines[0]["model"].update(name=7),
-        lambda lines: lines[0]["model"].pop("revision"),
-        lambda lines: lines[0]["sampling"].update(tokens="many"),
         lambda lines: lines[0]["sampling"].pop("seed"),
         lambda lines: lines[0].update(ending="\x1b[2J"),
-        lambda lines: lines[1].update(prompt_rows={"x": [[[1.0]]]}),
         lambda lines: lines[1].update(prompt_rows={"0": [[[1.0]]]}),
         lambda lines: lines[1].pop("prompt_rows"),
         lambda lines: lines[2]["rows"].pop("0"),
         lambda lines: lines[2]["rows"]["0"][0].append(0.5),
         lambda lines: lines[2]["rows"]["0"].__setitem__(0, [0.9] * 3),
         lambda lines: lines[2]["rows"]["0"].__setitem__(0, [-0.5, 0.5, 1.0]),
-        lambda lines: lines[2]["rows"]["0"].__setitem__(0, ["a", "b", "c"]),
         lambda lines: lines[2]["rows"]["0"].__setitem__(0, [1e400, 0, 0]),
         lambda lines: lines[3].update(probability=7),
-        lambda lines: lines[3].update(entropy=float("nan")),
         lambda lines: lines[0].update(removed=[[99, 0]]),
         lambda lines: lines[0]["sampling"].update(temperature=10**400),
         lambda lines: lines[0]["sampling"].update(top_k=2.5),
         lambda lines: lines[2].update(rows={"6": lines[2]["rows"]["0"]}),
-        lambda lines: lines[3].update(token=None),
         lambda lines: lines[3].update(id=True),
         lambda lines: lines[3].pop("likely"),
         lambda lines: lines.__delitem__(slice(2, None)),
-        lambda lines: lines.__delitem__(slice(1, None)),
     ],
 )
 def test_a_damaged_run_is_refused_in_one_line(lines, change):
@@ -254,90 +239,18 @@ def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
 # At the end of the context ------------------------------------------------------------------------
 
 
-CONTEXT = 24
-_LLAMA = llama_fields(12, 13, CONTEXT, (3, 1, 4))
-_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
-_EXPERTS |= {"hidden_size": 16, "intermediate_size": 16}  # aligned, as their kernel wants
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", gpt_fields(12, CONTEXT)),
-    "opt": (
-        "OPTForCausalLM",
-        {
-            "hidden_size": 12,
-            "word_embed_proj_dim": 12,
-            "ffn_dim": 13,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "max_position_embeddings": CONTEXT,
-        },
-    ),
-    "gptj": (
-        "GPTJForCausalLM",
-        {"n_embd": 12, "n_layer": 2, "n_head": 3, "rotary_dim": 4, "n_positions": CONTEXT},
-    ),
-    "gpt_neox": (
-        "GPTNeoXForCausalLM",
-        {
-            "hidden_size": 12,
-            "intermediate_size": 13,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "max_position_embeddings": CONTEXT,
-            "rotary_pct": 1.0,
-        },
-    ),
-    "llama": ("LlamaForCausalLM", _LLAMA),
-    "phi3": ("Phi3ForCausalLM", {**_LLAMA, "num_key_value_heads": 3}),
-    "smollm3": ("SmolLM3ForCausalLM", {**_LLAMA, "num_key_value_heads": 3}),
-    "mixtral": (
-        "MixtralForCausalLM",
-        {**_LLAMA, **_EXPERTS, "hidden_size": 16, "intermediate_size": 16},
-    ),
-    "granite": ("GraniteForCausalLM", _LLAMA),
-}
-CAT = "the cat sat on the mat"
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Make a directory with a random model of a family, which never ends a text by itself."""
-    made: dict[str, Path] = {}
-
-    def get(family: str) -> Path:
-        if family not in made:
-            torch.manual_seed(3)
-            name, fields = MODELS[family]
-            kind = getattr(transformers, name)
-            ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}
-            model = kind(kind.config_class(vocab_size=64, **{**fields, **ids}))
-            made[family] = tmp_path_factory.mktemp("context") / family
-            model.save_pretrained(made[family])
-            save_tokenizer(made[family])
-        return made[family]
-
-    return get
-
-
-@pytest.mark.parametrize(
-    ("family", "backend"),
-    [*((family, "torch") for family in MODELS), ("gpt2", "numpy"), ("llama", "numpy")],
-)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_writing_ends_at_the_context(
-    family: str, backend: str, run: Any, directory: Callable[[str], Path], tmp_path: Path
+    family: str, backend: str, run: Any, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    path = str(directory(family))
-    saved = tmp_path / "run.jsonl"
-    options = ("--model", path, "--backend", backend)
-    asked = (CAT, "--tokens", "60", *options, "--json", "--save", str(saved))
-    result = run("generate", *asked)
-    assert result.code == 0, result.err
-    found = result.document
+    options = ("--model", str(checkpoint(family)), "--backend", backend)
+    asked = ("the cat sat on the mat", "--tokens", "60", "--save", "run.jsonl", *options)
+    found = run("generate", *asked, "--json").document
+    context = attnviz.load(str(checkpoint(family))).context
     assert found["ending"] == "context"
-    assert len(found["tokens"]) + len(found["steps"]) == CONTEXT
-    assert len(saved.read_text().splitlines()) == 2 + len(found["steps"])
-    too_long = run("heads", "cat " * (CONTEXT + 9), *options)
-    assert too_long.code == 2, too_long.err
-    assert str(CONTEXT) in too_long.err
+    assert len(found["tokens"]) + len(found["steps"]) == context
+    assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 2 + len(found["steps"])
 
 
 @pytest.mark.parametrize("options", [("--color", "always"), ()])
@@ -347,12 +260,6 @@ def test_a_pipe_gets_colours_and_no_cursor(run: Any, options: tuple[str, ...]) -
     assert result.code == 0
     sent = set(re.findall(r"\x1b\[[0-9;?]*([a-zA-Z])", result.out + result.err))
     assert sent == {"m"}
-
-
-def test_from_python_too(directory: Callable[[str], Path]) -> None:
-    model = attnviz.load(directory("llama"), backend="torch")
-    steps = list(attnviz.generate(model, CAT, tokens=60))
-    assert steps[-1].place == CONTEXT - 2  # the last token is written, and not read
 
 
 def test_what_was_written_is_kept_when_a_step_fails(

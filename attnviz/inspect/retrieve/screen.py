@@ -10,9 +10,8 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import fits_two_lines, model_words, named, share
-from attnviz.draw.signed import ranked_table
 from attnviz.inspect.retrieve.haystacks import DEPTHS
-from attnviz.inspect.retrieve.records import (
+from attnviz.inspect.retrieve.report import (
     RECENT,
     SINK,
     STREAMS,
@@ -27,30 +26,27 @@ _NAMED = 3
 """The most heads that the finding names."""
 
 
-def retrieve_document(report: RetrieveReport) -> doc.Document:
+def document(report: RetrieveReport) -> doc.Document:
     """Return the document: scores of all heads, the best one by length and depth, the ranking."""
     info = report.model
     lengths = listed([f"{length:,}" for length in report.lengths])
     size = f"{counted(report.haystacks, 'haystack')} of {lengths} tokens"
     facts = [size, counted(report.questions, "question")]
     facts.append(f"{percent(report.predicted, whole=True)} of answer tokens predicted")
-    if report.chat:
-        facts.append("asked in a chat")
+    facts += ["asked in a chat"] * report.chat
+    source = report.source
+    if report.texts is not None:
+        source = f"{counted(report.texts, 'text')}{f' of {source}' if source else ''}"
+    about = [(fact, False) for fact in (*facts, f"hidden in {source}")]
     one = ["--haystack FILE"] * (report.texts is None)
     further = ["--needle 'CUE|ANSWER'", *one, "--lengths 1k,4k", "--save heads.tsv"]
-    about = [(fact, False) for fact in (*facts, f"hidden in {_place(report)}")]
+    names = f"retrieval heads of {info.name}", f"Retrieval heads of {info.name}"
     if not report.heads:  # of a shard without a text
-        said = [*about[:1], *[(note, False) for note in report.notes]]
-        groups = [doc.Group([doc.Facts([*model_words(info)])]), doc.Group([doc.Facts(said)])]
-        return doc.Document(
-            f"retrieval heads of {info.name}",
-            f"Retrieval heads of {info.name}",
-            groups,
-            finding="No haystack was measured.",
-        )
+        words = [*about[:1], *[(note, False) for note in report.notes]]
+        groups = [doc.Group([doc.Facts(model_words(info))]), doc.Group([doc.Facts(words)])]
+        return doc.Document(*names, groups, finding="No haystack was measured.")
     return doc.Document(
-        f"retrieval heads of {info.name}",
-        f"Retrieval heads of {info.name}",
+        *names,
         [
             doc.Group([doc.Facts([*model_words(info), (f"seed {report.seed}", False)])]),
             doc.Group([doc.Facts(about)]),
@@ -69,74 +65,59 @@ def retrieve_document(report: RetrieveReport) -> doc.Document:
     )
 
 
-def _place(report: RetrieveReport) -> str:
-    """Return what the needles are hidden in: a source, or the texts of one."""
-    if report.texts is None:
-        return report.source
-    return f"{counted(report.texts, 'text')}{f' of {report.source}' if report.source else ''}"
-
-
 def _finding(report: RetrieveReport) -> str:
     """Return the finding: the retrieval heads, their base rates, the loss without them."""
-    found, best = report.named, report.heads[0]
-    shown = found or (best,)
-    bases = [max(getattr(one, name) for one in shown) for name in ("unasked", "shuffled")]
-    chance = f"(not asked for {share(bases[0])}, words shuffled {share(bases[1])})"
-    if not found:
+    best, without, random = report.heads[0], report.without, report.random
+    shown = report.named or (best,)
+    unasked, shuffled = (max(getattr(head, of) for head in shown) for of in ("unasked", "shuffled"))
+    chance = f"(not asked for {share(unasked)}, words shuffled {share(shuffled)})"
+    if not report.named:
         few = report.haystacks < LEAST_TEXTS
         lead = "Too few haystacks to name a head" if few else "No head fetches the needle"
         score = f"{share(best.score)} by {report.head_name(best.place)} {chance}"
         return f"{lead}: the highest score of {len(report.heads)} is {score}."
-    names = [f"{report.head_name(one.place)} {share(one.score)}" for one in found]
-    names = _shortened(names)
-    verb, them = ("fetch", "them") if len(found) > 1 else ("fetches", "it")
-    fetches = f"{listed(names)} {verb} the needle"
-    if report.without is None:
+    names = [f"{report.head_name(head.place)} {share(head.score)}" for head in shown]
+    verb, them = ("fetch", "them") if len(shown) > 1 else ("fetches", "it")
+    fetches = f"{_listed(names)} {verb} the needle"
+    if without is None:
         return f"{fetches} {chance}."
-    if {one.place for one in found} != set(report.ablated):
-        them = listed(_shortened([report.head_name(place) for place in report.ablated]))
-    without = f"; without {them} the answer's loss "
-    told = ""
-    for bases_said, ends in ((f" {chance}", True), ("", True), ("", False)):
-        told = f"{fetches}{bases_said}{without}{_change(report.without)}"
-        if report.random is not None:
-            heads = counted(len(report.ablated), "random head")
-            told += (
+    if {head.place for head in shown} != set(report.ablated):
+        them = _listed([report.head_name(place) for place in report.ablated])
+    heads, words = counted(len(report.ablated), "random head"), ""
+    for bases, ends in ((f" {chance}", True), ("", True), ("", False)):
+        words = f"{fetches}{bases}; without {them} the answer's loss {_change(without)}"
+        if random is not None:
+            low, high = random.ci_low, random.ci_high
+            unclear = low is not None and high is not None and low <= 0 <= high
+            words += (
                 f", but not clearly without {heads}"
-                if _is_unclear(report.random)
-                else f", without {heads} it {_change(report.random, ends)}"
+                if unclear
+                else f", without {heads} it {_change(random, ends)}"
             )
-        if fits_two_lines(f"{told}."):
+        if fits_two_lines(f"{words}."):
             break
-    return f"{told}."
+    return f"{words}."
 
 
-def _shortened(names: Sequence[str]) -> list[str]:
+def _listed(names: Sequence[str]) -> str:
     """Return the first names and the number of the others."""
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return [*names[:_NAMED], *more]
-
-
-def _is_unclear(change: LossChange) -> bool:
-    """Return True if the interval of a change has zero in it."""
-    low, high = change.ci_low, change.ci_high
-    return low is not None and high is not None and low <= 0 <= high
+    return listed([*names[:_NAMED], *more])
 
 
 def _change(change: LossChange, whole: bool = True) -> str:
     """Return a verb and by how much the loss changes; ``whole`` adds the unit and the interval."""
-    said = f"{'rises' if change.value > 0 else 'falls'} by {abs(change.value):.2f}"
-    if not whole:
-        return said
-    if change.ci_low is None or change.ci_high is None:
-        return f"{said} nats"
-    return f"{said} nats ({change.ci_low:+.2f} to {change.ci_high:+.2f})"
+    words = f"{'rises' if change.value > 0 else 'falls'} by {abs(change.value):.2f}"
+    words += " nats" * whole
+    if not whole or change.ci_low is None or change.ci_high is None:
+        return words
+    return f"{words} ({change.ci_low:+.2f} to {change.ci_high:+.2f})"
 
 
 def _more(report: RetrieveReport) -> list[str]:
     """Return sentences on streaming heads, and on the cache that other heads could have."""
-    count, heads = sum(one.streams for one in report.heads), counted(len(report.heads), "head")
-    told = [
+    count, heads = sum(head.streams for head in report.heads), counted(len(report.heads), "head")
+    words = [
         f"Streaming: {count} of {heads} keep {STREAMS:.0%} of their weight on the first {SINK} and "
         f"the last {RECENT} tokens."
     ]
@@ -145,11 +126,11 @@ def _more(report: RetrieveReport) -> list[str]:
             f"{one.tokens:,} tokens take {byte_text(one.short)}, not {byte_text(one.whole)}"
             for one in report.caches
         ]
-        told.append(
+        words.append(
             f"Cache: if the other heads kept the first {SHORT_SINK} and the last {SHORT_RECENT}, "
             f"{listed(sizes)} ({report.caches[0].dtype})."
         )
-    return told
+    return words
 
 
 def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Group]:
@@ -160,19 +141,14 @@ def _first(report: RetrieveReport, columns: int, lines: int) -> Sequence[doc.Gro
     return [both, doc.Group([table]), doc.Group([*map(doc.Say, _more(report))], yields=1)]
 
 
-def _cell(value: float, name: str, label: str = "") -> doc.Cell:
-    root, text = value**0.5, share(value)
-    tint, tip = doc.Tint(round(root * (STEPS - 1))), f"{name}: {text}"
-    return doc.Cell(root, tint, text, tip=tip, values={"score": value}, label=label)
-
-
 def _grid(report: RetrieveReport) -> doc.HeadGrid:
-    layers, heads = (sorted({one.place[axis] for one in report.heads}) for axis in (0, 1))
+    """Return the grid of the scores of all heads."""
+    layers, heads = (sorted({head.place[axis] for head in report.heads}) for axis in (0, 1))
     cells = {
-        (layers.index(one.layer), heads.index(one.head)): _cell(
-            one.score, report.head_name(one.place), _label(one)
+        (layers.index(head.layer), heads.index(head.head)): _cell(
+            head.score, report.head_name(head.place), _label(head)
         )
-        for one in report.heads
+        for head in report.heads
     }
     rows = [f"L{layer + report.index_base}" for layer in layers]
     columns = [f"H{head + report.index_base}" for head in heads]
@@ -180,51 +156,57 @@ def _grid(report: RetrieveReport) -> doc.HeadGrid:
     return doc.HeadGrid(rows, columns, cells, [("Retrieval score", True)], (), legend)
 
 
-def _label(one: HeadRetrieval) -> str:
-    return "retrieval" if one.retrieves else "streaming" if one.streams else ""
+def _cell(value: float, name: str, label: str = "") -> doc.Cell:
+    root, text = value**0.5, share(value)
+    tint, tip = doc.Tint(round(root * (STEPS - 1))), f"{name}: {text}"
+    return doc.Cell(root, tint, text, tip=tip, values={"score": value}, label=label)
+
+
+def _label(head: HeadRetrieval) -> str:
+    return "retrieval" if head.retrieves else "streaming" if head.streams else ""
 
 
 def _depths(report: RetrieveReport) -> doc.HeadGrid:
     """Return the grid of the best head: its score by the length and the depth of the needle."""
     name = report.head_name(report.heads[0].place)
-    rows, columns = (
-        [f"{length:,} tokens" for length in report.lengths],
-        [f"{d:.0%}" for d in DEPTHS],
-    )
+    rows = [f"{length:,} tokens" for length in report.lengths]
     cells = {
         (report.lengths.index(length), depth): _cell(value, f"{name}, {length:,} tokens, {depth}")
         for (length, depth), value in report.cells.items()
     }
-    return doc.HeadGrid(rows, columns, cells, [(f"{name} by length and depth", True)])
+    title: doc.Words = [(f"{name} by length and depth", True)]
+    return doc.HeadGrid(rows, [f"{depth:.0%}" for depth in DEPTHS], cells, title)
 
 
 def _table(report: RetrieveReport, most: int) -> doc.Table:
     """Return the ranking: a row for each head, faint if it is no retrieval head."""
-    shown = report.heads[:most]
-    write = NumberScale.over(one.written for one in shown if one.written is not None)
-    ends = [(one.ci_low, one.ci_high) for one in shown]
-    return ranked_table(
-        "Ranking",
-        [report.head_name(one.place) for one in shown],
-        [one.score for one in shown],
-        NumberScale(1.0, signed=False),
-        [
-            ("score", [share(one.score) for one in shown]),
-            (
-                "95%",
-                [
-                    f"{share(a)}–{share(b)}" if a is not None and b is not None else ""
-                    for a, b in ends
-                ],
-            ),
-            ("unasked", [share(one.unasked) for one in shown]),
-            ("shuffled", [share(one.shuffled) for one in shown]),
-            (
-                f"writes{write.times}",
-                ["" if one.written is None else write.text(one.written) for one in shown],
-            ),
-            ("near", [share(one.near) for one in shown]),
-            (doc.Column("", right=False, tone="faint"), [_label(one) for one in shown]),
-        ],
-        grey=[not one.retrieves for one in shown],
+    shown = sorted(report.heads[:most], key=lambda head: not head.retrieves)
+    scale = NumberScale.over(head.written for head in shown if head.written is not None)
+
+    def interval(head: HeadRetrieval) -> str:
+        low, high = head.ci_low, head.ci_high
+        return "" if low is None or high is None else f"{share(low)}–{share(high)}"
+
+    columns: tuple[doc.ColumnOf[HeadRetrieval], ...] = (
+        doc.ColumnOf("", lambda head: report.head_name(head.place), right=False),
+        doc.ColumnOf("score", lambda head: share(head.score)),
+        doc.ColumnOf("95%", interval),
+        doc.ColumnOf("unasked", lambda head: share(head.unasked)),
+        doc.ColumnOf("shuffled", lambda head: share(head.shuffled)),
+        doc.ColumnOf(
+            f"writes{scale.times}",
+            lambda head: "" if head.written is None else scale.text(head.written),
+        ),
+        doc.ColumnOf("near", lambda head: share(head.near)),
+        doc.ColumnOf("", _label, right=False, tone="faint"),
+    )
+    return doc.table(
+        shown,
+        *(column for column in columns if any(map(column.write, shown))),
+        row=lambda head: {
+            "bar": (head.score, 1.0),
+            "tone": "plain" if head.retrieves else "faint",
+        },
+        title=[("Ranking", True)],
+        ranked=True,
     )

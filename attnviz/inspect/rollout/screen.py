@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_labels
+from attnviz.draw.labels import numbered, token_labels
 from attnviz.draw.numbers import counted, layer_names
+from attnviz.draw.page.data import Page, PageCapture, PageHead
+from attnviz.draw.page.running_text import token_spans
 from attnviz.draw.provenance import advised, model_words, named, notes_group, share
-from attnviz.inspect.rollout.page import key_starts, rollout_page, summed_keys
-from attnviz.inspect.rollout.records import RolloutReport
+from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
+from attnviz.records import Tokens
 
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
@@ -35,8 +38,13 @@ _TALL = 30
 _POOLED = 64
 """The most columns of a map over a long text."""
 
+_PAGE = 1024
+"""The most columns of a page's map over a long text."""
+
 _CHROME = 3
 """The lines of a map's title and of its colour key."""
+
+_ROLLOUT = "rollout"
 
 
 class _Kept(NamedTuple):
@@ -51,7 +59,7 @@ class _Kept(NamedTuple):
     places: Sequence[int]
 
 
-def rollout_document(report: RolloutReport) -> doc.Document:
+def document(report: RolloutReport) -> doc.Document:
     """Return the document: the rollout through all layers next to the last layer's attention."""
     info, text, target = report.model, report.text, report.target
     kept = _kept(report)
@@ -86,7 +94,7 @@ def rollout_document(report: RolloutReport) -> doc.Document:
         quoted=text if target is None else target,
         finding=_finding(report),
         first=advised(partial(_first, report, kept), report.tokens),
-        page=partial(rollout_page, report),
+        page=partial(_page, report),
     )
 
 
@@ -107,36 +115,26 @@ def _kept(report: RolloutReport) -> _Kept:
 
 def _finding(report: RolloutReport) -> str:
     """Return the finding: the share of the sink in the last token, then the largest other share."""
-    name = f"“{_label(report, report.last)}”, the last token,"
-    place, at_sink = report.queries.index(report.last), report.at_sink
-    row = report.matrix[place]
+    labels, at_sink = token_labels(report.tokens), report.at_sink
+    last = f"“{labels[report.last]}”, the last token"
     if at_sink.all():
-        return f"Every token of this text is a sink: nothing else is left to follow to {name[:-1]}."
-    taken = float(row[at_sink].sum())
-    rest = row if report.keep_sink else report.without_sink()[place]
+        return f"Every token of this text is a sink: nothing else is left to follow to {last}."
+    query = report.queries.index(report.last)
+    row = report.matrix[query]
+    rest = row if report.keep_sink else report.without_sink()[query]
     order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
-    named = [
-        f"“{_label(report, place)}” {share(float(rest[place]))}"
-        for place in order
-        if rest[place] >= 0.005
-    ]
+    named = [f"“{labels[at]}” {share(float(rest[at]))}" for at in order if rest[at] >= 0.005]
     most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
     if report.not_followed:
         return (
-            f"Attention alone leads from {name} to {most or 'its sink'}; no share of the input: "
+            f"Attention alone leads from {last}, to {most or 'its sink'}; no share of the input: "
             f"tokens mix otherwise in {layer_names(report.not_followed)}."
         )
     if report.keep_sink or not at_sink.any():
-        return f"{name} comes mostly from {most}."
-    tokens = dict.fromkeys(_label(report, place) for place in np.flatnonzero(at_sink).tolist())
-    special = " and ".join(tokens)
-    if not named:
-        return f"{taken:.0%} of {name} comes from {special}; nothing is left to rank."
-    return f"{taken:.0%} of {name} comes from {special}; without it: {most}."
-
-
-def _label(report: RolloutReport, place: int) -> str:
-    return token_labels(report.tokens)[place]
+        return f"{last}, comes mostly from {most}."
+    special = " and ".join(dict.fromkeys(labels[at] for at in np.flatnonzero(at_sink)))
+    taken = f"{float(row[at_sink].sum()):.0%} of {last}, comes from {special}"
+    return f"{taken}; without it: {most}." if named else f"{taken}; nothing is left to rank."
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -164,18 +162,17 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
         f"rollout through {counted(report.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
     }
-    if report.sampled is not None:
-        starts = key_starts(report, _POOLED).tolist()
-        size = starts[1] if len(starts) > 1 else len(report.tokens)
-        tokens, keys = report.tokens.taken(report.sampled), report.tokens.taken(starts)
-        pooled = f"sums over {size:,} keys"
+    if report.sampled is None:
+        tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
         return [
-            doc.Map(f"{name}, {pooled}", summed_keys(report, matrix, starts), tokens, keys)
+            doc.Map(name, matrix[square], tokens, tokens, causal=report.causal)
             for name, matrix in matrices.items()
         ]
-    tokens, square = report.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
+    starts = _key_starts(report, _POOLED)
+    pooled = f"sums over {starts[1] if len(starts) > 1 else len(report.tokens):,} keys"
+    queries, keys = report.tokens.taken(report.sampled), report.tokens.taken(starts.tolist())
     return [
-        doc.Map(name, matrix[square], tokens, tokens, causal=report.causal)
+        doc.Map(f"{name}, {pooled}", _summed(report, matrix, starts), queries, keys)
         for name, matrix in matrices.items()
     ]
 
@@ -185,14 +182,13 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
     lines: the most terminal lines of each text, 0 for all of it.
     """
-    tokens, place = report.tokens, report.queries.index(report.last)
-    name = _label(report, report.last)
-    asking = tokens.taken([report.last])
+    tokens, query = report.tokens, report.queries.index(report.last)
+    name, asking = token_labels(tokens)[report.last], tokens.taken([report.last])
     origin = f"where “{name}” comes from"
     origin = f"where attention leads from “{name}”" if report.not_followed else origin
     rows = {
-        f"rollout: {origin}, relative to the largest": kept.rollout[place],
-        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],
+        f"rollout: {origin}, relative to the largest": kept.rollout[query],
+        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[query],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)
@@ -204,11 +200,10 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the coloured text, next to as many readable maps as fit."""
     count = len(kept.places)
+    if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
+        return [doc.Group([_texts(report, kept, max((lines - 2) // 2 - 1, 1))])]
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
-    if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
-        each = (lines - 2) // 2 - 1
-        return [doc.Group([_texts(report, kept, max(each, 1))])]
     # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
@@ -217,3 +212,91 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
     parts = [*drawn[: beside - 1], _texts(report, kept, limit)]
     return [doc.Group(parts, beside=doc.Beside(fits[beside] + _LABEL, _BESIDE)), key]
+
+
+# The page ------------------------------------------------------------------------------------
+
+
+def _page(report: RolloutReport) -> Page:
+    """Return the page: two maps over one text, without the sink at first unless it is kept.
+
+    Of a long text it has the tokens that were followed, and its columns are sums over keys.
+    """
+    read = report.text if report.target is None else report.target
+    weights: list[NDArray[np.floating]] = [report.matrix, report.raw]
+    queries = keys = report.tokens
+    causal, texts, at_sink = report.causal, (read, read), report.at_sink
+    if report.sampled is not None:
+        starts = _key_starts(report, _PAGE, at_sink)
+        weights = [_summed(report, matrix, starts) for matrix in weights]
+        names, places = token_labels(report.tokens), report.queries
+        followed = tuple(numbered(names[place], place) for place in places)
+        queries = Tokens(tuple(places), followed, (False,) * len(followed))
+        keys = _together(report.tokens, starts, read)
+        causal, texts, at_sink = False, ("", read), at_sink[starts]
+    capture = PageCapture(
+        name="",
+        kind=report.kind,
+        causal=causal,
+        heads=[
+            PageHead(0, 0, _ROLLOUT, facts=f"through {counted(report.layers, 'layer')}"),
+            PageHead(1, 0, "last layer", facts="mean of its heads"),
+        ],
+        weights=weights,
+        queries=queries,
+        keys=keys,
+        texts=texts,
+        order=(0, 1),
+        sink=np.flatnonzero(at_sink).tolist(),
+        of_heads=False,
+        verbs=("comes from", "goes into"),
+        query=report.queries.index(report.last),
+    )
+    bare = report.at_sink.any() and not report.keep_sink and not report.at_sink.all()
+    return Page(report.model.name, [capture], link=_ROLLOUT + "&mode=sinkless" * bool(bare))
+
+
+# Long texts ----------------------------------------------------------------------------------
+
+
+def _key_starts(
+    report: RolloutReport, columns: int, alone: NDArray[np.bool_] | None = None
+) -> NDArray[np.intp]:
+    """Return the first key of each group of neighbours: at most ``columns`` groups of one size.
+
+    alone: a mask (token,) of keys that are a group of their own, besides these.
+    """
+    length = len(report.tokens)
+    starts = np.zeros(length + 1, bool)
+    starts[: length : -(-length // columns)] = True
+    if alone is not None:
+        starts[:-1] |= alone
+        starts[1:] |= alone
+    return np.flatnonzero(starts[:-1])
+
+
+def _summed(
+    report: RolloutReport, matrix: NDArray[np.floating], starts: NDArray[np.intp]
+) -> NDArray[np.floating]:
+    """Return a matrix (query, key) with sums over groups of keys; NaN where all keys are hidden.
+
+    starts: the first key of each group. NaN counts as nothing.
+    """
+    sums = np.add.reduceat(np.nan_to_num(matrix), starts, axis=1)
+    hidden = report.causal & (starts > np.array(report.queries)[:, None])
+    return np.where(hidden, np.nan, sums)
+
+
+def _together(tokens: Tokens, starts: NDArray[np.intp], text: str) -> Tokens:
+    """Return a token for each group of keys, which stands for all of its text."""
+    names, spans = token_labels(tokens), token_spans(tokens, text)
+    texts, special, whole = list[str](), list[bool](), list[tuple[int, int]]()
+    for start, stop in pairwise([*starts.tolist(), len(tokens)]):
+        last = f"–{stop - 1}" if stop - start > 1 else ""
+        special.append(all(tokens.special[start:stop]))
+        name = names[start]
+        texts.append(name if special[-1] else f"{name}{'…' * bool(last)} ({start}{last})")
+        inside = [span for span in spans[start:stop] if span[1]]
+        whole.append((inside[0][0], inside[-1][1]) if inside else (0, 0))
+    known = tuple(whole) if spans else ()
+    return Tokens(tuple(starts.tolist()), tuple(texts), tuple(special), spans=known)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts, shortest, token_facts
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.records import Kind, ModelInfo, Tokens
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
 
 Matrix = NDArray[np.float64]
 
@@ -89,16 +87,32 @@ class RolloutReport(Report):
         return without_sink(self.matrix, self.at_sink).astype(np.float64)
 
     def data(self) -> dict[str, Any]:
-        from attnviz.inspect.rollout.data import rollout_data
-
-        return rollout_data(self)
+        """Return the report of a rollout as JSON values; its matrices are (query, key)."""
+        return {
+            "schema": "attnviz.rollout/1",
+            "model": model_facts(self.model),
+            "text": self.text,
+            "kind": self.kind,
+            "causal": self.causal,
+            "layers": self.layers,
+            "layers_not_followed": self.not_followed,
+            **token_facts(self.tokens),
+            **({} if self.sampled is None else {"queries": self.sampled}),
+            "rollout": shortest(self.matrix),
+            "last_layer": shortest(self.raw),
+            "sink": self.at_sink.nonzero()[0],
+            "rollout_without_sink": shortest(self.without_sink()),
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.inspect.rollout.data import rollout_rows
+        """Yield the CSV header, then a row for each query and key with both weights.
 
-        return rollout_rows(self)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.rollout.document import rollout_document
-
-        return rollout_document(self).shown(explain=explain, hints=hints)
+        Columns: query, key, query_token, key_token, rollout, last_layer. Pairs that a causal mask
+        hides are left out.
+        """
+        texts = self.tokens.texts
+        yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")
+        matrices = zip(self.queries, self.matrix.tolist(), self.raw.tolist(), strict=True)
+        for query, row, last in matrices:
+            for key in range(query + 1 if self.causal else len(texts)):
+                yield query, key, texts[query], texts[key], row[key], last[key]

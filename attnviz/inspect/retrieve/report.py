@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from attnviz.count.params.head_cost import ShortCache
+from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.draw.values import json_number, model_facts, table_of
+from attnviz.draw.values import model_facts, table_of
 from attnviz.inspect.retrieve.haystacks import DEPTHS
 from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
-    from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
     from attnviz.mergeable import CorpusRecord
 
 SINK, RECENT = 4, 64
@@ -105,50 +104,49 @@ class RetrieveReport(Report, Provenance):
     @property
     def named(self) -> tuple[HeadRetrieval, ...]:
         """Return the retrieval heads, the highest score first."""
-        return tuple(one for one in self.heads if one.retrieves)
+        return tuple(head for head in self.heads if head.retrieves)
 
     def data(self) -> dict[str, Any]:
-        cells, changes = self.cells.items(), {"without": self.without, "random": self.random}
+        """Return the whole report as one JSON object."""
+        changes = {"without": self.without, "random": self.random}
         plain = ("source", "seed", "texts", "haystacks", "questions")
         return {
             "schema": "attnviz.retrieve/1",
             "model": model_facts(self.model),
             **{name: getattr(self, name) for name in plain},
             **({"chat": True} if self.chat else {}),
-            "predicted": json_number(self.predicted),
-            "loss": json_number(self.loss),
+            "predicted": self.predicted,
+            "loss": self.loss,
             "answer_tokens": self.tokens,
-            "notes": list(self.notes),
-            "lengths": list(self.lengths),
-            **{name: None if one is None else one._asdict() for name, one in changes.items()},
+            "notes": self.notes,
+            "lengths": self.lengths,
+            **{name: change and change._asdict() for name, change in changes.items()},
             "ablated": [{"layer": layer, "head": head} for layer, head in self.ablated],
-            "heads": [one._asdict() for one in self.heads],
+            "heads": [head._asdict() for head in self.heads],
             "best_head": [
-                {"length": at[0], "depth": DEPTHS[at[1]], "score": score} for at, score in cells
+                {"length": length, "depth": DEPTHS[depth], "score": score}
+                for (length, depth), score in self.cells.items()
             ],
-            "caches": [one._asdict() for one in self.caches],
+            "caches": [cache._asdict() for cache in self.caches],
         }
 
-    def rows(self) -> Iterable[tuple[Any, ...]]:
-        return table_of(HeadRetrieval._fields, (one._asdict() for one in self.heads))
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Return the table: a row for each head, the highest score first."""
+        return table_of(HeadRetrieval._fields, (head._asdict() for head in self.heads))
 
     def arrays(self) -> Mapping[str, Writer]:
-        return {".tsv": self._write_tsv}
-
-    def _write_tsv(self, stream: BinaryIO) -> None:
-        """Write the scores as DuoAttention's ``full_attention_heads.tsv``.
+        """Return the writer of the scores as DuoAttention's ``full_attention_heads.tsv``.
 
         A row for each layer, a column for each key/value head: the highest score of the query heads
         that share it, in [0, 1]; 0 for a head that the layer does not have.
         """
         info = self.model
         highest = np.zeros((info.layers, info.kv_heads))
-        for one in self.heads:
-            shared = one.layer, one.head * info.kv_heads // info.heads
-            highest[shared] = max(highest[shared], one.score)
-        np.savetxt(stream, highest, "%.6f", delimiter="\t")
+        for head in self.heads:
+            shared = head.layer, head.head * info.kv_heads // info.heads
+            highest[shared] = max(highest[shared], head.score)
 
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.retrieve.document import retrieve_document
+        def write(stream: BinaryIO) -> None:
+            np.savetxt(stream, highest, "%.6f", delimiter="\t")
 
-        return retrieve_document(self).shown(explain=explain, hints=hints)
+        return {".tsv": write}

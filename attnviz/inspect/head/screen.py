@@ -1,0 +1,555 @@
+"""The document of a head's card: the parts of the other questions' documents, on one page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import at_blanks, cut, token_label
+from attnviz.draw.numbers import counted, listed, whole_percent
+from attnviz.draw.page.data import Look, Page
+from attnviz.draw.provenance import (
+    advised,
+    fits_two_lines,
+    known_text,
+    model_words,
+    named,
+    notes_group,
+    probability,
+    share,
+    spread_words,
+)
+from attnviz.engine.patching import SITES
+from attnviz.inspect.head.report import (
+    Firing,
+    HeadCard,
+    Hurt,
+    around,
+    link_ends,
+    link_words,
+    word_at,
+)
+from attnviz.inspect.heads.examples import examples
+from attnviz.inspect.heads.links import head_links, strongest_links
+from attnviz.inspect.heads.page import measures, page_capture, with_effects
+from attnviz.inspect.heads.report import HeadsView
+from attnviz.inspect.interventions.ablate.document import ranking_tables, where_it_hurts
+from attnviz.inspect.interventions.ablate.words import (
+    effect_words,
+    interval_words,
+    unclear_words,
+    without_words,
+)
+from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.path.document import path_table, share_table
+from attnviz.inspect.interventions.path.path import Listener
+from attnviz.inspect.patterns.document import score_table
+from attnviz.inspect.patterns.records import PatternScores
+from attnviz.inspect.patterns.words import behind, interval, short
+from attnviz.inspect.why.document import ranking_table, text_parts
+from attnviz.inspect.why.words import logits, placed, quoted
+from attnviz.measures.registry import label_named
+from attnviz.records import HeadsRecord
+
+_LEAD, _GAP = 9, 3
+_FACTS = 40
+"""The least columns of the lines of a first screen next to the map."""
+
+_TABLE = 38
+"""The columns of a small table, such as two next to each other need on 80."""
+
+_TEXTS = doc.Beside(72, _GAP, 2, tight=True)
+"""How the two coloured texts stand next to each other."""
+
+_LEAST_ROWS, _TEXT = 2, 7
+"""The least rows of a small table, and the lines of a coloured text with its title."""
+
+_SMALL_MAP = 61
+"""The columns of a map with a short legend."""
+
+_WIDE = 100
+"""The columns from which the lines may be more than those of the map."""
+
+_IN_TABLES = ("hurts", "fires")
+_IN_FINDING = ("label", "without")
+_LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, *_IN_FINDING), _IN_FINDING)
+"""The lines that a first screen may leave out, as its tables or its finding say the same."""
+
+_PAGE = 100
+"""The columns of the maps that a page shows."""
+
+_NAMED, _LONGEST = 3, 14
+_FEW = "too few pairs of prompts fit this model for an interval"
+
+
+def document(card: HeadCard) -> doc.Document:
+    """Return the document of a head's card, a one-page summary, with its first screen."""
+    shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
+    if card.ablation is not None:
+        texts = card.ablation.texts
+        sizes.append((card.source or counted(len(texts), "text"), False))
+        sizes.append((counted(sum(map(len, texts)), "token"), False))
+    kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
+    facts = doc.Facts([*model_words(card.model), *kind, *sizes])
+    return doc.Document(
+        name=f"head {shown}",
+        title=f"Head {shown}",
+        groups=[doc.Group([facts, doc.Quote("text", card.text)]), *card_groups(card)],
+        explain=doc.Explanation("head", _measured(card)),
+        hints=doc.next_steps(_hints(card)),
+        heading=[*named(card.model), (card.name, False), *sizes],
+        quoted=card.text,
+        finding=finding(card),
+        first=advised(partial(_first, card), card.map.first.record.keys),
+    )
+
+
+def card_groups(card: HeadCard) -> list[doc.Group]:
+    """Return the groups of parts of a head's card, without the finding above them."""
+    record = card.map.first.record
+    maps = examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
+    return [
+        notes_group((*card.model.notes, *card.notes), record.keys),
+        doc.Group(
+            [doc.Group(_lines(card)), doc.Group(maps)],
+            beside=doc.Beside(_FACTS, _GAP, 2, tight=True),
+        ),
+        doc.Group(_small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP, tight=True)),
+        doc.Group(_texts(card), beside=_TEXTS),
+        doc.Group(_full(card), spaced=True, full=True),
+    ]
+
+
+def _hints(card: HeadCard) -> list[str]:
+    hints = ["--save card.svg"]
+    if card.source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    if clear := card.clear_sources:
+        hints.append(f"attnviz head {card.head_name(clear[0].sender)} what it reads from")
+    if card.head[0]:
+        hints.append(f"attnviz link --head {card.name} why it looks there")
+    return [*hints, "--explain"]
+
+
+def _measured(card: HeadCard) -> str:
+    """Return a sentence on the data that each part of the card was measured on."""
+    parts = ["map and prediction on this text"]
+    if card.ablation is not None:
+        texts = card.ablation.texts
+        tokens = counted(sum(map(len, texts)), "token")
+        parts.append(f"loss over {counted(len(texts), 'text')} ({tokens})")
+    if card.scored is not None:
+        parts.append("the label on the probes of attnviz patterns")
+    if card.readers is not None or card.sources:
+        parts.append("reads over the built-in pairs of prompts")
+    return f"measured in this run: {', '.join(parts)}; seed {card.seed}."
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(card: HeadCard) -> str:
+    """Return the finding, in at most two lines: the head's label, and the loss without the head.
+
+    About a text that a person gave: what the head does there, and what it writes.
+    """
+    lead = "" if card.complete else "Incomplete. "
+    if card.model.weights == "random":
+        return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
+    sentences = "", ""
+    for sentences in _here(card) if card.asked else product(_labelled(card), _lost(card)):
+        if fits_two_lines(f"{lead}{' '.join(sentences)}".strip()):
+            break
+    return f"{lead}{' '.join(sentences)}".strip()
+
+
+def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
+    """Yield pairs of sentences: on where the head attends in this text, and on what it writes.
+
+    The second sentence becomes shorter from pair to pair, and is empty in the last one.
+    """
+    shown = card.map.first
+    label = shown.heads[0].label
+    name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
+    measure = label_named(label.name)
+    if label.name == "spread":
+        attends = f"attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
+    elif measure.target and math.isnan(label.on_text):
+        attends = f"has no occasion here: {measure.absent.format(text='the text')}."
+    elif measure.target:
+        given = f"{measure.target} {share(label.on_text)} of its attention here"
+        attends = f"gives {given} (uniform {share(label.base_rate)})."
+    else:
+        attends = "links no two words here."
+        for link in strongest_links(shown, 1):
+            ends = shown.record.queries, shown.record.keys
+            query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
+            attends = f"links “{query}” to “{key}” most here, {share(link.weight)}."
+    if words := _written(card):
+        yield f"{name} {attends}", f"It writes {words[0]} {words[1]}{words[2]}."
+        yield f"{name} {attends}", f"It writes {words[0]}."
+    yield f"{name} {attends}", ""
+
+
+def _labelled(card: HeadCard) -> list[str]:
+    """Return sentences on the head's label, the longest first."""
+    pattern = card.pattern
+    if pattern is None:
+        return [f"{card.name}."]
+    if pattern.label is None:
+        return [f"{card.name} has no label."]
+    score = f"{card.name}: {label_named(pattern.label).said} {short(pattern.score)}"
+    support = [words for words in _support(pattern, pattern.label) if words]
+    return [
+        f"{score} ({', '.join(support)}).",
+        f"{score} ({support[0]}, {support[-1]}).",
+        f"{score}.",
+    ]
+
+
+def _lost(card: HeadCard) -> list[str]:
+    """Return sentences on the loss without the head; the first one may name a token."""
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return [""]
+    ends, loss = interval_words(report, effect), without_words(report, effect, "it")
+    if not ends:
+        return [f"{loss}; {counted(len(report.texts), 'text')}, no interval."]
+    if not _matters(card):
+        return [f"{unclear_words(report, effect, 'it')}."]
+    most = [f", most at {_quoted(hurt)}" for hurt in card.hurts[:1]]
+    return [f"{loss}, 95% interval {ends}{hurts}." for hurts in (*most, "")]
+
+
+def _matters(card: HeadCard) -> bool:
+    """Return whether the loss without the head changes significantly.
+
+    The test is corrected for the number of ablated heads.
+    """
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return False
+    mean = effect.shown(report.metric)
+    return mean.significant if mean.signed and len(report.effects) > 1 else not mean.unclear
+
+
+def _quoted(hurt: Hurt) -> str:
+    return f"“{word_at(hurt.tokens, hurt.place)}”"
+
+
+# The parts, a line each ----------------------------------------------------------------------
+
+
+def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
+    """Return a line for each part of a head's card, or the reason why it is missing.
+
+    without: the names of parts that are left out.
+    """
+    fires = [f"{link_words(link)} {share(link.weight)}" for link in card.firings[:2]]
+    lines = {
+        "label": (_label(card), "label"),
+        "without": (_without(card), "loss"),
+        "hurts": (_hurts(card), "hurts"),
+        "fires": (fires, "fires"),
+        "writes": (_writes(card), "writes"),
+        "copies": (_copies(card), "copies"),
+        "reads": (_reads(card), "paths"),
+        "read by": (_read_by(card), "readers"),
+        "cost": (_cost(card), "cost"),
+    }
+    parts: list[doc.Part] = []
+    for name, (words, part) in lines.items():
+        if not words and part in card.missing:
+            reason = card.missing[part].split(": ")[0].replace(repr(card.model.name), "the model")
+            words = [f"not measured: {reason}"]
+        if words and name not in without:
+            parts.append(doc.Facts([(word, False) for word in words], name, _LEAD))
+    return parts
+
+
+def _label(card: HeadCard) -> list[str]:
+    pattern = card.pattern
+    if pattern is None:
+        return []
+    if card.model.weights == "random":
+        return ["none: random weights"]
+    if pattern.label is None:
+        best = max(pattern.strength, key=lambda name: pattern.strength[name], default=None)
+        if best is None:
+            return ["none"]
+        nearest = f"{label_named(best).said} {short(pattern.scores[best])}"
+        return [f"none; nearest: {nearest}", f"chance {short(pattern.base_rate[best])}"]
+    label = f"{label_named(pattern.label).said} {short(pattern.score)}"
+    return [label, *_support(pattern, pattern.label)]
+
+
+def _support(pattern: PatternScores, label: str) -> list[str]:
+    """Return the chance level, the interval and the sample of a head's label."""
+    ends = interval(pattern, label)
+    between = [f"95% {ends}"] if ends else []
+    return [f"chance {short(pattern.chance)}", *between, behind(pattern, label)]
+
+
+def _without(card: HeadCard) -> list[str]:
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return []
+    mean, ends = effect.shown(report.metric), interval_words(report, effect)
+    words = [effect_words(report, effect)]
+    words += [f"95% {ends}" + " includes 0" * mean.unclear] if ends else []
+    if mean.base_rate is not None:
+        words.append(f"random direction {mean.base_rate:+.3g}")
+    return [*words, counted(len(report.texts), "text")]
+
+
+def _hurts(card: HeadCard) -> list[str]:
+    if not card.hurts or not _matters(card):
+        return []
+    words = [f"{_quoted(hurt)} {hurt.change:+.1f}" for hurt in card.hurts[:_NAMED]]
+    return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
+
+
+def _writes(card: HeadCard) -> list[str]:
+    words = _written(card)
+    if card.why is None or words is None:
+        return []
+    first = card.why.first
+    source = first.source(card.key)
+    read = "" if source is None else f", from {placed(first.keys(card.key), source.place)}"
+    return [f"{words[0]} {words[1]}{read}{words[2]}"]
+
+
+def _written(card: HeadCard) -> tuple[str, str, str] | None:
+    """Return strings: the head's part of the answer's logit, its probability, the base rate."""
+    report, effect = card.why, card.written
+    if report is None or effect is None:
+        return None
+    first, logit = report.first, report.logit
+    whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
+    of_answer = first.found.span is not None
+    answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
+    words = f"{logits(effect.value)} of {whole} logits of {answer}"
+    base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
+    return words, probability(dict(first.found.top)[first.found.answer]), base
+
+
+def _copies(card: HeadCard) -> list[str]:
+    if card.writes is None:
+        return []
+    alone = card.writes.found
+    chance = f"{alone.chance:.1%}" if alone.chance >= 0.001 else "under 0.1%"
+    copied = f"{whole_percent(alone.copying)} of {alone.tokens} tokens, read alone"
+    return [copied, f"chance {chance}"]
+
+
+def _reads(card: HeadCard) -> list[str]:
+    clear = card.clear_sources
+    words = [
+        f"{SITES[read.into].words}: {_share(read.share)} from {card.head_name(sender)}"
+        for sender, read in clear
+    ]
+    others = "no earlier head more than the others of its layer"
+    return _shares(words, [read for _, read in clear], [read for _, read in card.sources], others)
+
+
+def _read_by(card: HeadCard) -> list[str]:
+    if card.readers is None:
+        return []
+    readers, every = card.readers, card.readers.listeners
+    clear = [later for later in every if later.clear]
+    words = [
+        f"{readers.name(later.place, later.into)}'s {SITES[later.into].words} {_share(later.share)}"
+        for later in clear
+    ]
+    others = f"none more than the other heads of L{card.head[0] + card.index_base}"
+    return _shares(words, clear, every, others) if every else [_FEW]
+
+
+def _shares(
+    words: Sequence[str], clear: Sequence[Listener], every: Sequence[Listener], none: str
+) -> list[str]:
+    """Return the words of the first clear shares and the base rate, or why there are none.
+
+    words: of each clear share. every: all shares. none: the words if none is clear.
+    """
+    if words:
+        base = clear[0].share.base_rate
+        return [*words[:_NAMED], "" if base is None else f"others {whole_percent(base)}"]
+    if not every:
+        return []
+    return [_FEW] if all(read.share.interval is None for read in every) else [none]
+
+
+def _share(mean: Mean) -> str:
+    ends = "" if mean.interval is None else ", ".join(f"{100 * end:.0f}" for end in mean.interval)
+    return f"{whole_percent(mean.value)}{f' [{ends}]' if ends else ''}"
+
+
+def _cost(card: HeadCard) -> list[str]:
+    cost = card.cost
+    if cost is None:
+        return []
+    shared = f", keys and values shared by {cost.group} heads" if cost.group > 1 else ""
+    words = [f"{cost.total:,} parameters{shared}"]
+    if cost.cache_bytes:
+        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache a token")
+    return words
+
+
+# Tables and texts ----------------------------------------------------------------------------
+
+
+def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
+    """Return tables of the head's strongest links, its effects and its links to other heads.
+
+    rows: the most rows of each table.
+    """
+    tables = list[tuple[str, str, doc.Table]]()
+    name = partial(doc.ColumnOf, "", right=False)
+    context = partial(doc.ColumnOf, "", right=False, tone="faint", cuts=True)
+    if card.firings:
+        table = doc.table(
+            card.firings[:rows],
+            name(link_words),
+            doc.ColumnOf("", lambda link: share(link.weight)),
+            context(lambda link: around(Hurt(link.text, link.queries, link.query, 0.0))),
+        )
+        tables.append(("fires most", "strongest link of a text", table))
+    if card.hurts:
+        table = doc.table(
+            card.hurts[:rows],
+            name(lambda hurt: word_at(hurt.tokens, hurt.place)),
+            doc.ColumnOf("", lambda hurt: f"{hurt.change:+.2f}"),
+            context(around),
+        )
+        tables.append(("largest Δ loss", f"nats, of {card.predictions:,} tokens", table))
+    if card.writes is not None:
+        found, texts = card.writes
+        words = {token: cut(token_label(text), _LONGEST) for token, text in texts.items()}
+        table = doc.table(
+            found.strongest[:rows],
+            name(lambda pair: f"{words[pair[0]]} → {words[pair[1]]}"),
+            doc.ColumnOf("", lambda pair: f"{pair[2]:+.2f}"),
+        )
+        tables.append(("alone it raises", f"logits, of {found.tokens} tokens", table))
+    if card.sources:
+        sources = card.sources[:rows]
+        names = [f"{card.head_name(sender)} {read.into}" for sender, read in sources]
+        table = share_table(names, [read for _, read in sources], brief=True)
+        tables.append(("reads from", "share of its input", table))
+    if card.readers is not None:
+        table = path_table(card.readers, rows, brief=True)
+        tables.append(("read by", "share of their input", table))
+    return [
+        table._replace(
+            title=[(title, True), (remark, False)], least=min(len(table.rows), _LEAST_ROWS)
+        )
+        for title, remark, table in tables
+    ]
+
+
+def _texts(card: HeadCard) -> list[doc.Part]:
+    """Return the text whose loss rises most without the head, and the prompt, both coloured.
+
+    The prompt is coloured by the head's contribution from each token to the answer.
+    """
+    parts: list[doc.Part] = []
+    report, effect = card.ablation, card.effect
+    if report is not None and effect is not None and card.hurts:
+        only = slice(card.hurts[0].text, card.hurts[0].text + 1)
+        effect = replace(effect, token_losses=effect.token_losses[only])
+        text = replace(report, texts=report.texts[only], targets=report.targets[only])
+        parts += where_it_hurts(replace(text, effects=(effect,)))
+    if card.why is not None and card.written is not None:
+        parts += text_parts(replace(card.why, shown=(card.key,)))
+    return parts
+
+
+def _full(card: HeadCard) -> list[doc.Part]:
+    """Return the whole tables that the reports of other commands have on this head."""
+    parts: list[doc.Part] = []
+    if card.scored is not None and card.pattern is not None and card.pattern.label is not None:
+        parts.append(score_table(card.scored, card.pattern.label, [card.pattern], everyone=False))
+    if card.ablation is not None and card.effect is not None:
+        parts += ranking_tables(replace(card.ablation, effects=(card.effect,)))
+    if card.readers is not None:
+        title: doc.Words = [("Read by", True), ("every later head", False)]
+        parts.append(path_table(card.readers, len(card.readers.listeners))._replace(title=title))
+    if card.why is not None and card.written is not None:
+        alone = replace(card.why, kinds=(card.kind,), shown=(card.key,))
+        parts.append(ranking_table(alone, least=0)._replace(title=[("Written to the logit", True)]))
+    return parts
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
+    """Return the first screen: facts next to the map, then as many tables and texts as fit."""
+    record, room = card.map.first.record, columns - _FACTS - _GAP
+    width = 2 * len(record.keys) + 12
+    room = min(room, _SMALL_MAP) if width <= _SMALL_MAP else room
+    maps = examples(card.map, HeadsView(), room, lines)
+    drawn = [part for part in maps if isinstance(part, doc.Maps)]
+    high = len(maps)
+    if drawn and not drawn[0].texts:
+        high = len(record.queries) + 1 + (drawn[0].scale is not None) * 2
+    wide = columns - (width if drawn else 0) - _GAP
+    # Tables show some lines better, if there is room. A finding on a given text says no label.
+    for without in (_IN_TABLES, ()) if card.asked else _LEFT_OUT:
+        facts = _lines(card, without)
+        tall = lines_of(facts, wide - _LEAD)
+        left = lines - max(tall, high) - 1
+        if (tall <= high or columns >= _WIDE) and left > _LEAST_ROWS:
+            break
+    beside = doc.Beside(_FACTS, _GAP, yields=True)
+    groups = [doc.Group([doc.Group(facts), doc.Group(maps)], beside=beside)]
+    tables = _small_tables(card, card.top)
+    across = max((columns + _GAP) // (_TABLE + _GAP), 1)
+    while tables and left >= _LEAST_ROWS + 1:
+        row, tables = tables[:across], tables[across:]
+        rows = max(min(card.top, left - 1), _LEAST_ROWS)
+        shown = [table._replace(rows=table.rows[:rows]) for table in row]
+        groups.append(doc.Group(shown, beside=doc.Beside(_TABLE, _GAP), yields=len(groups)))
+        left -= rows + 2
+    if left >= _TEXT:
+        groups.append(doc.Group(_texts(card), beside=_TEXTS, yields=len(groups)))
+    return groups
+
+
+def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
+    """Return how many lines the given facts take. max_width: in characters."""
+    words = [" · ".join(w for w, _ in part.words) for part in facts if isinstance(part, doc.Facts)]
+    return sum(len(at_blanks(line, max(max_width, 10))) for line in words)
+
+
+# The page ------------------------------------------------------------------------------------
+
+
+def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
+    """Return the page of all heads, of which those of the cards are worth a look.
+
+    maps: of all heads over the text of the cards.
+    """
+    capture, ablation = page_capture(maps, ""), cards[0].ablation
+    known = measures(capture.heads)
+    if ablation is not None:
+        shown = {effect.head: effect.shown(ablation.metric).value for effect in ablation.singles}
+        effects = {head: value for head, value in shown.items() if head is not None}
+        unit = "%" if ablation.ranked_by.percent else ablation.ranked_by.unit
+        capture, measure = with_effects(capture, effects, unit)
+        known.append(measure)
+    places = [(head.layer, head.head) for head in capture.heads]
+    first = [places.index(card.head) for card in cards]
+    order = [*dict.fromkeys([*first, *capture.order])]
+    capture = replace(capture, order=order, fine=max(capture.fine, len(cards)), head=first[0])
+    look = [
+        Look(0, at, query, key, f"{capture.link(query, key)} {share(weight)}")
+        for card, at in zip(cards, first, strict=True)
+        for _, _, query, key, weight in head_links(maps, *card.head, 1, sink=False)
+    ]
+    return Page(maps.record.model.name, [capture], known, look)
