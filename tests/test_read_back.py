@@ -25,7 +25,7 @@ from attnviz.inspect.generate.data import read_run, write_run_lines
 from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.written import write_heads_json, write_heads_npz, write_heads_safetensors
+from attnviz.inspect.heads.written import write_heads_json, write_heads_npz
 from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -178,11 +178,11 @@ def heads_file(found: HeadsReport, ending: str) -> bytes:
         write_heads_json(found, lines)
         return lines.getvalue().encode("ascii")
     stream = io.BytesIO()
-    {"npz": write_heads_npz, "safetensors": write_heads_safetensors}[ending](found, stream)
+    write_heads_npz(found, stream)
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
+@pytest.mark.parametrize("ending", ["json", "npz"])
 @settings(max_examples=25)
 @given(found=comparisons())
 def test_runs_of_heads(ending: str, found: HeadsReport) -> None:

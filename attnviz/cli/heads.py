@@ -64,7 +64,7 @@ class _Moved(Options):
 class HeadsOutput(shared.PagedOutput):
     """The output options of every command, with files of arrays."""
 
-    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Saved(Options):
     """What was saved before, in place of a text and a model."""
 
     saved: Path | None = option(
-        "FILE", "Show what heads saved as .npz, .safetensors or .json, without its model.",
+        "FILE", "Show what heads saved as .npz or .json, without its model.",
         name="--from",
     )  # fmt: skip
     vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
@@ -175,5 +175,5 @@ def _noted(kept: HeadVectors) -> HeadVectors:
     if kept.notes:
         return kept  # of another program's capture
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
-    how = "heads --vectors keeps them in .npz and .safetensors, as far as the model shows them"
+    how = "heads --vectors keeps them in .npz, as far as the model shows them"
     return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))

@@ -85,7 +85,7 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
     """Return the session of a saved file, whose format is recognized by its content.
 
     regions: the named spans of its text, in place of the regions that it was saved with.
-    It is a ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
+    It is a ``.json`` or ``.npz`` of ``attnviz heads --save``, a capture, or the lines of
     ``attnviz generate --save NAME.jsonl``. Of several variants the first two are shown. Raises
     LoadError for a file that cannot be read, is damaged, or has other content.
     """

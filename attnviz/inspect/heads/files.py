@@ -1,4 +1,4 @@
-"""Reads the files of weights that ``attnviz heads`` saved: JSON, ``.npz`` and ``.safetensors``.
+"""Reads the files of weights that ``attnviz heads`` saved: JSON and ``.npz``; and captures.
 
 ``written`` writes them. Anyone may have written a file that is read: all of it is bounded
 and checked, no pickle is read, and each failure is one sentence.
@@ -84,8 +84,8 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
             return captured.captured_heads(facts, arrays, name)
         if facts.get("schema") != SCHEMA:
             raise LoadError(
-                f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json, "
-                ".npz or .safetensors, or attnviz.capture/1"
+                f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json "
+                "or .npz, or attnviz.capture/1"
             )
         return _comparison(facts, arrays)
 
@@ -108,7 +108,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     if content.startswith(b'{"schema": "attnviz.generate/') and b"\n{" in content:
         raise LoadError(f"{name} is a run that attnviz generate saved: attnviz explore replays it")
     if len(content) > RESULT_BYTES:
-        raise LoadError(f"{name} is too large to be read as JSON: save it as .npz or .safetensors")
+        raise LoadError(f"{name} is too large to be read as JSON: save it as .npz")
     facts = parse_json(content, name)
     if not isinstance(facts, dict):
         raise LoadError(f"{name} should hold a JSON object, not {type(facts).__name__}")
@@ -170,7 +170,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``."""
+    """Return the facts and the arrays of a capture in a ``.safetensors`` file; else nothing."""
     from safetensors import deserialize
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
@@ -179,27 +179,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
     if "capture" in metadata:
         return parse_json(metadata["capture"], name), tensors
-    if "provenance" not in metadata:
-        return {}, {}
-    facts = parse_json(metadata["provenance"], name)
-    heads: dict[str, list[int]] = parse_json(metadata["heads"], name)
-    several = "variants" in facts
-    found: dict[str, dict[tuple[int, int], Floats]] = {}
-    arrays: dict[str, Floats] = {}
-    for tensor, weights in tensors.items():
-        parts = tensor.split(".")
-        if parts[-1] in _VECTORS:
-            arrays[f"{parts[-1]}_{parts[1] if several else 0}"] = weights
-            continue
-        end, layer = (parts[1], parts[3]) if several else ("0", parts[1])
-        kept = heads[tensor if several else layer]
-        of_heads = {(int(layer), head): one for head, one in zip(kept, weights, strict=True)}
-        found.setdefault(f"weights_{end}", {}).update(of_heads)
-    order: dict[str, list[Floats]] = {}
-    for entry in facts["heads"]:
-        end = f"weights_{entry.get('variant', 0)}"
-        order.setdefault(end, []).append(found[end][entry["layer"], entry["head"]])
-    return facts, arrays | {end: np.stack(maps) for end, maps in order.items()}
+    return {}, {}
 
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}

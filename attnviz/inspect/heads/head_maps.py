@@ -179,7 +179,7 @@ class HeadMaps(Report):
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write the weights to a file, by the file's ending.
 
-        The endings are .csv, .npz and .safetensors.
+        The endings are .csv and .npz.
         """
         return self._comparison.arrays()
 

@@ -1,4 +1,4 @@
-"""Writes the files of weights that ``attnviz heads`` saves: JSON, ``.npz`` and ``.safetensors``.
+"""Writes the files of weights that ``attnviz heads`` saves: JSON and ``.npz``.
 
 ``files`` reads them.
 """
@@ -17,7 +17,6 @@ from attnviz.draw.files import Writer, text_file
 from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import shortest
 from attnviz.inspect.heads.data import (
-    SCHEMA,
     TOKENS,
     asked_facts,
     comparison_facts,
@@ -146,39 +145,6 @@ def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
     np.savez(stream, allow_pickle=False, **arrays)
 
 
-def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
-    """Write a tensor ``layer.N.weights`` (selected head, query, key) for each selected layer.
-
-    The arrays of ``kept_vectors`` are tensors of their own names, all heads in one.
-
-    Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
-    ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
-    JSON document without the weights. ``schema`` is plain text. If runs are compared, the names
-    begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
-    """
-    from safetensors.numpy import save
-
-    several = len(found.reports) > 1
-    tensors: dict[str, NDArray[np.floating]] = {}
-    heads: dict[str, list[int]] = {}
-    for index, report in enumerate(found.reports):
-        begin = f"variant.{index}." if several else ""
-        for kept in report.record.layers:
-            name = f"{begin}layer.{kept.layer}.weights"
-            tensors[name] = np.ascontiguousarray(kept.weights)
-            heads[name if several else str(kept.layer)] = list(kept.heads)
-        vectors = kept_vectors(report, _entries(found, report))
-        tensors |= {f"{begin}{name}": array for name, array in vectors.items()}
-    facts = {} if several else run_facts(found.first)
-    metadata = {
-        "schema": SCHEMA,
-        "heads": json.dumps(heads),
-        "provenance": _provenance(found),
-        **{name: json.dumps(facts[name]) for name in TOKENS if name in facts},
-    }
-    stream.write(save(tensors, metadata=metadata))
-
-
 def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, Writer]:
     """Return the functions that write the attention weights to a file, by the ending of its name.
 
@@ -187,5 +153,4 @@ def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, 
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
         ".npz": partial(write_heads_npz, found),
-        ".safetensors": partial(write_heads_safetensors, found),
     }

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 
 from attnviz.inspect.heads.data import heads_rows, write_heads_csv
 from attnviz.inspect.heads.report import compare_heads
@@ -22,7 +21,6 @@ from attnviz.inspect.heads.written import (
     weight_rows,
     write_heads_json,
     write_heads_npz,
-    write_heads_safetensors,
 )
 from attnviz.records import HeadsRecord, LayerWeights
 
@@ -213,19 +211,6 @@ def npz(report: HeadsRecord) -> dict[str, Any]:
         return dict(archive)
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Callable[[HeadsRecord], Any]:
-    def write(report: HeadsRecord) -> Any:
-        path = tmp_path / "weights.safetensors"
-        with path.open("wb") as stream:
-            write_heads_safetensors(compare_heads([report]), stream)
-        with safe_open(path, framework="np") as archive:
-            names = list(archive.keys())
-            return {name: archive.get_tensor(name) for name in names}, archive.metadata()
-
-    return write
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_npz_holds_every_weight_with_its_place(reports: Reports, dtype: type) -> None:
     report = reports(dtype=dtype)
@@ -255,37 +240,8 @@ def test_npz_of_cross_attention_and_hostile_tokens(
     assert provenance["target"] == "a target"
 
 
-def test_safetensors_hold_a_tensor_a_layer(
-    reports: Reports, opened: Callable[..., Any], hostile: tuple[str, ...]
-) -> None:
-    report = reports(hostile, heads=(5, 5), kept=(1, 3), selected=True)
-    tensors, metadata = opened(report)
-    assert sorted(tensors) == ["layer.0.weights", "layer.1.weights"]
-    for layer in report.record.layers:
-        found = tensors[f"layer.{layer.layer}.weights"]
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, layer.weights)
-    assert metadata["schema"] == "attnviz.heads/1"
-    assert json.loads(metadata["heads"]) == {"0": [1, 3], "1": [1, 3]}
-    assert json.loads(metadata["tokens"]) == list(hostile)
-    assert json.loads(metadata["token_ids"]) == list(report.record.queries.ids)
-    assert json.loads(metadata["provenance"])["model"]["name"] == "made"
-
-
-def test_safetensors_of_weights_that_are_a_view(
-    reports: Reports, opened: Callable[..., Any]
-) -> None:
-    report = reports(**CROSS, dtype=np.float64)
-    for layer in report.record.layers:
-        object.__setattr__(layer, "weights", np.asfortranarray(layer.weights))
-    tensors, metadata = opened(report)
-    for layer in report.record.layers:
-        np.testing.assert_array_equal(tensors[f"layer.{layer.layer}.weights"], layer.weights)
-    assert json.loads(metadata["key_tokens"]) == ["the", "old", "dog"]
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("ending", [".csv", ".npz", ".safetensors"])
+@pytest.mark.parametrize("ending", [".csv", ".npz"])
 def test_every_writer_passes_a_full_disk_on(reports: Reports, ending: str) -> None:
     with (
         open("/dev/full", "wb", buffering=0) as stream,
