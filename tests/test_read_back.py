@@ -23,9 +23,8 @@ from attnviz.engine.likely import Likely
 from attnviz.inspect.check.baseline import DISTANCES, Baseline, read_baseline, write_baseline
 from attnviz.inspect.generate.data import read_run, write_run_lines
 from attnviz.inspect.generate.records import WrittenRun
-from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.written import write_heads_json, write_heads_npz
+from attnviz.inspect.heads.saved import read_heads
 from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -175,10 +174,10 @@ def comparisons(draw: Any) -> HeadsReport:
 def heads_file(found: HeadsReport, ending: str) -> bytes:
     if ending == "json":
         lines = io.StringIO()
-        write_heads_json(found, lines)
+        found.write_json(lines)
         return lines.getvalue().encode("ascii")
     stream = io.BytesIO()
-    write_heads_npz(found, stream)
+    found.arrays()[".npz"](stream)
     return stream.getvalue()
 
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.long import LongHeads
-    from attnviz.inspect.heads.report import HeadsReport
+    from attnviz.inspect.heads.report import HeadsReport, LongHeads
     from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
@@ -73,7 +72,7 @@ def capture(
     from attnviz.engine.known_labels import known_labels
     from attnviz.engine.vectors import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.report import heads_report
+    from attnviz.inspect.heads.heads import heads_report
     from attnviz.options import RegionOptions
     from attnviz.regions import region_reader
 
@@ -145,9 +144,7 @@ def heads(
     """
     given = locals()
     from attnviz.inspect.heads import heads as question
-    from attnviz.inspect.heads.long import heads_of_any_length
     from attnviz.inspect.heads.request import HeadsRequest
-    from attnviz.inspect.heads.runs import requested_runs
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 
     request = HeadsRequest.of(given)
@@ -170,13 +167,12 @@ def heads(
             raise UsageError("compare_mask and score draw several models: name mha as the model")
         return open_given(model, tokenizer, named)
 
-    if isinstance(read, Texts):
-        return question.heads_of_texts(opening, read, request, vectors=vectors)
-    first = opening(requested_runs(request)[0][0])
-    return heads_of_any_length(first, opening, read, request, vectors=vectors)
+    (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
+    return question.heads(opening(first), read, request, opening, vectors=vectors)
 
 
-def cut(*arguments: Any, **options: Any) -> NoReturn:
+@in_own_modes
+def cut(model: AnyModel, *arguments: Any, **options: Any) -> NoReturn:
     """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
     raise UsageError(
         'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '

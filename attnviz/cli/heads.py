@@ -92,7 +92,9 @@ def heads(
     """Show where each attention head attends, over one text."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
-    from attnviz.inspect.heads.runs import requested_runs
+    from attnviz.inspect.heads.report import LongHeads
+    from attnviz.models.resolve import load
+    from attnviz.progress import UNWATCHED
     from attnviz.regions import given_text
     from attnviz.texts import Texts, read_texts
 
@@ -109,7 +111,8 @@ def heads(
         )
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     vectors = output.pages or saved.vectors
-    variants = requested_runs(request)  # checks options before a file is read
+    several = text.texts is not None
+    (first, _), *_ = question.requested_runs(request, of_texts=several)  # before a file is read
     outlet = open_outlet(output)
     content: str | Texts
     if text.texts is not None:
@@ -120,22 +123,13 @@ def heads(
     with outlet.loading(model.model, options) as watched:
 
         def opening(changes: dict[str, Any]) -> Model:
-            from attnviz.models.resolve import load
-
             return load(model.model, replace(watched, **changes))
 
-        if isinstance(content, Texts):
-            outlet.show(question.heads_of_texts(opening, content, request, vectors=vectors))
-            return
-        first = opening(variants[0][0])
-    from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
-    from attnviz.progress import UNWATCHED
-
-    shown = outlet.advancing("reading the layers") if first.info.backend == "torch" else None
-    with outlet.of(model.model), shown or nullcontext(UNWATCHED) as advance:
-        report = heads_of_any_length(
-            first, opening, content, request, vectors=vectors, advance=advance
-        )
+        opened = opening(first)
+    watch = opened.info.backend == "torch" and not several
+    shown = outlet.advancing("reading the layers") if watch else nullcontext(UNWATCHED)
+    with outlet.of(model.model), shown as advance:
+        report = question.heads(opened, content, request, opening, vectors=vectors, advance=advance)
     outlet.show(report)
     if isinstance(report, LongHeads) and not report.complete:
         raise KeyboardInterrupt
@@ -146,9 +140,9 @@ def _show_saved(
 ) -> None:
     """Show what was saved, as far as it can be chosen and listed without the model."""
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.heads.chosen import chosen_heads, only
-    from attnviz.inspect.heads.files import read_heads
-    from attnviz.inspect.heads.report import HeadsView
+    from attnviz.inspect.heads.head_maps import chosen_heads
+    from attnviz.inspect.heads.report import HeadsView, only
+    from attnviz.inspect.heads.saved import read_heads
     from attnviz.reading import ARRAY_BYTES, read_bytes
     from attnviz.records import HeadVectors
 

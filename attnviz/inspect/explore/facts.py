@@ -22,7 +22,7 @@ from attnviz.engine.likely import Likely
 from attnviz.inspect.explore.heading import ROUNDED, effect_words, likely_words, removed_names
 from attnviz.inspect.explore.session import same_tokens
 from attnviz.inspect.explore.view import View, Written
-from attnviz.inspect.heads.finding import described, scored
+from attnviz.inspect.heads.sentences import described, scored
 from attnviz.measures.registry import MEASURES, said_name
 from attnviz.records import Floats
 

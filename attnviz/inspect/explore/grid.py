@@ -24,9 +24,9 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.finding import described
-from attnviz.inspect.heads.first import label_grid
+from attnviz.inspect.heads.layout import label_grid
 from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.sentences import described
 
 _NAMED, _LEAST_SIDE = 11, 5
 """The fewest columns and queries of a small map."""

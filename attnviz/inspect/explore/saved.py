@@ -19,8 +19,8 @@ from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.generate.data import SCHEMA as RUN
 from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.records import WrittenRun
-from attnviz.inspect.heads.files import read_heads
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.saved import read_heads
 from attnviz.options import RegionOptions
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo

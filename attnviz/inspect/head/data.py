@@ -11,7 +11,7 @@ from typing import Any
 
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt
-from attnviz.inspect.heads.written import weight_rows
+from attnviz.inspect.heads.report import weight_rows
 from attnviz.inspect.interventions.ablate.data import effect_entry
 from attnviz.inspect.interventions.path.data import path_entry
 from attnviz.inspect.patterns.data import score_entry

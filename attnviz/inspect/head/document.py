@@ -20,8 +20,7 @@ from attnviz.inspect.head.words import (
     part_lines,
     word_at,
 )
-from attnviz.inspect.heads.examples import examples
-from attnviz.inspect.heads.report import HeadsView
+from attnviz.inspect.heads.distinctive import examples
 from attnviz.inspect.interventions.ablate.document import ranking_tables, where_it_hurts
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.path.document import path_table, share_table
@@ -84,7 +83,7 @@ def card_document(card: HeadCard) -> doc.Document:
 def card_groups(card: HeadCard) -> list[doc.Group]:
     """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
-    maps = examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
+    maps = examples(card.map, _PAGE, max(len(record.queries) + 4, 12))
     return [
         notes_group((*card.model.notes, *card.notes), record.keys),
         doc.Group(
@@ -260,7 +259,7 @@ def _full(card: HeadCard) -> list[doc.Part]:
 
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: facts next to the map, then as many tables and texts as fit."""
-    maps = examples(card.map, HeadsView(), _map_room(card, columns), lines)
+    maps = examples(card.map, _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
     high = _map_lines(card, maps)
     left_out = _LEFT_OUT_HERE if card.asked else _LEFT_OUT

@@ -16,10 +16,9 @@ from attnviz.engine.capture import Choice, attention_kind, capture, written_targ
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom, Writes
 from attnviz.inspect.head.request import CardRequest
-from attnviz.inspect.heads.chosen import only
-from attnviz.inspect.heads.heads import heads
+from attnviz.inspect.heads.heads import whole_maps
 from attnviz.inspect.heads.links import strongest_links
-from attnviz.inspect.heads.report import HeadsReport, compare_heads
+from attnviz.inspect.heads.report import HeadsReport, compare_heads, only
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -177,7 +176,7 @@ def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | No
         return None
     shared = vars(request) | {"head": ()}
     del shared["top"]
-    return heads(lambda changes: model, text, HeadsRequest.of(shared)).first
+    return whole_maps(lambda changes: model, text, HeadsRequest.of(shared)).first
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
@@ -214,7 +213,7 @@ class _Cards:
 
     def maps(self, text: str) -> HeadsReport:
         asked = self._asked(HeadsRequest, target=self._request.target)
-        return heads(lambda changes: self._model, text, asked)
+        return whole_maps(lambda changes: self._model, text, asked)
 
     def scored(self, watch: Watch) -> PatternReport:
         asked = self._asked(PatternsRequest)

@@ -9,7 +9,7 @@ from attnviz.draw.page.data import Look, Page
 from attnviz.draw.provenance import share
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.heads.links import head_links
-from attnviz.inspect.heads.page import measures, page_capture, with_effects
+from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.records import HeadsRecord
 
 

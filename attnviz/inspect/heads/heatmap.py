@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.head_maps import HeadMaps
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.heads.heads import heads_report
 from attnviz.models.pieces import looks_special, undone
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 

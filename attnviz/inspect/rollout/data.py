@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnviz.draw.values import model_facts
-from attnviz.inspect.heads.written import weight_rows
+from attnviz.inspect.heads.report import weight_rows
 from attnviz.inspect.rollout.records import RolloutReport
 
 SCHEMA = "attnviz.rollout/1"

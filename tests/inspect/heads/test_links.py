@@ -17,13 +17,10 @@ from attnviz.inspect.heads.links import (
     attention_from,
     attention_to,
     head_links,
-    links_table,
-    named_word,
-    pairs_table,
     strongest_links,
     word_links,
-    word_maps,
 )
+from attnviz.inspect.heads.listed import links_table, named_word, pairs_table, word_maps
 from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,17 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links, pair_table
+from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.listed import pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
+
+NAMED: Any = SimpleNamespace(name="L{}H{}".format)
+"""In place of a run: gives heads their names."""
 
 SENTENCE = "The cat sat on the mat because it was tired."
 TEXT = "the old cat sat on a mat near it"
@@ -171,7 +176,7 @@ def test_what_beats_chance_stands_before_what_is_large() -> None:
     assert found.reached(largest) == "5 of 50"
     assert second.reached > 0
     assert [link.beats_chance for link in found.links] == [True] + [False] * 23
-    tones = [row.tone for row in pair_table("L{}H{}".format, found).rows]
+    tones = [row.tone for row in pair_table(NAMED, found).rows]
     assert tones == ["plain"] + ["faint"] * 23
 
 
@@ -190,7 +195,7 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
     assert math.isnan(lost.reached)
     assert not lost.beats_chance
     assert found.reached(lost) == "? of 3"
-    assert len(pair_table("L{}H{}".format, found).rows) == 1
+    assert len(pair_table(NAMED, found).rows) == 1
 
 
 # The command ---------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Reads the files of weights that ``attnviz heads`` saved: JSON and ``.npz``; and captures.
 
-``written`` writes them. Anyone may have written a file that is read: all of it is bounded
+Anyone may have written a file that is read: all of it is bounded
 and checked, no pickle is read, and each failure is one sentence.
 """
 
@@ -23,8 +23,7 @@ from attnviz.draw.regions import read_regions
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads import captured
-from attnviz.inspect.heads.data import SCHEMA, TOKENS
-from attnviz.inspect.heads.report import NOTABLE, HeadsReport
+from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -68,8 +67,6 @@ _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _PIECE = 2**20
 _HEADER = 2**16
 """The most bytes that the header of an array may take; NumPy writes 128."""
-
-# Read back -----------------------------------------------------------------------------------
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:

@@ -11,12 +11,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, Table
+from attnviz.draw.document import Document, Group, Maps, Table
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
-from attnviz.inspect.heads.document import heads_document, shown_heads
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
@@ -26,7 +25,7 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
 def document(*reports: HeadsRecord, **view: Any) -> Document:
-    return heads_document(compare_heads(reports), HeadsView(**view))
+    return dataclasses.replace(compare_heads(reports), view=HeadsView(**view)).document()
 
 
 def parts(found: Document, kind: type) -> list[Any]:
@@ -142,10 +141,15 @@ def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[
 
 def test_long_texts_show_the_notable_heads_of_any_run(reports: Reports) -> None:
     long = [f"w{place}" for place in range(24)]
-    found = compare_heads([reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)])
-    places = shown_heads(found)
-    for report in found.reports:
-        assert set(report.notable) <= set(places)
-    assert len(set(places)) == len(places) <= 6
-    chosen = [dataclasses.replace(report, selected=True) for report in found.reports]
-    assert len(shown_heads(compare_heads(chosen))) == 8
+    runs = [reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)]
+    notable = {run.name(*place) for run in runs for place in run.notable}
+    assert in_full(runs) == notable
+    assert len(notable) <= 6
+    chosen = [dataclasses.replace(run, selected=True) for run in runs]
+    assert len(in_full(chosen)) == 8
+
+
+def in_full(runs: list[HeadsRecord]) -> set[str]:
+    """The heads whose maps are drawn in full."""
+    drawn = [maps for maps in parts(document(*runs), Maps) if not maps.small]
+    return {shown.name.split(" · ")[0] for maps in drawn for shown in maps.maps}

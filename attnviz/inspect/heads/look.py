@@ -1,4 +1,4 @@
-"""The interactive page of ``attnviz heads``: every head of each run, and what the findings name."""
+"""The interactive page of ``attnviz heads``: every head of each run, and what is worth a look."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_d
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
 from attnviz.draw.values import json_number
-from attnviz.inspect.heads.examples import distinctive
-from attnviz.inspect.heads.finding import described, quoted_ends, said_links, scored
+from attnviz.inspect.heads.distinctive import distinctive
 from attnviz.inspect.heads.links import (
     LONGEST,
     Link,
@@ -32,13 +31,15 @@ from attnviz.inspect.heads.links import (
     strongest_links,
     word_links,
 )
-from attnviz.inspect.heads.report import (
-    HeadsReport,
-    HeadsView,
-    compare_heads,
-    kept_vectors,
+from attnviz.inspect.heads.report import HeadsReport, kept_vectors
+from attnviz.inspect.heads.sentences import (
+    described,
+    quoted_ends,
+    removed_words,
+    said_links,
+    score_words,
+    scored,
 )
-from attnviz.inspect.heads.words import removed_words, score_words
 from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
@@ -58,8 +59,7 @@ _LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for t
 
 
 def heads_page(
-    found: HeadsReport,
-    view: HeadsView,
+    report: HeadsReport,
     names: Sequence[Sequence[str]],
     given: str = "",
     opened: str = "",
@@ -70,11 +70,11 @@ def heads_page(
         says. opened: the name of the head that is shown first, if not that of the first look.
     """
     captures, look = list[PageCapture](), list[Look]()
-    most = max(1, _LOOK // len(found.reports)) if found.of_texts else _LOOK
-    before = found.before or [None] * len(found.reports)
-    for run, whole, words in zip(found.reports, before, names, strict=True):
-        alone = compare_heads([run]) if found.of_texts else found
-        places = [*islice(_worth_a_look(alone, view), most)] if run is alone.first else []
+    most = max(1, _LOOK // len(report.reports)) if report.of_texts else _LOOK
+    before = report.before or [None] * len(report.reports)
+    for run, whole, words in zip(report.reports, before, names, strict=True):
+        alone = replace(report, reports=(run,), moved=(None,)) if report.of_texts else report
+        places = [*islice(_worth_a_look(alone), most)] if run is alone.first else []
         first, name = len(captures), " and ".join(words)
         capture = page_capture(run, name, given, places)
         if whole is None:
@@ -87,56 +87,56 @@ def heads_page(
             captures += both
             places = [*largest_changes(both), *(each._replace(capture=1) for each in places)][:most]
         look += [each._replace(capture=each.capture + first) for each in places]
-    order = "" if found.first.sorted_by is None else f"&sort={found.first.sorted_by}"
-    known = measures(captures[0].heads) + [LARGEST_CHANGE] * bool(found.before)
-    link = f"{opened}{'&capture=1' * bool(found.before)}{order}"
-    return Page(found.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
+    order = "" if report.first.sorted_by is None else f"&sort={report.first.sorted_by}"
+    known = measures(captures[0].heads) + [LARGEST_CHANGE] * bool(report.before)
+    link = f"{opened}{'&capture=1' * bool(report.before)}{order}"
+    return Page(report.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
 
 
 def page_capture(
-    report: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
+    run: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
 ) -> PageCapture:
     """Return the maps of one run. look: places that stand first and keep exact numbers."""
-    record, entries = report.record, report.heads
-    queries, keys, vectors = record.queries, record.keys, kept_vectors(report, entries)
-    order = [*dict.fromkeys([each.head for each in look] + _clearest(report))]
+    record, entries = run.record, run.heads
+    queries, keys, vectors = record.queries, record.keys, kept_vectors(run, entries)
+    order = [*dict.fromkeys([each.head for each in look] + _clearest(run))]
     both = record.kind != "cross"
-    read = report.target or "" if record.kind in ("decoder", "cross") else report.text
-    sink = sink_of(record)[1] if report.sink else np.zeros(len(keys), bool)
-    said = "× value norm" if report.norm_weighted else "raw" if report.sink else "without sink"
+    read = run.target or "" if record.kind in ("decoder", "cross") else run.text
+    sink = sink_of(record)[1] if run.sink else np.zeros(len(keys), bool)
+    said = "× value norm" if run.norm_weighted else "raw" if run.sink else "without sink"
     return PageCapture(
         name=name,
         kind=record.kind,
         causal=record.causal and both,
-        heads=[page_head(report, entry) for entry in entries],
-        weights=[report.weights(entry.layer, entry.head) for entry in entries],
+        heads=[page_head(run, entry) for entry in entries],
+        weights=[run.weights(entry.layer, entry.head) for entry in entries],
         queries=queries,
         keys=queries if both else keys,
-        texts=(read, report.text if record.kind == "cross" else read),
+        texts=(read, run.text if record.kind == "cross" else read),
         order=order,
         given=given or said,
-        fine=max(8, len(look)) if not report.selected else len(entries),
+        fine=max(8, len(look)) if not run.selected else len(entries),
         sink=np.flatnonzero(sink).tolist(),
-        norms=None if report.norm_weighted or not report.sink else vectors.get("value_norms"),
+        norms=None if run.norm_weighted or not run.sink else vectors.get("value_norms"),
         query_key=QueryKey(vectors["queries"], vectors["keys"], float(vectors["query_key_factor"]))
         if "query_key_factor" in vectors
         else None,
-        notes=() if report.vectors is None else report.vectors.notes,
+        notes=() if run.vectors is None else run.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
     )
 
 
-def page_head(report: HeadsRecord, entry: HeadScores) -> PageHead:
+def page_head(run: HeadsRecord, entry: HeadScores) -> PageHead:
     """Return a head as a page shows it: its label, scores and further words."""
     place, known = (entry.layer, entry.head), label_named(entry.label.name)
     return PageHead(
         *place,
-        name=report.name(*place),
+        name=run.name(*place),
         label=page_label(entry.label, known.meaning, known.colour),
         score=entry.label.score,
-        facts=" · ".join(score_words(report, entry)[1:]),
-        values={_SINK_WEIGHT: report.sinks.get(place), **entry.scores},
+        facts=" · ".join(score_words(run, entry)[1:]),
+        values={_SINK_WEIGHT: run.sinks.get(place), **entry.scores},
     )
 
 
@@ -167,15 +167,15 @@ def with_effects(
     return replace(capture, heads=heads), measure
 
 
-def _clearest(report: HeadsRecord) -> list[int]:
+def _clearest(run: HeadsRecord) -> list[int]:
     """Return the heads' indices: clear labels first, but chosen or sorted heads in their order."""
-    places = range(len(report.heads))
-    if report.selected or report.sorted_by is not None:
+    places = range(len(run.heads))
+    if run.selected or run.sorted_by is not None:
         return [*places]
 
     def rank(at: int) -> tuple[bool, bool, float]:
-        what = described(report.heads[at])
-        resting = report.rests(report.heads[at].layer, report.heads[at].head)
+        what = described(run.heads[at])
+        resting = run.rests(run.heads[at].layer, run.heads[at].head)
         return not what.finding, resting, -np.nan_to_num(what.score)
 
     return sorted(places, key=rank)
@@ -184,27 +184,27 @@ def _clearest(report: HeadsRecord) -> list[int]:
 # What is worth a look ------------------------------------------------------------------------
 
 
-def _worth_a_look(found: HeadsReport, view: HeadsView) -> Iterator[Look]:
+def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
     """Yield the links that the finding names, then a link of each of the most distinctive heads."""
-    report = found.first
-    places = {(entry.layer, entry.head): at for at, entry in enumerate(report.heads)}
+    run = report.first
+    places = {(entry.layer, entry.head): at for at, entry in enumerate(run.heads)}
     named = set()
-    for link, says in named_links(found, view):
+    for link, says in named_links(report):
         named.add(link[:2])
         yield Look(0, places[link[:2]], link.query, link.key, says)
-    for layer, head in distinctive(found):
-        links = head_links(report, layer, head, _TRIED, view.sink)
+    for layer, head in distinctive(report):
+        links = head_links(run, layer, head, _TRIED, report.view.sink)
         if (layer, head) not in named and links:
-            entry = report.scores(layer, head)
-            shown = next((link for link in links if _shows(report, entry.label.name, link)), None)
+            entry = run.scores(layer, head)
+            shown = next((link for link in links if _shows(run, entry.label.name, link)), None)
             what, link = described(entry), shown or links[0]
             says = f"{scored(what.said, what.score)}: " if shown else ""
-            yield Look(0, places[layer, head], *link[2:4], says + _link_words(report, link))
+            yield Look(0, places[layer, head], *link[2:4], says + _link_words(run, link))
 
 
-def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
+def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
     """Return whether the score of the label ``name`` rises by this link; False for a relation."""
-    record = report.record
+    record = run.record
     facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
     alone = np.zeros((1, len(record.keys)))
     alone[0, link.key] = 1
@@ -212,27 +212,24 @@ def _shows(report: HeadsRecord, name: str, link: Link) -> bool:
     return name == "peaked" or bool(scores.get(name, np.zeros(())) > 0)
 
 
-def named_links(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str]]:
-    """Yield the links, or a cell of the regions, that the finding names, and what it says of them.
-
-    view: the display options of the finding.
-    """
-    report = found.first
+def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
+    """Yield the links, or a cell of the regions, that the finding names, and what is said of it."""
+    run, view = report.first, report.view
     if view.pairs:
         pair = view.pairs[0]
         for each in pair.links[:2]:
             ends = pair.directions[each.direction]
-            link = _largest(report, each.layer, each.head, ends.queries, ends.keys)
+            link = _largest(run, each.layer, each.head, ends.queries, ends.keys)
             yield link, f"{pair.names[each.direction]} {share(each.weight)}"
     elif view.words:
-        for way in word_links(report, view.words[0], view.sink):
+        for way in word_links(run, view.words[0], view.sink):
             for one in way[:2]:
-                yield one, _link_words(report, one)
+                yield one, _link_words(run, one)
     elif view.top is not None:
-        for one in strongest_links(report, _LOOK, view.sink):
-            yield one, _link_words(report, one)
-    elif report.regions is not None and report.record.model.weights != "random":
-        regions, record = report.regions, report.record
+        for one in strongest_links(run, _LOOK, view.sink):
+            yield one, _link_words(run, one)
+    elif run.regions is not None and run.record.model.weights != "random":
+        regions, record = run.regions, run.record
         at = clearest(regions)
         names = [*regions.queries][at[1]], [*regions.keys][at[2]]
         sides = [each.regions for each in (record.queries, record.keys)]
@@ -241,25 +238,25 @@ def named_links(found: HeadsReport, view: HeadsView) -> Iterator[tuple[Link, str
             for side, name in zip(sides, names, strict=True)
         ]
         says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
-        yield _largest(report, *regions.heads[at[0]], *within), says
-    elif report.regions is None:
-        for said in said_links(found):
-            link = _largest(report, said.layer, said.head, said.query, said.key)
-            words = f"{' → '.join(quoted_ends(report, said))} {share(said.weight)}"
+        yield _largest(run, *regions.heads[at[0]], *within), says
+    elif run.regions is None:
+        for said in said_links(report):
+            link = _largest(run, said.layer, said.head, said.query, said.key)
+            words = f"{' → '.join(quoted_ends(run, said))} {share(said.weight)}"
             yield link, f"{words}, usual {share(said.habit)}"
 
 
 def _largest(
-    report: HeadsRecord, layer: int, head: int, queries: Sequence[int], keys: Sequence[int]
+    run: HeadsRecord, layer: int, head: int, queries: Sequence[int], keys: Sequence[int]
 ) -> Link:
     """Return the largest weight of a head between two words."""
-    weights = np.nan_to_num(report.weights(layer, head))
+    weights = np.nan_to_num(run.weights(layer, head))
     query, key = max(
         ((query, key) for query in queries for key in keys), key=lambda cell: weights[cell]
     )
     return Link(layer, head, query, key, float(weights[query, key]))
 
 
-def _link_words(report: HeadsRecord, link: Link) -> str:
-    queries, keys = link_names(report.record, LONGEST)
+def _link_words(run: HeadsRecord, link: Link) -> str:
+    queries, keys = link_names(run.record, LONGEST)
     return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"

@@ -16,7 +16,7 @@ from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
 from attnviz.draw.regions import region_group
-from attnviz.inspect.heads.examples import (
+from attnviz.inspect.heads.distinctive import (
     LEAST_MAP,
     LEAST_TEXT,
     drawn_alike,
@@ -26,24 +26,21 @@ from attnviz.inspect.heads.examples import (
     labelled_maps,
     text_maps,
 )
-from attnviz.inspect.heads.finding import (
+from attnviz.inspect.heads.links import word_links
+from attnviz.inspect.heads.listed import links_of, links_table, pair_table, pairs_table
+from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.heads.sentences import (
     HeadWords,
     best_of,
     counts,
     described,
     overview_words,
+    run_names,
+    score_words,
     scored,
 )
-from attnviz.inspect.heads.links import (
-    links_of,
-    links_table,
-    pairs_table,
-    word_links,
-)
-from attnviz.inspect.heads.pair import pair_table
-from attnviz.inspect.heads.report import HeadsReport, HeadsView
-from attnviz.inspect.heads.words import run_names, score_words
 from attnviz.measures.registry import label_named, said_name
+from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsRecord
 
 _GAP, _APART = 2, 3
@@ -65,32 +62,31 @@ _MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
 Groups = list[doc.Group]
 
 
-def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return the parts of the first screen below the finding, fitted to the terminal.
 
-    view: the display options. columns, lines: the available width in characters and lines.
+    columns, lines: the available width in characters and lines.
     """
-    report = found.first
+    run, view = report.first, report.view
     if view.pairs:
-        pair = view.pairs[0]
-        table = pair_table(report.name, pair, least=3)
+        table = pair_table(run, view.pairs[0], least=3)
         most = min(_LISTED, lines - 5)
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
-        return _word(report, view, columns, lines)
+        return _word(run, view.words[0], view.sink, columns, lines)
     if view.top is not None:
-        tables = [pairs_table(each, view.top, view.sink) for each in found.reports]
+        tables = [pairs_table(each, view.top, view.sink) for each in report.reports]
         return [doc.Group([table]) for table in tables]
-    if len(found.reports) > 1:
-        return _runs(found, view, lines)
-    if report.regions is not None:
-        shares = region_group(report.regions, lambda head: report.name(*head), columns, lines // 3)
-        notes = [doc.Note(note) for note in report.record.model.notes]  # how two texts were joined
+    if len(report.reports) > 1:
+        return _runs(report, lines)
+    if run.regions is not None:
+        shares = region_group(run.regions, lambda head: run.name(*head), columns, lines // 3)
+        notes = [doc.Note(note) for note in run.record.model.notes]  # how two texts were joined
         above = [doc.Group(notes), shares] if notes else [shares]
         tall = _tall(shares) + sum(1 + _lines([(note.text, False)], columns) for note in notes)
-        return [*above, *_overview(found, view, columns, lines - tall)]
-    return _overview(found, view, columns, lines)
+        return [*above, *_overview(report, columns, lines - tall)]
+    return _overview(report, columns, lines)
 
 
 def _tall(group: doc.Group) -> int:
@@ -132,93 +128,92 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
 # One run -------------------------------------------------------------------------------------
 
 
-def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    report = found.first
+def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
+    run = report.first
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
-    heads = {entry.head for entry in report.heads}
-    if report.sorted_by is not None:
-        left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, examples(found, view, half, lines))]
-    if report.selected and view.values:  # values need the whole width
-        maps = examples(found, view, columns, lines)
-        return [doc.Group(maps), doc.Group(_links(found, view, _LEAST_LINKS), yields=1)]
-    if report.selected:
-        if columns >= _WIDE and len(report.heads) == 1:
-            view = view._replace(values=True)
-        right = examples(found, view, half, lines)
-        arcs = first_arcs(found, view, columns) if len(report.heads) == 1 else []
+    heads = {entry.head for entry in run.heads}
+    if run.sorted_by is not None:
+        left: list[doc.Part] = [_ranking(run, run.sorted_by, max(lines - 2, 3))]
+        return [_halves(columns, left, examples(report, half, lines))]
+    if run.selected and report.view.values:  # values need the whole width
+        maps = examples(report, columns, lines)
+        return [doc.Group(maps), doc.Group(_links(report, _LEAST_LINKS), yields=1)]
+    if run.selected:
+        values = columns >= _WIDE and len(run.heads) == 1
+        right = examples(report, half, lines, values=values)
+        arcs = first_arcs(report, columns) if len(run.heads) == 1 else []
         lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
-        less = examples(found, view, half, lower) if lower > 0 else []
+        less = examples(report, half, lower, values=values) if lower > 0 else []
         arcs = arcs if less and drawn_alike(less, right) else []
         right, lines = (less, lower) if arcs else (right, lines)
-        links = _links(found, view, lines)
+        links = _links(report, lines)
         above = [doc.Group(arcs)] if arcs else []
         return [*above, _halves(columns, right, links) if right else doc.Group(links)]
-    if columns >= _WIDE and (wide := _wide(found, view, columns, lines)):
+    if columns >= _WIDE and (wide := _wide(report, columns, lines)):
         return wide
-    grid = _grid(report, half, lines)
+    grid = _grid(run, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = examples(found, view, half, lines)
-        return [_halves(columns, _lists(found, view, lines), right)]
+        right = examples(report, half, lines)
+        return [_halves(columns, _lists(report, lines), right)]
     if columns < _LEAST_BESIDE:
-        return [doc.Group([grid]), doc.Group(_lists(found, view, rest), yields=1)]
+        return [doc.Group([grid]), doc.Group(_lists(report, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(found, view, rest), examples(found, view, half, rest))
+        below = _halves(columns, _lists(report, rest), examples(report, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
-    right = examples(found, view, half, lines)
-    small = _thumbnails(report, half, lines)
+    right = examples(report, half, lines)
+    small = _thumbnails(run, half, lines)
     if small:
-        return [_halves(columns, [small], [*right, *_lists(found, view, _MOST_LINKS)])]
-    few = report.regions is not None and rest < _LEAST_LINKS
-    left = [grid, *([] if few else _lists(found, view, rest))]
+        return [_halves(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
+    few = run.regions is not None and rest < _LEAST_LINKS
+    left = [grid, *([] if few else _lists(report, rest))]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
-def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def _wide(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return the first screen for a wide terminal; empty if it does not fit.
 
     It has all heads, maps of some with arcs of the first, and tables next to each other. Maps stand
     below if the grid of heads is too wide.
     """
-    report = found.first
-    heads = {entry.head for entry in report.heads}
+    run = report.first
+    heads = {entry.head for entry in run.heads}
     room = columns - _LISTS - 2 * _APART
-    small = _thumbnails(report, room - LEAST_MAP, lines, brief=True)
+    small = _thumbnails(run, room - LEAST_MAP, lines, brief=True)
     wide = _INDENT + len(heads) * _FULL_CELL
-    grid = _grid(report, wide, lines)
+    grid = _grid(run, wide, lines)
     every: list[doc.Part] = [grid]
     if small is not None and small.small is not None:
         every, wide = [small], len(heads) * (small.small[1] + _GAP) - _GAP
     if room - wide >= LEAST_MAP:
-        middle = examples_with_arcs(found, view, room - wide, lines)
+        middle = examples_with_arcs(report, room - wide, lines)
         if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
-            every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
-        lists = _lists(found, view, lines)
+            every += text_maps(run, report.view.sink, wide, lines - len(grid.rows) - 5)
+        lists = _lists(report, lines)
         if small is not None:
-            sinks: list[doc.Part] = [doc.Note(words) for words in overview_words(report)[1:]]
+            sinks: list[doc.Part] = [doc.Note(words) for words in overview_words(run)[1:]]
             lists = [*sinks, *lists]
         groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
         widths = wide, room - wide, _LISTS
         return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=widths))]
     if wide > room + _APART:
         return []
-    if dense := _dense(found, view, columns, lines):
+    if dense := _dense(report, columns, lines):
         return dense
     tall = max(len(grid.rows) + LEAST_TEXT + 3, _MOST_LISTED)
-    every += text_maps(report, view, wide, tall - len(grid.rows) - 3)
-    groups = [doc.Group(each, spaced=True) for each in (every, _lists(found, view, tall))]
+    every += text_maps(run, report.view.sink, wide, tall - len(grid.rows) - 3)
+    groups = [doc.Group(each, spaced=True) for each in (every, _lists(report, tall))]
     above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
-    below = examples_with_arcs(found, view, columns, lines - tall - 1)
+    below = examples_with_arcs(report, columns, lines - tall - 1)
     return [above, doc.Group(below, spaced=True, yields=1)]
 
 
-def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def _dense(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return all heads as downsampled maps, with an example and tables; empty if none fit."""
-    report = found.first
-    tokens = max(len(report.record.queries), len(report.record.keys))
-    layers = {entry.layer for entry in report.heads}
-    across = -(-len(report.heads) // len(layers))
+    run = report.first
+    tokens = max(len(run.record.queries), len(run.record.keys))
+    layers = {entry.layer for entry in run.heads}
+    across = -(-len(run.heads) // len(layers))
     size = -(-tokens // 4), max(-(-tokens // 2), _LABELLED)
     wide = across * (size[1] + _GAP) - _GAP
     room = columns - wide - _APART
@@ -226,63 +221,61 @@ def _dense(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
     if tokens < _LEAST_POOLED or tall > lines or room < _LEAST_BESIDE:
         return []
     maps = []
-    places = [(entry.layer, entry.head) for entry in report.heads]
-    for place, shown in zip(places, labelled_maps(report, places, HeadsView()).maps, strict=True):
-        what = described(report.scores(*place))
+    for place, shown in zip(run.places, labelled_maps(run, run.places).maps, strict=True):
+        what = described(run.scores(*place))
         below = [(scored(what.short, what.score), what.finding)]
         maps.append(shown._replace(words=[(shown.name, what.finding)], below=below))
-    title = _overview_title(report, shaded=False)
+    title = _overview_title(run, shaded=False)
     small = doc.Maps(maps, title, small=size, across=across, scale=None)
-    lists = _lists(found, view, _MOST_LISTED)
-    right = [*examples_with_arcs(found, view, room, lines - _MOST_LISTED - 2), *lists]
-    left = [small, *text_maps(report, view, wide, lines - tall - 1)]
+    lists = _lists(report, _MOST_LISTED)
+    right = [*examples_with_arcs(report, room, lines - _MOST_LISTED - 2), *lists]
+    left = [small, *text_maps(run, report.view.sink, wide, lines - tall - 1)]
     groups = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
     return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room)))]
 
 
-def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
+def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
     """Return a small map of each head, a row for each layer; None if they do not fit.
 
     brief: whether the title only says where labels come from.
     """
-    record = report.record
+    record = run.record
     queries, keys = len(record.queries), len(record.keys)
-    layers = sorted({entry.layer for entry in report.heads})
-    heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    heading = _overview_title(report, shaded=False)[: 2 if brief else None]
+    layers = sorted({entry.layer for entry in run.heads})
+    heads = max(sum(entry.layer == layer for entry in run.heads) for layer in layers)
+    heading = _overview_title(run, shaded=False)[: 2 if brief else None]
     rest = lines - _lines(heading, room)
     size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
-    if size is None or heads * len(layers) > len(report.heads):
+    if size is None or heads * len(layers) > len(run.heads):
         return None
     maps = []
-    places = [(entry.layer, entry.head) for entry in report.heads]
-    for place, shown in zip(places, labelled_maps(report, places, HeadsView()).maps, strict=True):
-        what = described(report.scores(*place))
+    for place, shown in zip(run.places, labelled_maps(run, run.places).maps, strict=True):
+        what = described(run.scores(*place))
         title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
     return doc.Maps(maps, heading, small=size, across=heads, scale=None)
 
 
-def label_grid(report: HeadsRecord) -> doc.HeadGrid:
+def label_grid(run: HeadsRecord) -> doc.HeadGrid:
     """Return a grid with each head's label and score; descriptions of this text have no colour."""
-    layers = sorted({entry.layer for entry in report.heads})
-    heads = sorted({entry.head for entry in report.heads})
-    base, array = report.index_base, report.record.model.is_one_layer
+    layers = sorted({entry.layer for entry in run.heads})
+    heads = sorted({entry.head for entry in run.heads})
+    base, array = run.index_base, run.record.model.is_one_layer
     return doc.HeadGrid(
         ["" if array else f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in heads],
         {
-            (layers.index(entry.layer), heads.index(entry.head)): _cell(report, entry)
-            for entry in report.heads
+            (layers.index(entry.layer), heads.index(entry.head)): _cell(run, entry)
+            for entry in run.heads
         },
     )
 
 
-def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
+def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with a title and a legend: sinks, sources of labels, colours."""
-    title = _overview_title(report, shaded=True)
-    grid = label_grid(report)._replace(title=title)
-    shorts = {entry.label.short for entry in report.heads}
+    title = _overview_title(run, shaded=True)
+    grid = label_grid(run)._replace(title=title)
+    shorts = {entry.label.short for entry in run.heads}
     key = [
         doc.Key(None, meaning, f"{short}:")
         for short, meaning in _MEANINGS.items()
@@ -292,13 +285,13 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     return grid._replace(key=key) if taken <= lines else grid
 
 
-def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
+def _overview_title(run: HeadsRecord, shaded: bool) -> doc.Words:
     """Return the title over the grid of all heads.
 
     shaded: whether labels have a coloured background, which the title then explains.
     """
-    source, *words = overview_words(report)
-    shade = [doc.SHADE] * (shaded and any(each.label.is_finding for each in report.heads))
+    source, *words = overview_words(run)
+    shade = [doc.SHADE] * (shaded and any(each.label.is_finding for each in run.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
@@ -307,9 +300,9 @@ def _lines(words: doc.Words, room: int) -> int:
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
-def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
+def _cell(run: HeadsRecord, entry: HeadScores) -> doc.Cell:
     what = described(entry)
-    tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
+    tip = f"{run.name(entry.layer, entry.head)} · {' · '.join(score_words(run, entry))}"
     score = scored("", what.score).lstrip()
     if not what.finding:
         return doc.Cell(0.0, None, score, what.short, tip)
@@ -319,15 +312,15 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
     """Return two tables: heads by label, and links between words."""
-    report = found.first
+    run = report.first
     rows = [
         doc.Row(
-            [_counted(each.what), str(each.heads), best_of(report, each)],
+            [_counted(each.what), str(each.heads), best_of(run, each)],
             tone="plain" if each.what.finding else "faint",
         )
-        for each in counts(report)
+        for each in counts(run)
     ]
     columns = [
         doc.Column("", right=False),
@@ -336,8 +329,8 @@ def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     ]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
-        return _links(found, view, lines)
-    return [doc.Table(columns, rows, least=2), *_links(found, view, room)]
+        return _links(report, lines)
+    return [doc.Table(columns, rows, least=2), *_links(report, room)]
 
 
 def _counted(what: HeadWords) -> str:
@@ -345,38 +338,38 @@ def _counted(what: HeadWords) -> str:
     return what.said + short if what.finding else f"on this text: {what.said}{short}"
 
 
-def _repeats(report: HeadsRecord) -> bool:
+def _repeats(run: HeadsRecord) -> bool:
     """Return whether heads of this text can be tested for induction, or attention is not causal."""
-    scores = [entry.scores.get("induction") for entry in report.heads]
-    return not report.record.causal or any(score is not None for score in scores)
+    scores = [entry.scores.get("induction") for entry in run.heads]
+    return not run.record.causal or any(score is not None for score in scores)
 
 
-def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     """Return a table of the links between words, those that beat chance first."""
-    report = found.first
-    note = "" if _repeats(report) else "induction: not testable (no repeats)"
+    run = report.first
+    note = "" if _repeats(run) else "induction: not testable (no repeats)"
     count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
-    table = links_of(found, view.sink, count)
+    table = links_of(report, count)
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]
 
 
-def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
-    values = [entry.scores[measure] for entry in report.heads]
+def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
+    values = [entry.scores[measure] for entry in run.heads]
     top = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
     rows = [
         doc.Row(
             [
-                report.name(entry.layer, entry.head),
+                run.name(entry.layer, entry.head),
                 "–" if value is None else f"{value:.2f}",
                 described(entry).said,
             ],
             None if value is None else (abs(value), top),
         )
-        for entry, value in zip(report.heads, values, strict=True)
+        for entry, value in zip(run.heads, values, strict=True)
     ]
-    source = label_source((each.label for each in report.heads), "{source}, {date}")
+    source = label_source((each.label for each in run.heads), "{source}, {date}")
     names = ("", said_name(measure), source)
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
     return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
@@ -385,50 +378,49 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 # One word, several runs ----------------------------------------------------------------------
 
 
-def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
+def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: int) -> Groups:
     """Return the first screen for a requested word: its strongest links, and where it attends."""
-    word = view.words[0]
     tables = [
-        links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
-        for way, links in zip(("from", "to"), word_links(report, word, view.sink), strict=True)
+        links_table(run, links[:_LISTED], f"attention {way}", sink, least=3)
+        for way, links in zip(("from", "to"), word_links(run, word, sink), strict=True)
         if links
     ]
     groups = [_halves(columns, tables[:1], tables[1:])]
     rest = lines - max((len(table.rows) for table in tables), default=0) - 2
     if word[0] is not None:
-        groups.append(doc.Group(text_maps(report, view, columns, rest, word[0]), yields=1))
+        groups.append(doc.Group(text_maps(run, sink, columns, rest, word[0]), yields=1))
     return groups
 
 
-def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
+def _runs(report: HeadsReport, lines: int) -> Groups:
     """Return the first screen of several runs: maps of the heads that differ most, side by side."""
-    moved = [each for each in found.moved if each is not None]
+    moved = [each for each in report.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:
         return max((each.get(place, 0.0) for each in moved), default=0.0)
 
-    every = [(entry.layer, entry.head) for entry in found.first.heads]
-    places = [*dict.fromkeys([*(found.first.notable if found.of_texts else ()), *every])]
+    first = report.first
+    places = [*dict.fromkeys([*(first.notable if report.of_texts else ()), *first.places])]
     places.sort(key=lambda place: -distance(place))
-    tallest = max(len(report.record.queries) for report in found.reports) + 4
+    tallest = max(len(run.record.queries) for run in report.reports) + 4
     groups = []
     places = places[: max(lines // tallest, 1)]
     for number, place in enumerate(places):
         maps = []
-        for index in found.kept_by(*place):
-            (shown,) = labelled_maps(found.reports[index], [place], HeadsView()).maps
-            maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
-        drawn = doc.Maps(maps, values=view.values, lines=lines // len(places), scale=None)
+        for index in report.kept_by(*place):
+            (shown,) = labelled_maps(report.reports[index], [place]).maps
+            maps.append(shown._replace(words=[*shown.words, *_run_words(report, index, place)]))
+        drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(places), scale=None)
         groups.append(doc.Group([drawn], yields=number))
     return groups
 
 
-def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
+def _run_words(report: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
     """Return how a run differs from the others, and the share of attention that a head moved.
 
-    index: of the run in ``found.reports``. place: the (layer, head).
+    index: of the run in ``report.reports``. place: the (layer, head).
     """
-    names = run_names(found)[1]
-    moved = found.moved[index]
+    names = run_names(report)[1]
+    moved = report.moved[index]
     words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
     return [(word, False) for word in words]
