@@ -16,7 +16,7 @@ from attnviz.draw.regions import clearest
 from attnviz.inspect.heads.links import attention_from
 from attnviz.inspect.heads.listed import above_usual, head_arcs, named_word, sink_words
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.sentences import counts, described, said_links, scored
+from attnviz.inspect.heads.sentences import counts, said_links, scored
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, word_ranges
@@ -83,7 +83,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     order = [*run.places]
     if run.selected or run.sorted_by is not None:
         return order
-    named = [each for each in counts(run) if each.what.finding]
+    named = [each for each in counts(run) if each.what.is_finding]
     shown = [each for each in named if not math.isnan(each.what.score)]
     shown.sort(key=lambda each: (run.rests(*each.place), each.what.short == "self"))
     linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
@@ -100,7 +100,7 @@ def labelled_maps(
     record = run.record
     shown = []
     for place in places:
-        what, name = described(run.scores(*place)), run.name(*place)
+        what, name = run.scores(*place).label, run.name(*place)
         words = [(name, True), (scored(what.said, what.score), False)]
         weights = run.weights(*place)
         shown.append(

@@ -235,13 +235,12 @@ class HeadMaps(Report):
 
         explain: True adds a glossary. hints: True adds what to try next on the command line.
         """
-        report = self.report
+        report, given = self.report, ""
         if self.limit != 1.0:
-            record = report.record
+            record, given = report.record, f"share of {self.limit:.3g}"
             layers = [replace(kept, weights=kept.weights / self.limit) for kept in record.layers]
             report = replace(report, record=replace(record, layers=tuple(layers)))
         drawn = replace(compare_heads([report]), view=self.look)
-        given = "" if self.limit == 1.0 else f"share of {self.limit:.3g}"
         page = partial(heads_page, drawn, [[]], given, self.opened)
         shown = drawn.document(explain=self.explained)
         return shown._replace(page=page)

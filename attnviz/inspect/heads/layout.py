@@ -16,32 +16,15 @@ from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
 from attnviz.draw.regions import region_group
-from attnviz.inspect.heads.distinctive import (
-    LEAST_MAP,
-    LEAST_TEXT,
-    drawn_alike,
-    examples,
-    examples_with_arcs,
-    first_arcs,
-    labelled_maps,
-    text_maps,
-)
+from attnviz.inspect.heads import distinctive
+from attnviz.inspect.heads.distinctive import examples, labelled_maps, text_maps
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.listed import links_of, links_table, pair_table, pairs_table
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.sentences import (
-    HeadWords,
-    best_of,
-    counts,
-    described,
-    overview_words,
-    run_names,
-    score_words,
-    scored,
-)
+from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.words import WordPlaces
-from attnviz.records import HeadScores, HeadsRecord
+from attnviz.records import HeadLabel, HeadScores, HeadsRecord
 
 _GAP, _APART = 2, 3
 _LABELLED, _LEAST_POOLED = 8, 12
@@ -84,14 +67,11 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
         shares = region_group(run.regions, lambda head: run.name(*head), columns, lines // 3)
         notes = [doc.Note(note) for note in run.record.model.notes]  # how two texts were joined
         above = [doc.Group(notes), shares] if notes else [shares]
-        tall = _tall(shares) + sum(1 + _lines([(note.text, False)], columns) for note in notes)
+        tables = [part for part in shares.parts if isinstance(part, doc.Table)]
+        tall = max(len(table.rows) for table in tables) + 3
+        tall += sum(1 + _lines([(note.text, False)], columns) for note in notes)
         return [*above, *_overview(report, columns, lines - tall)]
     return _overview(report, columns, lines)
-
-
-def _tall(group: doc.Group) -> int:
-    """Return the height in lines of a group of tables side by side, with an empty line below."""
-    return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
 def _halves(
@@ -99,7 +79,6 @@ def _halves(
 ) -> doc.Group:
     """Return the parts in two columns of one width, or below each other if that is too narrow.
 
-    columns: the width of the screen in characters. left, right: the parts of each column.
     wanted: the width of the left, which may exceed half if a single map at the right needs less.
     """
     if columns < _LEAST_BESIDE:
@@ -118,10 +97,8 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
     """
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
-            labels = token_labels(part.maps[0].keys)
-            return max(
-                _NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in enumerate(labels))
-            )
+            labels = enumerate(token_labels(part.maps[0].keys))
+            return max(_NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in labels))
     return 999
 
 
@@ -131,34 +108,24 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
 def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     run = report.first
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
-    heads = {entry.head for entry in run.heads}
+    across = len({entry.head for entry in run.heads})
     if run.sorted_by is not None:
-        left: list[doc.Part] = [_ranking(run, run.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, examples(report, half, lines))]
+        ranking = _ranking(run, run.sorted_by, max(lines - 2, 3))
+        return [_halves(columns, [ranking], examples(report, half, lines))]
     if run.selected and report.view.values:  # values need the whole width
         maps = examples(report, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, _LEAST_LINKS), yields=1)]
     if run.selected:
-        values = columns >= _WIDE and len(run.heads) == 1
-        right = examples(report, half, lines, values=values)
-        arcs = first_arcs(report, columns) if len(run.heads) == 1 else []
-        lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
-        less = examples(report, half, lower, values=values) if lower > 0 else []
-        arcs = arcs if less and drawn_alike(less, right) else []
-        right, lines = (less, lower) if arcs else (right, lines)
-        links = _links(report, lines)
-        above = [doc.Group(arcs)] if arcs else []
-        return [*above, _halves(columns, right, links) if right else doc.Group(links)]
+        return _chosen(report, columns, half, lines)
     if columns >= _WIDE and (wide := _wide(report, columns, lines)):
         return wide
     grid = _grid(run, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = examples(report, half, lines)
-        return [_halves(columns, _lists(report, lines), right)]
+        return [_halves(columns, _lists(report, lines), examples(report, half, lines))]
     if columns < _LEAST_BESIDE:
         return [doc.Group([grid]), doc.Group(_lists(report, rest), yields=1)]
-    if _INDENT + len(heads) * _CELL > half:
+    if _INDENT + across * _CELL > half:
         below = _halves(columns, _lists(report, rest), examples(report, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
     right = examples(report, half, lines)
@@ -167,7 +134,22 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         return [_halves(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
     few = run.regions is not None and rest < _LEAST_LINKS
     left = [grid, *([] if few else _lists(report, rest))]
-    return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
+    return [_halves(columns, left, right, _INDENT + across * _FULL_CELL)]
+
+
+def _chosen(report: HeadsReport, columns: int, half: int, lines: int) -> Groups:
+    """Return the first screen of chosen heads: maps next to links, one head's arcs above."""
+    one = len(report.first.heads) == 1
+    values = one and columns >= _WIDE
+    right = examples(report, half, lines, values=values)
+    arcs = distinctive.first_arcs(report, columns) if one else []
+    lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
+    less = examples(report, half, lower, values=values) if lower > 0 else []
+    if arcs and less and distinctive.drawn_alike(less, right):
+        below = _halves(columns, less, _links(report, lower))
+        return [doc.Group(arcs), below]
+    links = _links(report, lines)
+    return [_halves(columns, right, links) if right else doc.Group(links)]
 
 
 def _wide(report: HeadsReport, columns: int, lines: int) -> Groups:
@@ -176,35 +158,33 @@ def _wide(report: HeadsReport, columns: int, lines: int) -> Groups:
     It has all heads, maps of some with arcs of the first, and tables next to each other. Maps stand
     below if the grid of heads is too wide.
     """
-    run = report.first
-    heads = {entry.head for entry in run.heads}
+    run, sink = report.first, report.view.sink
+    across = len({entry.head for entry in run.heads})
     room = columns - _LISTS - 2 * _APART
-    small = _thumbnails(run, room - LEAST_MAP, lines, brief=True)
-    wide = _INDENT + len(heads) * _FULL_CELL
+    small = _thumbnails(run, room - distinctive.LEAST_MAP, lines, brief=True)
+    wide = _INDENT + across * _FULL_CELL
     grid = _grid(run, wide, lines)
     every: list[doc.Part] = [grid]
     if small is not None and small.small is not None:
-        every, wide = [small], len(heads) * (small.small[1] + _GAP) - _GAP
-    if room - wide >= LEAST_MAP:
-        middle = examples_with_arcs(report, room - wide, lines)
+        every, wide = [small], across * (small.small[1] + _GAP) - _GAP
+    if room - wide >= distinctive.LEAST_MAP:
+        middle = distinctive.examples_with_arcs(report, room - wide, lines)
         if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
-            every += text_maps(run, report.view.sink, wide, lines - len(grid.rows) - 5)
+            every += text_maps(run, sink, wide, lines - len(grid.rows) - 5)
         lists = _lists(report, lines)
         if small is not None:
-            sinks: list[doc.Part] = [doc.Note(words) for words in overview_words(run)[1:]]
-            lists = [*sinks, *lists]
+            lists = [*(doc.Note(words) for words in overview_words(run)[1:]), *lists]
         groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
-        widths = wide, room - wide, _LISTS
-        return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=widths))]
+        return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room - wide, _LISTS)))]
     if wide > room + _APART:
         return []
     if dense := _dense(report, columns, lines):
         return dense
-    tall = max(len(grid.rows) + LEAST_TEXT + 3, _MOST_LISTED)
-    every += text_maps(run, report.view.sink, wide, tall - len(grid.rows) - 3)
+    tall = max(len(grid.rows) + distinctive.LEAST_TEXT + 3, _MOST_LISTED)
+    every += text_maps(run, sink, wide, tall - len(grid.rows) - 3)
     groups = [doc.Group(each, spaced=True) for each in (every, _lists(report, tall))]
     above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
-    below = examples_with_arcs(report, columns, lines - tall - 1)
+    below = distinctive.examples_with_arcs(report, columns, lines - tall - 1)
     return [above, doc.Group(below, spaced=True, yields=1)]
 
 
@@ -212,24 +192,24 @@ def _dense(report: HeadsReport, columns: int, lines: int) -> Groups:
     """Return all heads as downsampled maps, with an example and tables; empty if none fit."""
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))
-    layers = {entry.layer for entry in run.heads}
-    across = -(-len(run.heads) // len(layers))
+    layers = len({entry.layer for entry in run.heads})
+    across = -(-len(run.heads) // layers)
     size = -(-tokens // 4), max(-(-tokens // 2), _LABELLED)
     wide = across * (size[1] + _GAP) - _GAP
     room = columns - wide - _APART
-    tall = len(layers) * (size[0] + 3) + 1
+    tall = layers * (size[0] + 3) + 1
     if tokens < _LEAST_POOLED or tall > lines or room < _LEAST_BESIDE:
         return []
     maps = []
-    for place, shown in zip(run.places, labelled_maps(run, run.places).maps, strict=True):
-        what = described(run.scores(*place))
-        below = [(scored(what.short, what.score), what.finding)]
-        maps.append(shown._replace(words=[(shown.name, what.finding)], below=below))
+    for entry, shown in zip(run.heads, labelled_maps(run, run.places).maps, strict=True):
+        label = entry.label
+        below = [(scored(label.short, label.score), label.is_finding)]
+        maps.append(shown._replace(words=[(shown.name, label.is_finding)], below=below))
     title = _overview_title(run, shaded=False)
     small = doc.Maps(maps, title, small=size, across=across, scale=None)
-    lists = _lists(report, _MOST_LISTED)
-    right = [*examples_with_arcs(report, room, lines - _MOST_LISTED - 2), *lists]
+    example = distinctive.examples_with_arcs(report, room, lines - _MOST_LISTED - 2)
     left = [small, *text_maps(run, report.view.sink, wide, lines - tall - 1)]
+    right = [*example, *_lists(report, _MOST_LISTED)]
     groups = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
     return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room)))]
 
@@ -239,21 +219,18 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
 
     brief: whether the title only says where labels come from.
     """
-    record = run.record
-    queries, keys = len(record.queries), len(record.keys)
-    layers = sorted({entry.layer for entry in run.heads})
-    heads = max(sum(entry.layer == layer for entry in run.heads) for layer in layers)
+    layers = [entry.layer for entry in run.heads]
+    across, down = max(map(layers.count, layers)), len({*layers})
     heading = _overview_title(run, shaded=False)[: 2 if brief else None]
-    rest = lines - _lines(heading, room)
-    size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
-    if size is None or heads * len(layers) > len(run.heads):
+    tokens, rest = max(len(run.record.queries), len(run.record.keys)), lines - _lines(heading, room)
+    size = thumbnails_fit(tokens, down, across, rest, room)
+    if size is None or across * down > len(run.heads):
         return None
     maps = []
-    for place, shown in zip(run.places, labelled_maps(run, run.places).maps, strict=True):
-        what = described(run.scores(*place))
-        title = f"{shown.name} {scored(what.short, what.score)}"
-        maps.append(shown._replace(words=[(title, what.finding)]))
-    return doc.Maps(maps, heading, small=size, across=heads, scale=None)
+    for entry, shown in zip(run.heads, labelled_maps(run, run.places).maps, strict=True):
+        title = f"{shown.name} {scored(entry.label.short, entry.label.score)}"
+        maps.append(shown._replace(words=[(title, entry.label.is_finding)]))
+    return doc.Maps(maps, heading, small=size, across=across, scale=None)
 
 
 def label_grid(run: HeadsRecord) -> doc.HeadGrid:
@@ -291,7 +268,7 @@ def _overview_title(run: HeadsRecord, shaded: bool) -> doc.Words:
     shaded: whether labels have a coloured background, which the title then explains.
     """
     source, *words = overview_words(run)
-    shade = [doc.SHADE] * (shaded and any(each.label.is_finding for each in run.heads))
+    shade = [doc.SHADE] * (shaded and any(entry.label.is_finding for entry in run.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
@@ -301,78 +278,75 @@ def _lines(words: doc.Words, room: int) -> int:
 
 
 def _cell(run: HeadsRecord, entry: HeadScores) -> doc.Cell:
-    what = described(entry)
-    tip = f"{run.name(entry.layer, entry.head)} · {' · '.join(score_words(run, entry))}"
-    score = scored("", what.score).lstrip()
-    if not what.finding:
-        return doc.Cell(0.0, None, score, what.short, tip)
     label = entry.label
+    tip = f"{run.name(*entry.place)} · {' · '.join(score_words(run, entry))}"
+    score = scored("", label.score).lstrip()
+    if not label.is_finding:
+        return doc.Cell(0.0, None, score, label.short, tip)
     strength = 1.0 if math.isnan(label.score) else label.score
     tint = Tint(round(strength * (STEPS - 1)), shades(label_named(label.name).colour))
-    return doc.Cell(strength, tint, score, what.short, tip)
+    return doc.Cell(strength, tint, score, label.short, tip)
 
 
 def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
     """Return two tables: heads by label, and links between words."""
     run = report.first
-    rows = [
-        doc.Row(
-            [_counted(each.what), str(each.heads), best_of(run, each)],
-            tone="plain" if each.what.finding else "faint",
-        )
-        for each in counts(run)
-    ]
-    columns = [
-        doc.Column("", right=False),
-        doc.Column("heads"),
-        doc.Column("best", right=False, keep=1),
-    ]
-    room = lines - len(rows) - 2
+
+    def named(label: HeadLabel) -> str:
+        short = f" ({label.short})" if label.short != label.said else ""
+        return f"{'' if label.is_finding else 'on this text: '}{label.said}{short}"
+
+    def best(label: HeadLabel, head: tuple[int, int]) -> str:
+        return "" if math.isnan(label.score) else scored(run.name(*head), label.score)
+
+    labels = doc.table(
+        counts(run),
+        doc.ColumnOf("", lambda count: named(count.what), right=False),
+        doc.ColumnOf("heads", lambda count: str(count.heads)),
+        doc.ColumnOf("best", lambda count: best(count.what, count.place), right=False, keep=1),
+        row=lambda count: {"tone": "plain" if count.what.is_finding else "faint"},
+        least=2,
+    )
+    room = lines - len(labels.rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
         return _links(report, lines)
-    return [doc.Table(columns, rows, least=2), *_links(report, room)]
-
-
-def _counted(what: HeadWords) -> str:
-    short = f" ({what.short})" if what.short != what.said else ""
-    return what.said + short if what.finding else f"on this text: {what.said}{short}"
-
-
-def _repeats(run: HeadsRecord) -> bool:
-    """Return whether heads of this text can be tested for induction, or attention is not causal."""
-    scores = [entry.scores.get("induction") for entry in run.heads]
-    return not run.record.causal or any(score is not None for score in scores)
+    return [labels, *_links(report, room)]
 
 
 def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
     """Return a table of the links between words, those that beat chance first."""
     run = report.first
-    note = "" if _repeats(run) else "induction: not testable (no repeats)"
-    count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
-    table = links_of(report, count)
+    repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
+    testable = repeats or not run.record.causal
+    note = "" if testable else "induction: not testable (no repeats)"
+    table = links_of(report, min(max(lines - 2 - bool(note), 2), _MOST_LINKS))
     if table is None:
         return [doc.Note(note)] if note else []
     return [table._replace(more=note)]
 
 
 def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
-    values = [entry.scores[measure] for entry in run.heads]
-    top = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
-    rows = [
-        doc.Row(
-            [
-                run.name(entry.layer, entry.head),
-                "–" if value is None else f"{value:.2f}",
-                described(entry).said,
-            ],
-            None if value is None else (abs(value), top),
-        )
-        for entry, value in zip(run.heads, values, strict=True)
-    ]
-    source = label_source((each.label for each in run.heads), "{source}, {date}")
-    names = ("", said_name(measure), source)
-    columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
-    return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
+    values = {entry.place: entry.scores[measure] for entry in run.heads}
+    top = max((abs(value) for value in values.values() if value is not None), default=0.0) or 1.0
+
+    def number(entry: HeadScores) -> str:
+        value = values[entry.place]
+        return "–" if value is None else f"{value:.2f}"
+
+    def bar(entry: HeadScores) -> dict[str, tuple[float, float]]:
+        value = values[entry.place]
+        return {} if value is None else {"bar": (abs(value), top)}
+
+    source = label_source((entry.label for entry in run.heads), "{source}, {date}")
+    return doc.table(
+        run.heads[:most],
+        doc.ColumnOf("", lambda entry: run.name(*entry.place), right=False),
+        doc.ColumnOf(said_name(measure), number),
+        doc.ColumnOf(source, lambda entry: entry.label.said, right=False),
+        row=bar,
+        least=3,
+        hidden=max(len(run.heads) - most, 0),
+    )
 
 
 # One word, several runs ----------------------------------------------------------------------
@@ -394,12 +368,11 @@ def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: i
 
 def _runs(report: HeadsReport, lines: int) -> Groups:
     """Return the first screen of several runs: maps of the heads that differ most, side by side."""
-    moved = [each for each in report.moved if each is not None]
+    first, names = report.first, run_names(report)[1]
 
     def distance(place: tuple[int, int]) -> float:
-        return max((each.get(place, 0.0) for each in moved), default=0.0)
+        return max((moved.get(place, 0.0) for moved in report.moved if moved), default=0.0)
 
-    first = report.first
     places = [*dict.fromkeys([*(first.notable if report.of_texts else ()), *first.places])]
     places.sort(key=lambda place: -distance(place))
     tallest = max(len(run.record.queries) for run in report.reports) + 4
@@ -409,18 +382,9 @@ def _runs(report: HeadsReport, lines: int) -> Groups:
         maps = []
         for index in report.kept_by(*place):
             (shown,) = labelled_maps(report.reports[index], [place]).maps
-            maps.append(shown._replace(words=[*shown.words, *_run_words(report, index, place)]))
+            moved = report.moved[index]
+            words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
+            maps.append(shown._replace(words=[*shown.words, *((word, False) for word in words)]))
         drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(places), scale=None)
         groups.append(doc.Group([drawn], yields=number))
     return groups
-
-
-def _run_words(report: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
-    """Return how a run differs from the others, and the share of attention that a head moved.
-
-    index: of the run in ``report.reports``. place: the (layer, head).
-    """
-    names = run_names(report)[1]
-    moved = report.moved[index]
-    words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
-    return [(word, False) for word in words]

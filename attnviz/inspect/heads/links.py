@@ -136,27 +136,13 @@ def _distance_sums(cells: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """Return the ``count`` largest positive weights as (query, key, weight), largest first.
-
-    weights: (query, key).
-    """
-    flat = np.nan_to_num(weights).ravel()
-    order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
-    keys = weights.shape[1]
-    return [
-        (int(place) // keys, int(place) % keys, float(flat[place]))
-        for place in order
-        if flat[place] > 0
-    ]
-
-
-def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Return the indices of the ``count`` largest numbers of a vector, the largest first.
-
-    The others are not sorted, which would be too slow.
-    """
-    places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
-    return np.asarray(places[np.argsort(-flat[places], kind="stable")])
+    """Return the ``count`` largest positive weights as (query, key, weight), largest first."""
+    flat, keys = np.nan_to_num(weights).ravel(), weights.shape[1]
+    places = np.arange(flat.size)
+    if flat.size >= 2**14 and count < flat.size:  # sorting all would be too slow
+        places = np.argpartition(flat, -count)[-count:]
+    order = places[np.argsort(-flat[places], kind="stable")][:count].tolist()
+    return [(at // keys, at % keys, float(flat[at])) for at in order if flat[at] > 0]
 
 
 def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) -> list[Link]:
@@ -296,14 +282,6 @@ class PairLink(NamedTuple):
         """Return whether the weight is larger than in every shuffled text."""
         return self.reached == 0
 
-    @property
-    def rank(self) -> tuple[bool, float, float]:
-        """Return a key for sorting: the link furthest from chance comes first.
-
-        It is (whether ``reached`` is NaN, ``reached``, minus the weight).
-        """
-        return math.isnan(self.reached), self.reached, -self.weight
-
 
 class PairLinks(NamedTuple):
     """The result of testing a word pair: the heads that link both words, best evidence first.
@@ -363,7 +341,7 @@ def pair_links(
         for place, weights in found.items()
         for number, weight in enumerate(weights.tolist())
     ]
-    links.sort(key=lambda link: link.rank)
+    links.sort(key=lambda link: (math.isnan(link.reached), link.reached, -link.weight))
     return PairLinks([_name(record, each) for each in directions], directions, links, draws, moved)
 
 

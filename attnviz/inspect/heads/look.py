@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
@@ -33,7 +33,6 @@ from attnviz.inspect.heads.links import (
 )
 from attnviz.inspect.heads.report import HeadsReport, kept_vectors
 from attnviz.inspect.heads.sentences import (
-    described,
     quoted_ends,
     removed_words,
     said_links,
@@ -54,15 +53,11 @@ _LOOK = 5
 WITHOUT_WITH = "difference: without − with"
 """The name of what an intervention changes."""
 
-_SINK_WEIGHT = "sink_weight"
 _LESS = "; all of them: --layer, --head or a shorter text, or --save x.npz for the numbers"
 
 
 def heads_page(
-    report: HeadsReport,
-    names: Sequence[Sequence[str]],
-    given: str = "",
-    opened: str = "",
+    report: HeadsReport, names: Sequence[Sequence[str]], given: str = "", opened: str = ""
 ) -> Page:
     """Return the page of one run, or of several with a selector.
 
@@ -104,12 +99,16 @@ def page_capture(
     read = run.target or "" if record.kind in ("decoder", "cross") else run.text
     sink = sink_of(record)[1] if run.sink else np.zeros(len(keys), bool)
     said = "× value norm" if run.norm_weighted else "raw" if run.sink else "without sink"
+    factor = vectors.get("query_key_factor")
+    products = None
+    if factor is not None:
+        products = QueryKey(vectors["queries"], vectors["keys"], float(factor))
     return PageCapture(
         name=name,
         kind=record.kind,
         causal=record.causal and both,
         heads=[page_head(run, entry) for entry in entries],
-        weights=[run.weights(entry.layer, entry.head) for entry in entries],
+        weights=[run.weights(*place) for place in run.places],
         queries=queries,
         keys=queries if both else keys,
         texts=(read, run.text if record.kind == "cross" else read),
@@ -118,9 +117,7 @@ def page_capture(
         fine=max(8, len(look)) if not run.selected else len(entries),
         sink=np.flatnonzero(sink).tolist(),
         norms=None if run.norm_weighted or not run.sink else vectors.get("value_norms"),
-        query_key=QueryKey(vectors["queries"], vectors["keys"], float(vectors["query_key_factor"]))
-        if "query_key_factor" in vectors
-        else None,
+        query_key=products,
         notes=() if run.vectors is None else run.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
@@ -129,14 +126,14 @@ def page_capture(
 
 def page_head(run: HeadsRecord, entry: HeadScores) -> PageHead:
     """Return a head as a page shows it: its label, scores and further words."""
-    place, known = (entry.layer, entry.head), label_named(entry.label.name)
+    known = label_named(entry.label.name)
     return PageHead(
-        *place,
-        name=run.name(*place),
+        *entry.place,
+        name=run.name(*entry.place),
         label=page_label(entry.label, known.meaning, known.colour),
         score=entry.label.score,
         facts=" · ".join(score_words(run, entry)[1:]),
-        values={_SINK_WEIGHT: run.sinks.get(place), **entry.scores},
+        values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
     )
 
 
@@ -174,9 +171,9 @@ def _clearest(run: HeadsRecord) -> list[int]:
         return [*places]
 
     def rank(at: int) -> tuple[bool, bool, float]:
-        what = described(run.heads[at])
-        resting = run.rests(run.heads[at].layer, run.heads[at].head)
-        return not what.finding, resting, -np.nan_to_num(what.score)
+        entry = run.heads[at]
+        label, resting = entry.label, run.rests(*entry.place)
+        return not label.is_finding, resting, -np.nan_to_num(label.score)
 
     return sorted(places, key=rank)
 
@@ -187,19 +184,19 @@ def _clearest(run: HeadsRecord) -> list[int]:
 def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
     """Yield the links that the finding names, then a link of each of the most distinctive heads."""
     run = report.first
-    places = {(entry.layer, entry.head): at for at, entry in enumerate(run.heads)}
+    places = {place: at for at, place in enumerate(run.places)}
     named = set()
     for link, says in named_links(report):
         named.add(link[:2])
         yield Look(0, places[link[:2]], link.query, link.key, says)
-    for layer, head in distinctive(report):
-        links = head_links(run, layer, head, _TRIED, report.view.sink)
-        if (layer, head) not in named and links:
-            entry = run.scores(layer, head)
-            shown = next((link for link in links if _shows(run, entry.label.name, link)), None)
-            what, link = described(entry), shown or links[0]
-            says = f"{scored(what.said, what.score)}: " if shown else ""
-            yield Look(0, places[layer, head], *link[2:4], says + _link_words(run, link))
+    for place in distinctive(report):
+        links = head_links(run, *place, _TRIED, report.view.sink)
+        if place not in named and links:
+            label = run.scores(*place).label
+            shown = next((link for link in links if _shows(run, label.name, link)), None)
+            link = shown or links[0]
+            says = f"{scored(label.said, label.score)}: " if shown else ""
+            yield Look(0, places[place], *link[2:4], says + _link_words(run, link))
 
 
 def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
@@ -229,13 +226,11 @@ def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
         for one in strongest_links(run, _LOOK, view.sink):
             yield one, _link_words(run, one)
     elif run.regions is not None and run.record.model.weights != "random":
-        regions, record = run.regions, run.record
-        at = clearest(regions)
+        regions, at = run.regions, clearest(run.regions)
         names = [*regions.queries][at[1]], [*regions.keys][at[2]]
-        sides = [each.regions for each in (record.queries, record.keys)]
         within = [
-            [place for place, region in enumerate(side) if region == name]
-            for side, name in zip(sides, names, strict=True)
+            [place for place, region in enumerate(axis.regions) if region == name]
+            for axis, name in zip((run.record.queries, run.record.keys), names, strict=True)
         ]
         says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
         yield _largest(run, *regions.heads[at[0]], *within), says
@@ -251,9 +246,7 @@ def _largest(
 ) -> Link:
     """Return the largest weight of a head between two words."""
     weights = np.nan_to_num(run.weights(layer, head))
-    query, key = max(
-        ((query, key) for query in queries for key in keys), key=lambda cell: weights[cell]
-    )
+    query, key = max(product(queries, keys), key=lambda cell: weights[cell])
     return Link(layer, head, query, key, float(weights[query, key]))
 
 

@@ -306,7 +306,8 @@ class LongHeads(Provenance, Report):
         }
 
     def _entry(self, head: LongHead) -> dict[str, Any]:
-        entry = {"layer": head.layer, "head": head.head, **head.scores, "pooled": head.pooled}
+        entry: dict[str, Any] = {"layer": head.layer, "head": head.head, **head.scores}
+        entry["pooled"] = head.pooled
         if head.pairs:
             entry["pairs"] = head.pairs
         if head.part is not None and self.part is not None:

@@ -1,7 +1,7 @@
 """Reads the files of weights that ``attnviz heads`` saved: JSON and ``.npz``; and captures.
 
-Anyone may have written a file that is read: all of it is bounded
-and checked, no pickle is read, and each failure is one sentence.
+Anyone may have written a file that is read: all of it is bounded and checked, no pickle is read,
+and each failure is one sentence.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ _SAVED = re.compile(rf"(weights|layers|heads|{'|'.join((*TOKENS, *_VECTORS))})(_
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
 
-_PIECE = 2**20
 _HEADER = 2**16
 """The most bytes that the header of an array may take; NumPy writes 128."""
 
@@ -79,17 +78,13 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
         facts, arrays = _opened(content, name)
         if facts.get("schema") == captured.CAPTURE:
             return captured.captured_heads(facts, arrays, name)
-        if facts.get("schema") != SCHEMA:
+        if (schema := facts.get("schema")) != SCHEMA:
+            told = f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
             raise LoadError(
-                f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json "
+                f"{name} holds {told}: expected what attnviz heads --save writes as .json "
                 "or .npz, or attnviz.capture/1"
             )
         return _comparison(facts, arrays)
-
-
-def _told(facts: Mapping[str, Any]) -> str:
-    schema = facts.get("schema")
-    return f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
@@ -154,16 +149,11 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     length = size - begin.tell()
     if math.prod(shape) * dtype.itemsize != length:
         raise ValueError(f"an array of shape {shape} in {length:,} bytes")
-    data = np.empty(length, np.uint8)
-    first = begin.read()
-    data[: len(first)] = np.frombuffer(first, np.uint8)
-    done = len(first)
-    while piece := stream.read(min(length - done, _PIECE)):
-        data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-        done += len(piece)
-    if done < length:
-        raise ValueError(f"{done:,} of {length:,} bytes")
-    return data.view(dtype).reshape(shape, order="F" if fortran else "C")
+    stream.seek(begin.tell())
+    data = stream.read(length)
+    if len(data) < length:
+        raise ValueError(f"{len(data):,} of {length:,} bytes")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
@@ -220,16 +210,14 @@ def _report(
 ) -> HeadsRecord:
     """Return the report of one run from a file.
 
-    facts: of that run. entries: the JSON objects of its heads. weights: (head, query, key) in the
-    same order. first: whether it is the first run; the sink in the facts is that of the first one.
+    entries: the JSON objects of its heads. weights: (head, query, key) in the same order. first:
+    whether it is the first run, whose sink is in the facts.
     """
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
     causal, sinks = typed(facts["causal"], bool), facts["sink"]
-    marks = (
-        set(sinks["keys"]) if first and not causal else set()
-    )  # a causal sink is any first token
+    marks = set(sinks["keys"]) if first and not causal else set()  # else any first token
     queries = keys = captured.read_tokens(facts["tokens"], facts["token_ids"], marks)
     if kind == "cross":
         keys = captured.read_tokens(facts["key_tokens"], facts["key_token_ids"], marks)
@@ -241,7 +229,7 @@ def _report(
     _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
     layers = _layers(scores, weights, (max(info.layers, 1), info.heads))
     sort = optional(facts.get("sorted_by"), str)
-    leading = tuple((entry.layer, entry.head) for entry in scores[:NOTABLE])
+    leading = tuple(entry.place for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")
     return HeadsRecord(
         AttentionRecord(info, kind, causal, queries, keys, layers),
@@ -268,10 +256,10 @@ def _layers(
 ) -> tuple[LayerWeights, ...]:
     """Return the attention weights by layer.
 
-    scores: of each head. weights: (head, query, key) in the same order. sizes: how many layers the
-    model has, and heads in each.
+    weights: (head, query, key) in the order of scores. sizes: how many layers the model has, and
+    heads in each.
     """
-    places = [(entry.layer, entry.head) for entry in scores]
+    places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
     if any(not (0 <= layer < sizes[0] and 0 <= head < sizes[1]) for layer, head in places):
@@ -290,8 +278,8 @@ def _check_weights(
 ) -> None:
     """Raise ValueError for attention weights that no softmax gives, or of another shape.
 
-    weights: (head, query, key). shape: the expected one. scores: of each head. whole: whether the
-    sink is among the weights. NaN is allowed only if it was left out, or if the head has no label.
+    whole: whether the sink is among the weights (head, query, key). NaN is allowed only if it was
+    left out, or if the head has no label.
     """
     if weights.shape != shape or weights.dtype.kind != "f":
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")

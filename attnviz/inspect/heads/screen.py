@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial, singledispatch
+from functools import partial
 
 import numpy as np
 
@@ -61,9 +61,12 @@ Names = Sequence[Sequence[str]]
 """The words in which each run differs from the others, see ``run_names``."""
 
 
-@singledispatch
-def document(report: HeadsReport) -> doc.Document:
-    """Return the document of one run, or of several side by side; or that of a long text."""
+def document(report: HeadsReport | LongHeads) -> doc.Document:
+    """Return the document of one run, of several side by side, or of a long text."""
+    return _of_sums(report) if isinstance(report, LongHeads) else _of_maps(report)
+
+
+def _of_maps(report: HeadsReport) -> doc.Document:
     run, view = report.first, report.view
     shared, names = run_names(report)
     info = run.record.model
@@ -347,8 +350,7 @@ def _score(value: float | None) -> str:
 # A long text ---------------------------------------------------------------------------------
 
 
-@document.register
-def _(report: LongHeads) -> doc.Document:
+def _of_sums(report: LongHeads) -> doc.Document:
     """Return the document: pooled maps of all heads, their scores, and what was asked for."""
     info, size = report.model, f"{len(report.tokens):,} tokens"
     name = f"attention heads of {info.name}"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from attnviz.draw.document import Words
 from attnviz.draw.labels import cut, fit, numbered, token_labels, visible, width, word_label
 from attnviz.draw.numbers import counted, listed
@@ -22,6 +24,7 @@ from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     LONGEST,
     Link,
+    PairLink,
     PairLinks,
     head_links,
     link_names,
@@ -44,10 +47,10 @@ from attnviz.records import (
     NO_LABEL,
     SINKS,
     AttentionRecord,
+    HeadLabel,
     HeadScores,
     HeadsRecord,
     LayerWeights,
-    RegionShares,
     Score,
     Tokens,
 )
@@ -58,33 +61,13 @@ _AS_USUAL = "No link between words stands out: every head attends to each word a
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
-class HeadWords(NamedTuple):
-    """The name of a head on a first screen: its label, or a description of its attention.
-
-    said, short: the name in full, and short for a table cell. score: see ``HeadLabel``. finding:
-        whether it is a label with evidence, not only a description of this text.
-    """
-
-    said: str
-    short: str
-    score: float
-    finding: bool
-
-
-def described(entry: HeadScores) -> HeadWords:
-    """Return the name of a head on a first screen: its label, or a description."""
-    label = entry.label
-    return HeadWords(label.said, label.short, label.score, label.is_finding)
-
-
 class LabelCount(NamedTuple):
-    """How many heads have the same label or description, and the best of them.
+    """How many heads have the same label or description.
 
-    what: the label or description. heads: their number. place: the (layer, head) with the highest
-        score.
+    what, place: the label and the (layer, head) of the one with the highest score. heads: how many.
     """
 
-    what: HeadWords
+    what: HeadLabel
     heads: int
     place: tuple[int, int]
 
@@ -94,26 +77,16 @@ def scored(name: str, score: float) -> str:
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
-def best_of(run: HeadsRecord, count: LabelCount) -> str:
-    """Return the name of the head with the highest score, and that score; empty if it is NaN.
-
-    count: the heads that share a label or description.
-    """
-    score = count.what.score
-    return "" if math.isnan(score) else scored(run.name(*count.place), score)
-
-
 def counts(run: HeadsRecord) -> list[LabelCount]:
     """Return how many heads have each label or description; labels first, then by number."""
-    found: dict[str, list[tuple[HeadWords, tuple[int, int]]]] = {}
+    alike: dict[str, list[HeadScores]] = {}
     for entry in run.heads:
-        what = described(entry)
-        found.setdefault(what.said, []).append((what, entry.place))
+        alike.setdefault(entry.label.said, []).append(entry)
     counted = []
-    for same in found.values():
-        best = max(same, key=lambda each: -1.0 if math.isnan(each[0].score) else each[0].score)
-        counted.append(LabelCount(best[0], len(same), best[1]))
-    return sorted(counted, key=lambda each: (not each.what.finding, -each.heads))
+    for heads in alike.values():
+        best = max(heads, key=lambda entry: float(np.nan_to_num(entry.label.score, nan=-1.0)))
+        counted.append(LabelCount(best.label, len(heads), best.place))
+    return sorted(counted, key=lambda count: (not count.what.is_finding, -count.heads))
 
 
 def finding(report: HeadsReport) -> str:
@@ -123,18 +96,20 @@ def finding(report: HeadsReport) -> str:
     """
     run, view = report.first, report.view
     if view.pairs or view.words:
-        said = (
-            _of_pair(run, view.pairs[0]) if view.pairs else _of_word(run, view.words[0], view.sink)
-        )
+        asked = view.pairs[0] if view.pairs else view.words[0]
+        said = _of_pair(run, asked) if isinstance(asked, PairLinks) else _of_word(report, asked)
         return f"In the first of {len(report.reports):,} texts: {said}" if report.of_texts else said
     if len(report.reports) > 1:
         return _of_runs(report)
     if view.top is not None:
-        return _of_links(run, strongest_links(run, _NAMED, view.sink))
+        links = [_link(run, link) for link in strongest_links(run, _NAMED, view.sink)]
+        return f"Strongest links: {', '.join(links) or 'none'}."
     if run.sorted_by is not None:
         return _of_order(run, run.sorted_by)
+    if run.regions is not None and run.record.model.weights == "random":
+        return f"{_ARBITRARY}, regions say nothing of the model."
     if run.regions is not None:
-        return _of_regions(run, run.regions)
+        return region_finding(run.regions, lambda head: run.name(*head))
     if run.selected:
         return _of_heads(report)
     return _of_text(report)
@@ -142,9 +117,9 @@ def finding(report: HeadsReport) -> str:
 
 def overview_words(run: HeadsRecord) -> list[str]:
     """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
-    total = len(run.heads)
     resting = sum(run.rests(*place) for place in run.places)
-    words = [f"this text: {resting} of {total} sink on {sink_name(run)}"] if resting else []
+    sinks = f"this text: {resting} of {len(run.heads)} sink on {sink_name(run)}"
+    words = [sinks] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -163,12 +138,6 @@ def sink_name(run: HeadsRecord) -> str:
     labels = token_labels(record.keys)
     names = list(dict.fromkeys(labels[place] for place in places))
     return " and ".join(names) if len(names) <= 2 else "special tokens"
-
-
-def _of_regions(run: HeadsRecord, regions: RegionShares) -> str:
-    if run.record.model.weights == "random":
-        return f"{_ARBITRARY}, regions say nothing of the model."
-    return region_finding(regions, lambda head: run.name(*head))
 
 
 # The links of this text ----------------------------------------------------------------------
@@ -199,10 +168,8 @@ def _of_text(report: HeadsReport) -> str:
     ends = quoted_ends(run, first)
     shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
     for second in others:
-        best = f"{run.name(first.layer, first.head)} {share(first.weight)}"
-        other = f"{run.name(second.layer, second.head)} {share(second.weight)}"
-        added = f"{' to '.join(quoted_ends(run, second))} in {second.heads} ({other})"
-        both = f"{shown} ({best}), {added}; {chance}."
+        added = f"{' to '.join(quoted_ends(run, second))} in {second.heads} ({_at(run, second)})"
+        both = f"{shown} ({_at(run, first)}), {added}; {chance}."
         if fits_two_lines(both):
             return both
     return f"{shown} ({_best(run, first)}); {_reached(first.chance)}."
@@ -261,21 +228,15 @@ def _nearest(run: HeadsRecord, links: WordLinks) -> str:
         return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."
     if not link.heads:
         return f"No link between words stands out. Nearest: {pair} ({best})."
-    if link.heads == 1:
-        return (
-            f"No link between words beats chance. Nearest: {pair}, above usual in 1 head ({best})."
-        )
-    return (
-        f"No link between words beats chance. Nearest: {pair}, above usual in "
-        f"{_heads(links, link)} ({best}; {_reached(link.chance)})."
-    )
+    heads = f"1 head ({best})"
+    if link.heads > 1:
+        heads = f"{_heads(links, link)} ({best}; {_reached(link.chance)})"
+    return f"No link between words beats chance. Nearest: {pair}, above usual in {heads}."
 
 
 def quoted_ends(run: HeadsRecord, link: WordLink) -> list[str]:
     """Return the two words of a link in quotes, the query's first."""
-    record = run.record
-    ends = (record.queries, link.query), (record.keys, link.key)
-    return [_quoted(tokens, word) for tokens, word in ends]
+    return [_quoted(run.record.queries, link.query), _quoted(run.record.keys, link.key)]
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
@@ -292,7 +253,7 @@ def _heads(links: WordLinks, link: WordLink) -> str:
 
 
 def _best(run: HeadsRecord, link: WordLink) -> str:
-    return f"{run.name(link.layer, link.head)} {share(link.weight)}, usual {share(link.habit)}"
+    return f"{_at(run, link)}, usual {share(link.habit)}"
 
 
 def _reached(chance: float) -> str:
@@ -307,18 +268,13 @@ def _link(run: HeadsRecord, link: Link, name: bool = True) -> str:
     return f"{queries[link.query]} → {keys[link.key]} {at}"
 
 
-def _at(run: HeadsRecord, link: Link) -> str:
+def _at(run: HeadsRecord, link: Link | WordLink | PairLink) -> str:
     return f"{run.name(link.layer, link.head)} {share(link.weight)}"
 
 
-def _of_links(run: HeadsRecord, links: Sequence[Link]) -> str:
-    said = ", ".join(_link(run, each) for each in links) or "none"
-    return f"Strongest links: {said}."
-
-
-def _of_word(run: HeadsRecord, word: WordPlaces, sink: bool) -> str:
-    record, (query, key) = run.record, word
-    away, towards = word_links(run, word, sink)
+def _of_word(report: HeadsReport, word: WordPlaces) -> str:
+    run, record, (query, key) = report.first, report.first.record, word
+    away, towards = word_links(run, word, report.view.sink)
     parts = []
     if away and query is not None:
         other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
@@ -336,7 +292,7 @@ def _of_pair(run: HeadsRecord, pair: PairLinks) -> str:
     beyond = sum(each.beats_chance for each in pair.links)
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
-        f"{pair.names[best.direction]}: {run.name(best.layer, best.head)} {share(best.weight)}, "
+        f"{pair.names[best.direction]}: {_at(run, best)}, "
         f"reached by {pair.reached(best)} texts with the other words shuffled (mean "
         f"{share(best.chance)}). {beyond} of {tried} {tried_words} exceed{'s' * (beyond == 1)} "
         f"them all ({tried / (pair.draws + 1):.1f} by chance)."
@@ -346,9 +302,10 @@ def _of_pair(run: HeadsRecord, pair: PairLinks) -> str:
 def _of_heads(report: HeadsReport) -> str:
     run = report.first
     first = run.heads[0]
-    what, place = described(first), (first.layer, first.head)
-    name, score = run.name(*place), scored(what.said, what.score)
-    said = f"{name} is labelled {score}" if what.finding else f"{name} has no label (here {score})"
+    what, place = first.label, first.place
+    score = scored(what.said, what.score)
+    said = f"is labelled {score}" if what.is_finding else f"has no label (here {score})"
+    said = f"{run.name(*place)} {said}"
     said += label_source([first.label], " ({source}, {date})")
     if place in run.sinks and what.said != "sink":
         said += f", sink weight {share(run.sinks[place])}"
@@ -361,7 +318,7 @@ def _furthest(report: HeadsReport) -> str:
     """Return the end of a sentence: the first head's link furthest above its usual weight."""
     run = report.first
     first = run.heads[0]
-    weights = run.weights(first.layer, first.head)
+    weights = run.weights(*first.place)
     alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights[None]),))
     links = agreed_links(alone)
     if links and links.links and not report.view.sink:
@@ -371,35 +328,32 @@ def _furthest(report: HeadsReport) -> str:
             return "; no link is above its usual weight."
         compared = f"{share(link.weight)} (usual {share(link.habit)})"
         return f"; its link furthest above usual is {pair}, {compared}."
-    strongest = head_links(run, first.layer, first.head, len(first.scores), report.view.sink)
     crosses = run.record.kind == "cross"
-    strongest = [each for each in strongest if crosses or each.query != each.key]
-    return f"; its strongest link is {_link(run, strongest[0], name=False)}." if strongest else "."
+    for strongest in head_links(run, *first.place, len(first.scores), report.view.sink):
+        if crosses or strongest.query != strongest.key:
+            return f"; its strongest link is {_link(run, strongest, name=False)}."
+    return "."
 
 
 def _of_order(run: HeadsRecord, measure: str) -> str:
     known = [
-        (run.name(entry.layer, entry.head), value)
+        (run.name(*entry.place), value)
         for entry in run.heads
         if (value := entry.scores[measure]) is not None
     ]
-    most, least = ("highest", "lowest") if known[0][1] >= known[-1][1] else ("lowest", "highest")
-    first, *others = [f"{name} ({value:.2f})" for name, value in known]
-    name, score = first.split(" ")
-    said = f"By {said_name(measure)}, {name} scores {most} {score}"
-    if len(others) >= _NAMED:
-        said += f", then {listed(others[: _NAMED - 1])}"
-    name, score = [first, *others][-1].split(" ")
-    return said + (f"; {name} scores {least} {score}." if others else ".")
+    (first, top), (last, bottom) = known[0], known[-1]
+    most, least = ("highest", "lowest") if top >= bottom else ("lowest", "highest")
+    said = f"By {said_name(measure)}, {first} scores {most} ({top:.2f})"
+    if len(known) > _NAMED:
+        said += f", then {listed([f'{name} ({value:.2f})' for name, value in known[1:_NAMED]])}"
+    return said + (f"; {last} scores {least} ({bottom:.2f})." if len(known) > 1 else ".")
 
 
 def _of_runs(report: HeadsReport) -> str:
     """Return the finding on several runs: the head that differs most from the first run."""
     if report.of_texts:
         return _of_texts(report)
-    moved = [
-        (value, place) for each in report.moved if each is not None for place, value in each.items()
-    ]
+    moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
     if not moved:
         return f"{len(report.reports)} kinds of attention over different texts, head by head."
     mean = sum(value for value, _ in moved) / len(moved)
@@ -485,18 +439,14 @@ def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[l
     A single record shares all its names: kind, mask and score if they can be chosen, else only an
     unusual kind.
     """
-    columns = list(zip(*map(_words, records), strict=True))
-    differs = [len({word for word in words if word}) > 1 for words in columns]
-    shared = [
-        next(word for word in words if word)
-        for words, varies in zip(columns, differs, strict=True)
-        if not varies and any(words)
-    ]
+    columns = [*zip(*map(_words, records), strict=True)]
+    varied = [len({*words} - {""}) > 1 for words in columns]
+    shared = [max(words) for words, varies in zip(columns, varied, strict=True) if not varies]
     names = [
-        [word for word, varies in zip(words, differs, strict=True) if varies and word]
+        [word for word, varies in zip(words, varied, strict=True) if varies and word]
         for words in zip(*columns, strict=True)
     ]
-    return shared, names
+    return [word for word in shared if word], names
 
 
 def run_names(report: HeadsReport) -> tuple[list[str], list[list[str]]]:
@@ -525,22 +475,16 @@ def removed_words(run: HeadsRecord) -> str:
 
 
 def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
-    """Return a head's name, and its key/value head if heads share one.
-
-    scores: of that head.
-    """
+    """Return a head's name, and its key/value head if heads share one."""
     group = run.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + run.index_base}", False)]
-    return [(run.name(scores.layer, scores.head), True), *shared]
+    return [(run.name(*scores.place), True), *shared]
 
 
 def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
-    """Return strings: a head's label, its sink weight, its entropy, and the sorting measure.
-
-    scores: of that head.
-    """
+    """Return strings: a head's label, its sink weight, its entropy, and the sorting measure."""
     words, measure = label_words(scores.label), run.sorted_by
-    sink = run.sinks.get((scores.layer, scores.head))
+    sink = run.sinks.get(scores.place)
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
         words.append(f"sink weight {share(sink)}")
     words += entropy_words(scores)

@@ -6,7 +6,6 @@ import io
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -30,45 +29,6 @@ def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
         assert content.startswith(MAGIC.get(ending, b""))
         assert len(content) > 500
     assert len(list(tmp_path.iterdir())) == len(ENDINGS)
-
-
-def test_json_is_what_json_prints(run: Any, tmp_path: Path) -> None:
-    printed = run("heads", SENTENCE, "--json", "--save", "map.json")
-    assert printed.err == ""
-    assert (tmp_path / "map.json").read_text() == printed.out
-
-
-def test_text_is_the_plain_screen(run: Any, tmp_path: Path) -> None:
-    plain = run("heads", SENTENCE, "--width", "100")
-    coloured = run(
-        "heads", SENTENCE, "--width", "100", "--color", "always", "--save", "a.txt", "--json"
-    )
-    assert coloured.code == 0
-    drawn = (tmp_path / "a.txt").read_text().splitlines()
-    assert drawn == [line.rstrip() for line in plain.lines]
-
-
-@pytest.mark.parametrize("ending", [".svg", ".html"])
-def test_pictures_need_nothing_from_elsewhere(run: Any, tmp_path: Path, ending: str) -> None:
-    run("heads", "a <b>&amp;</b> \x1b[31m", "--save", f"a{ending}")
-    content = (tmp_path / f"a{ending}").read_text()
-    assert "\x1b" not in content
-    assert "a <b>" not in content
-    for loading in ("@import", "<link", 'src="http', "url(", "<script src"):
-        assert loading not in content
-    assert ("<script" in content) == (ending == ".html")  # tests/draw/page has the policy
-    if ending == ".svg":
-        ElementTree.fromstring(content)
-
-
-def test_the_ending_may_be_in_capitals(run: Any, tmp_path: Path) -> None:
-    assert run("heads", SENTENCE, "--save", "A.JSON").code == 0
-    assert json.loads((tmp_path / "A.JSON").read_text())["schema"] == "attnviz.heads/1"
-
-
-def test_a_width_is_needed_only_for_text(run: Any, refused: Any) -> None:
-    assert run("heads", SENTENCE, "--json", "--width", "10", "--save", "a.csv").code == 0
-    refused(2, "heads", SENTENCE, "--json", "--width", "10", "--save", "a.txt")
 
 
 def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:

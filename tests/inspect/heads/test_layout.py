@@ -148,14 +148,6 @@ def test_what_is_left_out_is_said(bundled: Callable[..., HeadsRecord]) -> None:
     assert "sink left out, rows rescaled (24 of 312 rows: nothing left)" in without[0]
 
 
-@pytest.mark.parametrize("sizes", [("80", "24"), ("120", "40"), ("200", "60")])
-def test_the_command_obeys_the_terminal(redrawn: Any, sizes: tuple[str, str]) -> None:
-    result = redrawn("heads", SENTENCE, "--no-full", env={"COLUMNS": sizes[0], "LINES": sizes[1]})
-    assert (result.code, result.err) == (0, "")
-    assert len(result.lines) < int(sizes[1])
-    assert "--full: everything" in result.lines[-1]
-
-
 def fits(run: Any, *options: str) -> list[str]:
     """The screen at 120 × 40; all three sizes are looked at."""
     shown = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -259,32 +258,6 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
 # For programs --------------------------------------------------------------------------------
 
 SENTENCE = "The cat sat on the mat because it was tired."
-
-
-def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
-    found = document(SENTENCE, "--token", "it")
-    token, heads = found["token"], found["heads"]
-    assert (token["queries"], token["keys"], token["sink_left_out"]) == ([9], [9], True)
-    first = token["from"][0]
-    (weights,) = [head["weights"] for head in heads if (head["layer"], head["head"]) == (3, 1)]
-    assert first.pop("weight") == pytest.approx(weights[9][8])
-    assert first == {"layer": 3, "head": 1, "query": 9, "key": 8}
-    assert [link["weight"] for link in token["to"]] == sorted(
-        (link["weight"] for link in token["to"]), reverse=True
-    )
-    assert found["sink"]["keys"] == [0]
-    assert found["sink"]["heads_resting"] == sum(
-        head["sink_weight"] > found["sink"]["resting_above"] for head in heads
-    )
-
-
-def test_the_table_of_a_word(run: Any, tmp_path: Path) -> None:
-    assert run("heads", SENTENCE, "--token", "it", "--save", "a.csv", "--quiet").code == 0
-    lines = (tmp_path / "a.csv").read_text().splitlines()
-    assert lines[0] == "layer,head,query_index,query_token,key_index,key_token,weight"
-    places = {(int(line.split(",")[2]), int(line.split(",")[4])) for line in lines[1:]}
-    assert places == {(9, key) for key in range(10)} | {(query, 9) for query in range(9, 13)}
-    assert len(lines) == 1 + 24 * 13
 
 
 def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any]) -> None:

@@ -203,22 +203,6 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
 PAIR = ("--pair", "it", "cat")
 
 
-def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
-    pair = document(SENTENCE, *PAIR)["pair"]
-    assert pair["directions"] == [{"queries": [9], "keys": [2]}]
-    assert (pair["draws"], pair["seed"], pair["tokens_shuffled"]) == (50, 0, 10)
-    assert len(pair["heads"]) == 24
-    assert set(pair["heads"][0]) == {"layer", "head", "direction", "weight", "chance", "reached"}
-
-
-def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
-    assert run("heads", SENTENCE, *PAIR, "--save", "a.csv", "--quiet").code == 0
-    lines: Sequence[str] = (tmp_path / "a.csv").read_text().splitlines()
-    assert lines[0] == "layer,head,query,key,weight,chance,reached_by,draws"
-    assert len(lines) == 25
-    assert lines[1].startswith("5,1,it,cat,")
-
-
 def test_the_screen(run: Any) -> None:
     result = run("heads", SENTENCE, *PAIR)
     said = "it → cat: L5H1 .11, reached by 0 of 50 texts with the other words shuffled (mean .05)."

@@ -8,7 +8,6 @@ import io
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,8 @@ from attnviz.inspect.heads.report import (
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsRecord, LayerWeights
 
-from ...terminals import in_fresh_process
-
 Reports = Callable[..., HeadsRecord]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
-PEAKED = [np.tril(np.random.default_rng(3).dirichlet(np.full(7, 0.005), (3, 7))).astype(np.float32)]
 
 
 def written(report: HeadsRecord) -> str:
@@ -47,31 +43,6 @@ def no_constant(name: str) -> None:
 
 
 # JSON ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"dtype": np.float64},
-        {"causal": False},
-        {"weights": PEAKED},
-        CROSS,
-        {"kept": (2,), "selected": True},
-        {"texts": ("alone",)},
-    ],
-)
-def test_every_weight_comes_back_exactly(reports: Reports, options: Any) -> None:
-    report = reports(**options)
-    document = read(report)
-    assert [(e["layer"], e["head"]) for e in document["heads"]] == [
-        (layer, head) for layer, head, _ in report.record
-    ]
-    for entry in document["heads"]:
-        expected = report.weights(entry["layer"], entry["head"])
-        assert entry["weights"] == weight_rows(expected)
-        assert all(isinstance(weight, float) for row in entry["weights"] for weight in row)
-        np.testing.assert_array_equal(np.array(entry["weights"], dtype=expected.dtype), expected)
 
 
 def test_the_documented_fields(reports: Reports) -> None:
@@ -137,14 +108,6 @@ def test_what_is_no_number_is_null(reports: Reports) -> None:
     assert first[3][1] is None
     assert first[4][6] is None
     assert first == weight_rows(weights[0])
-
-
-def test_importing_needs_no_heavy_package() -> None:
-    heavy = ("torch", "matplotlib", "safetensors", "transformers")
-    assert in_fresh_process("import attnviz.draw.files, attnviz.inspect.heads.report", heavy) == (
-        "",
-        "",
-    )
 
 
 # The table -----------------------------------------------------------------------------------
@@ -228,27 +191,6 @@ def test_npz_holds_every_weight_with_its_place(reports: Reports, dtype: type) ->
     assert provenance["text"] == "a text"
     assert len(provenance["heads"]) == 6
     assert "weights" not in provenance["heads"][0]
-
-
-def test_npz_of_cross_attention_and_hostile_tokens(
-    reports: Reports, hostile: tuple[str, ...]
-) -> None:
-    arrays = npz(reports(hostile, keys=("x", "나는"), kind="cross", target="a target"))
-    assert arrays["weights"].shape == (6, len(hostile), 2)
-    assert arrays["key_tokens"].tolist() == ["x", "나는"]
-    provenance = json.loads(str(arrays["provenance"]))
-    assert provenance["tokens"] == list(hostile)  # with the NUL that a NumPy string drops
-    assert provenance["target"] == "a target"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("ending", [".csv", ".npz"])
-def test_every_writer_passes_a_full_disk_on(reports: Reports, ending: str) -> None:
-    with (
-        open("/dev/full", "wb", buffering=0) as stream,
-        pytest.raises(OSError, match="No space left"),
-    ):
-        compare_heads([reports()]).arrays()[ending](stream)
 
 
 # Several runs --------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 from collections.abc import Callable, Mapping
 from itertools import cycle, product
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
@@ -218,41 +216,6 @@ def test_every_screen_fits_and_can_be_written(
             assert "-0.00" not in plain
             if means.ascii:
                 assert plain.isascii(), (name, width)
-
-
-def test_thirty_two_by_thirty_two_heads(reports: Reports, screen: Screen) -> None:
-    report = reports([f" w{i}" for i in range(9)], heads=(32,) * 32)
-    for theme in (THEMES["colour"], THEMES["plain ascii"]):
-        block = screen(report, VIEWS["all"], theme, 80, 45)
-        assert max(map(cell_len, block.plain.split("\n"))) <= 80
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "euc-kr"])
-@pytest.mark.parametrize("kind", ["sentence", "wide", "hostile", "cross", "sorted"])
-def test_any_stream_can_carry_its_screen(
-    reports: Reports, screen: Screen, kind: str, encoding: str
-) -> None:
-    raw = io.BytesIO()
-    stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    console = Console(
-        file=stream, force_terminal=True, color_system="truecolor", width=60, legacy_windows=False
-    )
-    theme = Theme.of(console, "viridis", ascii_only=False)
-    for view in VIEWS.values():
-        console.print(screen(reports(**REPORTS[kind]), view, theme, 60, 45), end="", soft_wrap=True)
-    stream.flush()
-    assert len(raw.getvalue().decode(encoding)) > 1000
-
-
-def test_no_colour_codes_without_colour(reports: Reports, screen: Screen) -> None:
-    for environ in ({"TERM": "dumb"}, {"TERM": "xterm-256color", "NO_COLOR": "1"}):
-        stream = io.StringIO()
-        console = Console(file=stream, force_terminal=True, width=80, _environ=environ)
-        theme = Theme.of(console, "viridis", ascii_only=False)
-        console.print(screen(reports(), VIEWS["all"], theme, 80, 45), end="", soft_wrap=True)
-        assert not re.search(r"\x1b\[[0-9;]*[34]8;", stream.getvalue())
-        assert "█" in stream.getvalue()
-        assert "▀" not in stream.getvalue()
 
 
 def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
