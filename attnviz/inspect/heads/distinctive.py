@@ -14,7 +14,7 @@ from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
 from attnviz.inspect.heads.links import attention_from
-from attnviz.inspect.heads.listed import above_usual, head_arcs, named_word, sink_words
+from attnviz.inspect.heads.listed import above_usual, head_arcs, named_word, sink_words, titled
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.sentences import counts, said_links, scored
 from attnviz.measures.rows import is_punctuation
@@ -83,30 +83,27 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     order = [*run.places]
     if run.selected or run.sorted_by is not None:
         return order
-    named = [each for each in counts(run) if each.what.is_finding]
-    shown = [each for each in named if not math.isnan(each.what.score)]
-    shown.sort(key=lambda each: (run.rests(*each.place), each.what.short == "self"))
+    labelled = [count for count in counts(run) if count.what.is_finding]
+    clear = [count for count in labelled if not math.isnan(count.what.score)]
+    clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
     linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
     lead = [(link.layer, link.head) for link in said_links(report)]
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
-    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
-    return [*dict.fromkeys(place for each in places for place in each)]
+    lead += [*(count.place for count in clear), *linking, *(count.place for count in labelled)]
+    return [*dict.fromkeys([*lead, *order])]
 
 
 def labelled_maps(
     run: HeadsRecord, places: Sequence[tuple[int, int]], values: bool = False
 ) -> doc.Maps:
-    record = run.record
-    shown = []
-    for place in places:
-        what, name = run.scores(*place).label, run.name(*place)
-        words = [(name, True), (scored(what.said, what.score), False)]
+    def shown(place: tuple[int, int]) -> doc.Map:
+        label, name, record = run.scores(*place).label, run.name(*place), run.record
+        words = [(name, True), (scored(label.said, label.score), False)]
         weights = run.weights(*place)
-        shown.append(
-            doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
-        )
-    return doc.Maps(shown, values=values, scale=None)
+        return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+
+    return doc.Maps([*map(shown, places)], values=values, scale=None)
 
 
 def text_maps(
@@ -145,13 +142,11 @@ def text_maps(
     letters = sum(map(len, run.record.keys.texts))
     if len(names) == 1 or lines > 2 * LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
-    said = sink_words(run, sink)
-    title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
+    title = f"attention from {token}"
     maps = [_text(run, name, values) for name, values in rows]
-    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
-    return [
-        doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
-    ]
+    taken = len(maps) + 1 + (width(f"{title} · {sink_words(run, sink)}") > room)
+    most = max((lines - taken) // len(maps), 1)
+    return [doc.Maps(maps, titled(title, run, sink), texts=True, lines=most, scale=None)]
 
 
 def _text(run: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:

@@ -36,7 +36,7 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors, Kind, Score
-from attnviz.regions import RegionReader, region_reader
+from attnviz.regions import region_reader
 from attnviz.texts import Texts
 
 Opening = Callable[[dict[str, Any]], Model]
@@ -194,7 +194,11 @@ def _read(
             **changed,
         )
 
-    maps = scored(_noted(record, reader), ablated=removed, norms=norms, vectors=kept)
+    noted = record
+    if reader is not None:
+        notes = record.model.notes + reader.notes(record.keys)
+        noted = replace(record, model=replace(record.model, notes=notes))
+    maps = scored(noted, ablated=removed, norms=norms, vectors=kept)
     before = None
     if vectors and request.ablate and not request.norm_weighted:
         wanted = asked(model, text, choice)
@@ -207,14 +211,6 @@ def _read(
         pair = pair_links(model, record, (first, second), tokens)
     word = None if request.token is None else find_word(maps.record, request.token)
     return _Run(maps, before, word, pair)
-
-
-def _noted(record: AttentionRecord, reader: RegionReader | None) -> AttentionRecord:
-    """Return the record with the notes on the regions of its text."""
-    if reader is None:
-        return record
-    notes = record.model.notes + reader.notes(record.keys)
-    return replace(record, model=replace(record.model, notes=notes))
 
 
 # The runs of a request -----------------------------------------------------------------------
@@ -317,7 +313,7 @@ def heads_report(
     scores, regions, sinks = head_scores(record, known), region_shares(record), _sinks(record)
     if sort is not None:
         scores = _sorted(scores, sort, smallest_first)
-    leading = tuple((entry.layer, entry.head) for entry in scores[:NOTABLE])
+    leading = tuple(entry.place for entry in scores[:NOTABLE])
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
     layers = record.layers

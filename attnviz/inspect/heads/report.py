@@ -119,12 +119,12 @@ class HeadsReport(Report):
         stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
         begin, between = ("\n", ",\n") if len(self.reports) == 1 else ("", ", ")
         for index, (entry, run, scores) in enumerate(_head_entries(self)):
-            norms = {} if run.vectors is None else run.vectors.norms
-            if scores.layer in norms:
-                entry |= {"value_norms": shortest(norms[scores.layer][scores.head])}
+            if run.vectors is not None and scores.layer in run.vectors.norms:
+                norms = run.vectors.norms[scores.layer][scores.head]
+                entry["value_norms"] = shortest(norms)
             stream.write(f"{',' if index else ''}\n{_encode(entry).removesuffix('}')}")
             stream.write(', "weights": [')
-            weights = run.weights(scores.layer, scores.head)
+            weights = run.weights(*scores.place)
             for place, row in enumerate(_row_texts(weights, run.record.causal)):
                 stream.write((between if place else begin) + row)
             stream.write("]}")
@@ -210,12 +210,12 @@ def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
         if places:
             heads = tuple(layer.heads[at] for at in places)
             layers.append(replace(layer, heads=heads, weights=layer.weights[places]))
-    scores = tuple(entry for entry in run.heads if (entry.layer, entry.head) in kept)
+    scores = tuple(entry for entry in run.heads if entry.place in kept)
     return replace(
         run,
         record=replace(run.record, layers=tuple(layers)),
         heads=scores,
-        notable=tuple((entry.layer, entry.head) for entry in scores[: len(run.notable)]),
+        notable=tuple(entry.place for entry in scores[: len(run.notable)]),
         selected=True,
     )
 
@@ -226,20 +226,16 @@ def kept_vectors(run: HeadsRecord, heads: Sequence[HeadScores]) -> dict[str, NDA
     They are ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
     ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
     """
-    if run.vectors is None:
+    if (vectors := run.vectors) is None:
         return {}
-    kept = {
-        "value_norms": run.vectors.norms,
-        "queries": run.vectors.queries,
-        "keys": run.vectors.keys,
-    }
+    kept = {"value_norms": vectors.norms, "queries": vectors.queries, "keys": vectors.keys}
     arrays = {
         name: np.stack([by_layer[each.layer][each.head] for each in heads])
         for name, by_layer in kept.items()
         if all(each.layer in by_layer for each in heads)
     }
     if "queries" in arrays and "keys" in arrays:
-        arrays["query_key_factor"] = np.array(run.vectors.factor)
+        arrays["query_key_factor"] = np.array(vectors.factor)
     return arrays
 
 
@@ -370,7 +366,7 @@ def _facts(report: HeadsReport) -> dict[str, Any]:
         own = _run_facts(run, run.target if report.of_texts else None)
         variants.append({name: own[name] for name in (*varied, *TOKENS) if name in own})
     compared = [
-        name for name in varied if any(each.get(name) != facts.get(name) for each in variants)
+        name for name in varied if any(own.get(name) != facts.get(name) for own in variants)
     ]
     return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
 
@@ -427,7 +423,7 @@ def _head_entries(
 
 def _head_entry(run: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
     """Return a head as a JSON object: its indices, its scores (None: not measured), its label."""
-    group, place = run.record.model.group(scores.head), (scores.layer, scores.head)
+    group, place = run.record.model.group(scores.head), scores.place
     return {
         "layer": scores.layer,
         "head": scores.head,
@@ -509,14 +505,13 @@ def _pair_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
 def _weight_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
     several, words = len(report.reports) > 1, report.view.words
     regions = _regions(report.first)
-    columns = (*_COLUMNS, *_REGIONS) if regions else _COLUMNS
-    yield ("variant", *_VARIED, *columns) if several else columns
+    columns = ("variant", *_VARIED) * several + _COLUMNS
+    yield (*columns, *_REGIONS) if regions else columns
     for entry, run, scores in _head_entries(report):
         record = run.record
-        names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
-        start = [entry[name] for name in names]
+        start = [entry[name] for name in columns if name in entry]
         chosen = _cells(run, words[entry.get("variant", 0)] if words else None)
-        rows = shortest(run.weights(scores.layer, scores.head)).tolist()
+        rows = shortest(run.weights(*scores.place)).tolist()
         for query, row in enumerate(rows):
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
@@ -555,7 +550,7 @@ def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
     queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
     stream.write(",".join(_COLUMNS) + "\n")
     for scores in run.heads:
-        rows = shortest(run.weights(scores.layer, scores.head)).tolist()
+        rows = shortest(run.weights(*scores.place)).tolist()
         for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
             seen = index + 1 if record.causal else len(row)
             start = f"{scores.layer},{scores.head},{query},"

@@ -27,21 +27,12 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.regions import region_group
+from attnviz.inspect.heads import listed, sentences
 from attnviz.inspect.heads.distinctive import distinctive, first_arcs
 from attnviz.inspect.heads.layout import first_groups, label_grid
 from attnviz.inspect.heads.links import word_links
-from attnviz.inspect.heads.listed import links_of, links_table, pair_table, pairs_table, word_maps
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
-from attnviz.inspect.heads.sentences import (
-    finding,
-    long_finding,
-    name_words,
-    overview_words,
-    removed_words,
-    run_names,
-    score_words,
-)
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.words import word_text
 from attnviz.records import NO_LABEL, SINKS, HeadScores, HeadsRecord
@@ -68,7 +59,7 @@ def document(report: HeadsReport | LongHeads) -> doc.Document:
 
 def _of_maps(report: HeadsReport) -> doc.Document:
     run, view = report.first, report.view
-    shared, names = run_names(report)
+    shared, names = sentences.run_names(report)
     info = run.record.model
     groups = [
         doc.Group(_provenance(report, shared, names)),
@@ -92,7 +83,7 @@ def _of_maps(report: HeadsReport) -> doc.Document:
         hints=doc.next_steps(_hints(report), tone="faint"),
         heading=_heading(report, shared),
         quoted=run.text,
-        finding=finding(report),
+        finding=sentences.finding(report),
         first=advised(partial(first_groups, report), run.record.keys),
         page=partial(heads_page, report, names),
     )
@@ -163,7 +154,7 @@ def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> lis
 
 def _changed(run: HeadsRecord) -> list[str]:
     """Return remarks on the ablated heads, and on attention weights that are norm-weighted."""
-    without = [f"without {removed_words(run)}"] if run.ablated else []
+    without = [f"without {sentences.removed_words(run)}"] if run.ablated else []
     return [*without, *["norm-weighted"] * run.norm_weighted]
 
 
@@ -189,16 +180,16 @@ def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
     """
     run, view = report.reports[index], report.view
     if view.pairs:
-        return [pair_table(run, view.pairs[index])]
+        return [listed.pair_table(run, view.pairs[index])]
     if not view.words:
-        return [pairs_table(run, view.top or 1, view.sink)]
+        return [listed.pairs_table(run, view.top or 1, view.sink)]
     ways = zip(("from", "to"), word_links(run, view.words[index], view.sink), strict=True)
     tables = [
-        links_table(run, links, f"strongest attention {way} the word, each head", view.sink)
+        listed.links_table(run, links, f"strongest attention {way} the word, each head", view.sink)
         for way, links in ways
         if links
     ]
-    return [*tables, word_maps(run, view.words[index], view.values)]
+    return [*tables, listed.word_maps(run, view.words[index], view.values)]
 
 
 def _explanation(report: HeadsReport) -> doc.Explanation:
@@ -227,7 +218,7 @@ def _single(report: HeadsReport) -> Iterator[doc.Group]:
             yield doc.Group(first_arcs(report))
         return
     yield from _overview(run)
-    links = links_of(report, _LINKS)
+    links = listed.links_of(report, _LINKS)
     if links is not None:
         yield doc.Group([links])
     title = "The most distinctive heads"
@@ -243,8 +234,8 @@ def _few_heads(run: HeadsRecord) -> bool:
 
 def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
     """Return the map of one head, with its name and scores as the title."""
-    record, (label, *rest) = run.record, score_words(run, scores)
-    title = [*name_words(run, scores), (label, True), *((word, False) for word in rest)]
+    record, (label, *rest) = run.record, sentences.score_words(run, scores)
+    title = [*sentences.name_words(run, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
         run.name(*scores.place),
         run.weights(*scores.place),
@@ -266,11 +257,11 @@ def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
         if run.sorted_by is not None:
             value = scores.scores[run.sorted_by]
             caption = "not measured" if value is None else f"{value:.3f}"
-        tip = " · ".join(score_words(run, scores))
+        tip = " · ".join(sentences.score_words(run, scores))
         maps.append(_map(run, scores)._replace(words=(), below=[(caption, False)], tip=tip))
     if run.sorted_by is None:
         words = [("Label and score of each head", True)]
-        words += [(each, False) for each in overview_words(run)]
+        words += [(each, False) for each in sentences.overview_words(run)]
         yield doc.Group([label_grid(run)._replace(title=words)])
     order = "" if run.sorted_by is None else f" by {said_name(run.sorted_by)}"
     across = run.record.model.heads if run.sorted_by is None else 0
@@ -302,7 +293,7 @@ def _side_by_side(report: HeadsReport, place: tuple[int, int], names: Names) -> 
     maps = []
     for index in report.kept_by(*place):
         run, moved = report.reports[index], report.moved[index]
-        words = score_words(run, run.scores(*place))
+        words = sentences.score_words(run, run.scores(*place))
         words += [] if moved is None else [f"moved {share(moved[place])}"]
         shown = _map(run, run.scores(*place))
         maps.append(
@@ -312,7 +303,7 @@ def _side_by_side(report: HeadsReport, place: tuple[int, int], names: Names) -> 
                 below=[(word, False) for word in words],
             )
         )
-    title = name_words(report.first, report.first.scores(*place))
+    title = sentences.name_words(report.first, report.first.scores(*place))
     return doc.Group([doc.Facts(title), doc.Maps(maps, values=report.view.values, scale=None)])
 
 
@@ -374,7 +365,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
         doc.next_steps(further, tone="faint"),
         heading=[*named(info), (size, False)],
         quoted=report.text,
-        finding=long_finding(report),
+        finding=sentences.long_finding(report),
         first=advised(partial(_long_first, report, asked), report.tokens),
     )
 

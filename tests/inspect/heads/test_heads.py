@@ -47,11 +47,6 @@ def test_the_whole_answer(run: Any) -> None:
     assert "--pair WORD WORD" in result.out
 
 
-def test_the_width_of_the_surroundings(redrawn: Any) -> None:
-    narrow = redrawn("heads", SENTENCE, env={"COLUMNS": "60"})
-    assert narrow.out == redrawn("heads", SENTENCE, "--width", "60").out
-
-
 def test_one_head_in_full(run: Any) -> None:
     result = run("heads", SENTENCE, "--head", "L1H2")
     assert titles(result.out) == ["L1H2"] * 2  # its map and its arcs
@@ -191,22 +186,6 @@ def test_the_views_change_nothing(run: Any) -> None:
 # The library's own attention ----------------------------------------------------------------------
 
 
-KOREAN = "나는 오늘 학교에 갔다 ."
-FIGURE = (KOREAN, "--model", "mha", "--d-model", "64", "--heads", "8", "--causal")
-
-
-def test_the_textbooks_figure(run: Any) -> None:
-    result = run("heads", *FIGURE)
-    assert (result.code, result.err) == (0, "")
-    assert "mha · " in result.lines[0]
-    assert "random weights" in result.out
-    assert "seed 0" in result.out
-    for head in range(8):
-        assert f"L0H{head}" in result.out
-    for word in KOREAN.split():
-        assert word in result.out
-
-
 # Ablated and weighted by norms --------------------------------------------------------------------
 
 
@@ -319,17 +298,6 @@ def test_without_a_tokenizer(refused: Any, damaged: Path) -> None:
     for file in damaged.glob("*token*"):
         file.unlink()
     assert "has no tokenizer" in refused(3, "heads", TEXT, "--model", str(damaged))
-
-
-def test_a_named_shape(document: Any, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(
-        '[config]\nmodel_type = "bert"\narchitectures = ["BertForMaskedLM"]\nhidden_size = 6\n'
-        "num_hidden_layers = 2\nnum_attention_heads = 3\nintermediate_size = 5\nvocab_size = 17\n"
-    )
-    found = document(TEXT, "--model", "small.toml", "--seed", "3")
-    assert (found["model"]["weights"], found["model"]["seed"]) == ("random", 3)
-    assert found["tokens"] == TEXT.split()
-    assert len(found["heads"]) == 6
 
 
 def test_a_cut_edge_is_refused_with_the_words_to_type(refused: Callable[..., str]) -> None:

@@ -54,17 +54,6 @@ def test_the_screen_says_which_attention_it_is(run: Any) -> None:
     assert "self attention" not in run("heads", KEYS).out  # a model that has no other
 
 
-@pytest.mark.parametrize("score", ["scaled-dot", "dot", "additive"])
-@pytest.mark.parametrize("options", [(), ("--causal",), ("--kv-heads", "2"), ("--seed", "3")])
-def test_a_score_alone_is_a_plain_run(document: Any, score: str, options: tuple[str]) -> None:
-    found = document(KEYS, *MHA, "--score", score, *options)
-    assert found["score"] == score
-    assert "variants" not in found
-    default = document(KEYS, *MHA, *options)
-    assert default["score"] == "scaled-dot"
-    assert (found["heads"] == default["heads"]) == (score == "scaled-dot")
-
-
 def test_both_masks_of_the_same_heads(document: Any) -> None:
     found = document(KEYS, *MHA, "--compare-mask")
     assert (found["schema"], found["compared"], found["causal"]) == (

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attnviz.draw.blocks import Block
-from attnviz.draw.table import table_block
-from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.links import (
     attention_from,
     attention_to,
@@ -24,13 +20,6 @@ from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
-PLAIN = Theme(colour=False)
-
-
-def top_pairs(report: HeadsRecord, count: int, theme: Theme, room: int) -> Block:
-    return table_block(pairs_table(report, count, sink=True), theme, room)
-
-
 # All heads -----------------------------------------------------------------------------------
 
 
@@ -223,29 +212,6 @@ def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
     weights = np.array([[[1, 0, 0], [np.nan, np.nan, 0], [0.25, 0, 0.75]]], np.float32)
     report = reports(["a", "b", "c"], weights=[weights])
     assert [pair[:2] for pair in pairs_of(report, 0, 0, 9)] == [(2, 2), (2, 0)]
-
-
-def test_a_row_a_head(reports: Reports) -> None:
-    report = reports(["<s>", " a", " b"], heads=(2, 2))
-    lines = top_pairs(report, 2, PLAIN, 80).plain.split("\n")[:-1]
-    assert lines[0] == ("2 strongest pairs of each head, query → key and weight · sink included")
-    assert [line.split()[0] for line in lines[1:]] == ["L0H0", "L0H1", "L1H0", "L1H1"]
-    labels = ["<s>", "a", "b"]
-    for line, (layer, head, _) in zip(lines[1:], report.record, strict=True):
-        pairs = re.findall(r"(\S+) → (\S+) (1\.0|\.\d\d)", line)
-        for (query, key, weight), (q, k, w) in zip(
-            pairs, pairs_of(report, layer, head, 2), strict=True
-        ):
-            assert (query, key) == (labels[q], labels[k])
-            assert float(weight) == pytest.approx(w, abs=0.006)
-
-
-def test_tokens_that_repeat_carry_their_place(reports: Reports) -> None:
-    report = reports([" the", " cat", " the", " end"], heads=(3,))
-    _, rows = top_pairs(report, 4, PLAIN, 120).plain.split("\n", 1)
-    for name in re.findall(r"(\w+(?: \(\d\))?) → (\w+(?: \(\d\))?)", rows):
-        for label in name:
-            assert label in ("the (0)", "the (2)", "cat", "end")
 
 
 def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:

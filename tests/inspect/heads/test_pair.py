@@ -211,12 +211,3 @@ def test_the_screen(run: Any) -> None:
     both = run("heads", SENTENCE, *PAIR, "--token", "it")
     assert (both.code, both.out) == (2, "")
     assert "expected one list: give --token or --pair" in both.err
-
-
-def test_a_link_of_the_finding_that_shuffled_texts_reach_is_another_question(redrawn: Any) -> None:
-    """The finding compares a head with its usual, the pair with shuffled texts: both are said."""
-    finding = " ".join(redrawn("heads", SENTENCE, "-q", "--no-full").lines[1:3])
-    assert finding.startswith("“it” attends to “because” more than usual in 5 of 24 heads")
-    pair = " ".join(redrawn("heads", SENTENCE, "--pair", "it", "because", "--no-full").out.split())
-    assert "1 of 24 heads exceeds them all" in pair
-    assert "here: do the other words matter? without --pair: is a link above its usual?" in pair

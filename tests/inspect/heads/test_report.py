@@ -45,49 +45,6 @@ def no_constant(name: str) -> None:
 # JSON ----------------------------------------------------------------------------------------
 
 
-def test_the_documented_fields(reports: Reports) -> None:
-    report = reports(heads=(4, 4), kv_heads=2, index_base=1, notes=("mind this",))
-    document = read(report)
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "attnviz.heads/1"
-    assert document["model"] == {
-        "name": "made",
-        "revision": "0123456789abcdef",
-        "dtype": "float32",
-        "layers": 2,
-        "heads": 4,
-        "kv_heads": 2,
-        "head_dim": 8,
-        "architecture": "None",
-        "weights": "trained",
-        "seed": None,
-        "device": "cpu",
-        "backend": "torch",
-        "notes": ["mind this"],
-    }
-    assert (document["text"], document["kind"], document["causal"]) == ("a text", "self", True)
-    assert document["index_base"] == 0
-    assert document["tokens"] == ["<s>", " The", " cat", " saw", " the", " cat", "."]
-    assert document["token_ids"] == [0, 1, 2, 3, 4, 2, 5]
-    assert "target" not in document
-    assert "key_tokens" not in document
-    assert [entry["kv_head"] for entry in document["heads"][:4]] == [0, 0, 1, 1]
-    assert [entry["kv_head"] for entry in read(reports())["heads"]] == [0, 1, 2, 0, 1, 2]
-    scores, first = report.heads[0], document["heads"][0]
-    assert first["entropy"] == scores.scores["entropy"]
-    assert first["next"] is None
-    assert first["trait"] == {
-        "name": scores.label.name,
-        "score": scores.label.score,
-        "on_text": scores.label.score,
-        "base_rate": scores.label.base_rate,
-        "source": scores.label.source,
-        "date": None,
-        "events": scores.label.events,
-        "measured": None,
-    }
-
-
 def test_hostile_tokens_come_back_and_no_control_character_is_written(
     reports: Reports, hostile: tuple[str, ...]
 ) -> None:
