@@ -454,6 +454,11 @@ class HeadScores(NamedTuple):
     scores: Mapping[str, float | None]
     label: HeadLabel
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return (layer, head)."""
+        return self.layer, self.head
+
     def __repr__(self) -> str:
         known = {name: value for name, value in self.scores.items() if value is not None}
         scores = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
@@ -513,6 +518,11 @@ class HeadsRecord:
     norm_weighted: bool = False
     regions: RegionShares | None = None
     vectors: HeadVectors | None = field(default=None, repr=False)
+
+    @property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """Return the (layer, head) of each head, in their order."""
+        return tuple(entry.place for entry in self.heads)
 
     def rests(self, layer: int, head: int) -> bool:
         """Return True if a head's weight on the attention sink is above ``resting``."""

@@ -24,8 +24,10 @@ from attnviz.inspect.check.baseline import DISTANCES, Baseline, read_baseline, w
 from attnviz.inspect.generate.run import WrittenRun
 from attnviz.inspect.generate.run_file import read_run, write_run_lines
 from attnviz.inspect.heads.files import read_heads
+from attnviz.inspect.generate.data import read_run, write_run_lines
+from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.written import write_heads_json, write_heads_npz, write_heads_safetensors
+from attnviz.inspect.heads.saved import read_heads
 from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -175,14 +177,14 @@ def comparisons(draw: Any) -> HeadsReport:
 def heads_file(found: HeadsReport, ending: str) -> bytes:
     if ending == "json":
         lines = io.StringIO()
-        write_heads_json(found, lines)
+        found.write_json(lines)
         return lines.getvalue().encode("ascii")
     stream = io.BytesIO()
-    {"npz": write_heads_npz, "safetensors": write_heads_safetensors}[ending](found, stream)
+    found.arrays()[".npz"](stream)
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
+@pytest.mark.parametrize("ending", ["json", "npz"])
 @settings(max_examples=25)
 @given(found=comparisons())
 def test_runs_of_heads(ending: str, found: HeadsReport) -> None:

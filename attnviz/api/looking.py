@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from attnviz.api.opening import (
     for_one_pass,
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.long import LongHeads
     from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.rollout.report import RolloutReport
+    from attnviz.inspect.generate.records import GenerateReport
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import HeadsReport, LongHeads
+    from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -74,7 +78,7 @@ def capture(
     from attnviz.engine.known_labels import known_labels
     from attnviz.engine.vectors import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.report import heads_report
+    from attnviz.inspect.heads.heads import heads_report
     from attnviz.options import RegionOptions
     from attnviz.regions import region_reader
 
@@ -146,9 +150,7 @@ def heads(
     """
     given = locals()
     from attnviz.inspect.heads import heads as question
-    from attnviz.inspect.heads.long import heads_of_any_length
     from attnviz.inspect.heads.request import HeadsRequest
-    from attnviz.inspect.heads.runs import requested_runs
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 
     request = HeadsRequest.of(given)
@@ -171,45 +173,17 @@ def heads(
             raise UsageError("compare_mask and score draw several models: name mha as the model")
         return open_given(model, tokenizer, named)
 
-    if isinstance(read, Texts):
-        return question.heads_of_texts(opening, read, request, vectors=vectors)
-    first = opening(requested_runs(request)[0][0])
-    return heads_of_any_length(first, opening, read, request, vectors=vectors)
+    (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
+    return question.heads(opening(first), read, request, opening, vectors=vectors)
 
 
 @in_own_modes
-def cut(
-    model: AnyModel,
-    text: str,
-    edge: str | tuple[str, str],
-    *,
-    tokenizer: Any = None,
-    layer: str | int | None = None,
-    head: AnyHeads = None,
-    kind: Kind | None = None,
-    target: str | None = None,
-    truncate: bool = False,
-    index_base: int = 0,
-) -> CutReport:
-    """Knock out the attention of one word to another, and measure how the prediction changes.
-
-    model, tokenizer: see ``capture``. edge: such as ``"it→animal"``, or a tuple of query and key.
-    The options are those of ``attnviz heads --cut``.
-
-    Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
-    a model that cannot be read, UnsupportedError if its attention cannot be edited.
-    """
-    given = locals()
-    from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
-    from attnviz.inspect.heads.request import HeadsRequest
-    from attnviz.inspect.heads.runs import requested_runs
-
-    ((_, choice),) = requested_runs(HeadsRequest.of(given))
-    words = read_edge(edge) if isinstance(edge, str) else edge
-    read = one_text(text, 'attnviz.cut("tiny", "The cat sat.", "sat→cat")')
-    tokens, runs = reckoned(read)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
-    return cut_report(opened, read, words, choice, maps=True)
+def cut(model: AnyModel, *arguments: Any, **options: Any) -> NoReturn:
+    """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
+    raise UsageError(
+        'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '
+        'attnviz ablate TEXT --edge "it→cat"'
+    )
 
 
 @in_own_modes

@@ -16,7 +16,7 @@ from attnviz.ranks import refuse_alone
 __all__ = ["load"]
 
 if TYPE_CHECKING:
-    from attnviz.inspect.heads.chosen import HeadChoice
+    from attnviz.inspect.heads.head_maps import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.options import ChatOption

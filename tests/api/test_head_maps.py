@@ -214,7 +214,7 @@ def test_a_notebook_shows_the_saved_page(maps: HeadMaps, tmp_path: Path) -> None
 
 
 def test_saving(maps: HeadMaps, tmp_path: Path) -> None:
-    for ending in ("npz", "safetensors", "html", "png", "pdf"):
+    for ending in ("npz", "html", "png", "pdf"):
         maps.heads("L1H0").save(str(tmp_path / f"maps.{ending}"))
         assert (tmp_path / f"maps.{ending}").stat().st_size > 500
     with pytest.raises(UsageError, match=r"end it in one of \.json"):

@@ -19,9 +19,7 @@ from attnviz.draw.document import Document
 from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.draw.report import EVERY
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsView, compare_heads
-from attnviz.inspect.heads.written import array_files, write_heads_json
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import HeadsRecord
 
 ENDINGS = HeadsOutput().endings
@@ -42,9 +40,9 @@ def write(report: HeadsRecord, path: Path) -> None:
     """As the outlet does, with a screen of a few words."""
     found = compare_heads([report])
     files = {
-        **document_files(lambda: heads_document(found, HeadsView()), "magma"),
-        **array_files(found),
-        ".json": text_file(lambda stream: write_heads_json(found, stream)),
+        **document_files(found.document, "magma"),
+        **found.arrays(),
+        ".json": text_file(found.write_json),
         ".txt": text_file(lambda stream: stream.write("the screen 학교 ▀▄ \udc80\nsecond\n")),
     }
     save(path, files)
@@ -96,7 +94,7 @@ def test_an_unknown_ending_names_the_known_ones_and_directories_come_first(tmp_p
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_every_writer_passes_a_full_disk_on(reports: Any) -> None:
     found = compare_heads([reports()])
-    files = document_files(lambda: heads_document(found, HeadsView()), "viridis")
+    files = document_files(found.document, "viridis")
     for ending in (".html", ".md", ".svg", ".png"):
         with (
             open("/dev/full", "wb", buffering=0) as stream,

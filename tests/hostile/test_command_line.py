@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("attnviz.inspect.heads.written.write_heads_csv", fail)
+    monkeypatch.setattr("attnviz.inspect.heads.report._write_csv", fail)
     done = run("heads", "the cat", "--save", "a.csv", "--save", "b.json")
     assert done.code == 3
     assert done.out.startswith("tiny")
@@ -83,7 +83,6 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
         ("patch", "a b", "b a", "--answer", "a", "--foil", LONG),
         ("diff", "tiny", LONG),
         ("check", LONG),
-        ("heads", "abc", "--cut", f"{LONG}→a"),
     ],
 )
 def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.inspect.heads.files import read_heads
+from attnviz.inspect.heads.saved import read_heads
 
 from ..chat_models import CHAT, CHATML, write_chat_model
 from ..first_screens import SIZES, fitting

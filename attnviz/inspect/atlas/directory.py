@@ -16,7 +16,7 @@ from attnviz.inspect.atlas.data import head_data
 from attnviz.inspect.atlas.headvis import write_headvis
 from attnviz.inspect.atlas.records import AtlasReport
 from attnviz.inspect.atlas.request import refuse_format
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.heads.heads import heads_report
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.records import HeadsRecord

@@ -10,6 +10,8 @@ from attnviz.inspect.atlas.records import AtlasReport, Fired, HeadAtlas
 from attnviz.inspect.atlas.scan import FIRES
 from attnviz.inspect.head.report import link_words
 from attnviz.inspect.heads.page import measures, page_capture
+from attnviz.inspect.head.words import link_words
+from attnviz.inspect.heads.look import measures, page_capture
 from attnviz.records import HeadsRecord
 
 _SHARE = "share"

@@ -22,7 +22,7 @@ from attnviz.engine.likely import Likely
 from attnviz.inspect.explore.heading import ROUNDED, effect_words, likely_words, removed_names
 from attnviz.inspect.explore.session import same_tokens
 from attnviz.inspect.explore.view import View, Written
-from attnviz.inspect.heads.finding import described, scored
+from attnviz.inspect.heads.sentences import scored
 from attnviz.measures.registry import MEASURES, said_name
 from attnviz.records import Floats
 
@@ -41,7 +41,7 @@ def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
     """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
-    what = described(entry)
+    what = entry.label
     words = _states(view)
     of_prompt = " (prompt)" if view.written is not None and view.written.at else ""
     words.append((scored(what.said, what.score) + of_prompt, False))

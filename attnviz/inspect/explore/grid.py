@@ -24,8 +24,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.finding import described
-from attnviz.inspect.heads.first import label_grid
+from attnviz.inspect.heads.layout import label_grid
 from attnviz.inspect.heads.report import compare_heads
 
 _NAMED, _LEAST_SIDE = 11, 5
@@ -164,8 +163,8 @@ def _labels(frame: Frame) -> Mapping[Head, GridCell]:
     cells = {}
     for entry in report.heads:
         drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
-        what = described(entry)
-        letter = entry.label.letter if what.finding else what.short[:1]
+        what = entry.label
+        letter = entry.label.letter if what.is_finding else what.short[:1]
         texts = f"{what.short} {drawn.text}".strip(), what.short, letter
         score = 0.0 if math.isnan(what.score) else what.score
         faint = Tint(round(score * (STEPS - 1)), _FAINT)

@@ -19,9 +19,8 @@ from attnviz.inspect.explore.grid import moved_attention
 from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View, Written
-from attnviz.inspect.heads.finding import finding
-from attnviz.inspect.heads.page import named_links
-from attnviz.inspect.heads.report import HeadsView
+from attnviz.inspect.heads.look import named_links
+from attnviz.inspect.heads.sentences import finding
 from attnviz.records import Tokens
 
 ROUNDED = 0.005
@@ -82,7 +81,7 @@ def at_finding(view: View) -> View:
         moved = moved_attention(view.frame, view.other)
         scene = scene.with_head(max(moved, key=lambda head: moved[head])) if moved else scene
     elif frame.long is None:
-        for link, _ in named_links(frame.alone, HeadsView()):
+        for link, _ in named_links(frame.alone):
             return replace(view, scene=scene.with_head(link[:2]).at(link.query, link.key))
     return replace(view, scene=scene)
 
@@ -123,7 +122,7 @@ def removed_names(scene: Scene) -> str:
 
 @lru_cache(maxsize=4)
 def _of_heads(frame: Frame) -> str:
-    return finding(frame.alone, HeadsView())
+    return finding(frame.alone)
 
 
 def _of_two(view: View, other: Frame) -> list[str]:

@@ -14,10 +14,10 @@ import numpy as np
 from attnviz.draw.labels import numbered, token_labels, visible
 from attnviz.engine.backend import backend_of
 from attnviz.engine.segments import reading_segments
-from attnviz.inspect.heads.long import long_heads, part_of
-from attnviz.inspect.heads.long_document import long_finding
 from attnviz.inspect.heads.report import NOTABLE
 from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.heads.sentences import long_finding
+from attnviz.inspect.heads.sums import long_heads, part_of
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import notable_heads, plain_label
 from attnviz.measures.reduced import ReducedLayer

@@ -12,7 +12,7 @@ from attnviz.draw.page.data import Page, PageCapture
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.page import WITHOUT_WITH, measures, page_capture, with_effects
+from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
 
 _LONGEST = 40

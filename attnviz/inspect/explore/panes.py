@@ -32,7 +32,8 @@ from attnviz.inspect.explore.pane import LEAST_COLUMNS, LEAST_ROWS, Pane
 from attnviz.inspect.explore.scene import SIDES
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.links import Link, links_table, strongest_links
+from attnviz.inspect.heads.links import Link, strongest_links
+from attnviz.inspect.heads.listed import links_table
 from attnviz.records import LayerWeights
 
 _BESIDE = 40

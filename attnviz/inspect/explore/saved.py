@@ -21,6 +21,11 @@ from attnviz.inspect.generate.run_file import SCHEMA as RUN
 from attnviz.inspect.generate.run_file import read_run
 from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.generate.data import SCHEMA as RUN
+from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.records import WrittenRun
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.saved import read_heads
 from attnviz.options import RegionOptions
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
 from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo
@@ -85,7 +90,7 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
     """Return the session of a saved file, whose format is recognized by its content.
 
     regions: the named spans of its text, in place of the regions that it was saved with.
-    It is a ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
+    It is a ``.json`` or ``.npz`` of ``attnviz heads --save``, a capture, or the lines of
     ``attnviz generate --save NAME.jsonl``. Of several variants the first two are shown. Raises
     LoadError for a file that cannot be read, is damaged, or has other content.
     """

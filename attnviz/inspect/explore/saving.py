@@ -20,7 +20,7 @@ from attnviz.inspect.generate.run_file import write_run_lines
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
 
-ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
+ENDINGS = (*EVERY.split(), ".npz")
 """The endings of the files that a view can be saved as, the same as for ``attnviz heads``."""
 
 

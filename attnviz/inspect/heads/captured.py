@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import causal_mask, repeat_kv_heads, softmax
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError
-from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.measures.words import joined
 from attnviz.models.pieces import looks_special, undone
 from attnviz.reading import ARRAY_BYTES, finite, fits, typed

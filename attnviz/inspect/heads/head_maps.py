@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,11 +16,11 @@ from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
+from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.chosen import HeadChoice, chosen_heads, one_head, only
-from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.page import heads_page
-from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
+from attnviz.inspect.heads.look import heads_page
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, only
+from attnviz.options import spelled_head
 from attnviz.records import HeadScores, HeadsRecord
 
 if TYPE_CHECKING:
@@ -28,7 +28,48 @@ if TYPE_CHECKING:
 
     from attnviz.draw.files import Writer
 
+HeadChoice: TypeAlias = str | int | tuple[int, int]
+"""A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
+layer, or (layer, head)."""
+
 _NAMED = 4
+
+
+def chosen_heads(
+    report: HeadsRecord, heads: Sequence[HeadChoice], layer: str | int | None
+) -> frozenset[tuple[int, int]]:
+    """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
+
+    heads, layer: the choices as typed, such as ``L1H2`` and ``0-3``; None for any layer.
+
+    Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
+    """
+    info = report.record.model
+    here = frozenset((at, head) for at, head, _ in report.record)
+    layers = None if layer is None else str(layer)
+    named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
+    if named is None:
+        return here
+    chosen = here & {(at, head) for at, kept in named.items() for head in kept}
+    if not chosen:
+        names = ", ".join(report.name(*head) for head in sorted(here)[:_NAMED])
+        more = ", …" if len(here) > _NAMED else ""
+        raise UsageError(f"none of the chosen heads was kept: here are {names}{more}")
+    return chosen
+
+
+def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
+    """Return the (layer, head) of the one head that ``head`` names, such as ``L1H2``.
+
+    Raises UsageError if it names none or several.
+    """
+    chosen = chosen_heads(report, (head,), None)
+    if len(chosen) != 1:
+        raise UsageError(
+            f"{head!r} names {len(chosen)} heads: name one, such as "
+            f"{report.name(*min(chosen))}, or take .heads({head!r})"
+        )
+    return next(iter(chosen))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +81,7 @@ class HeadMaps(Report):
     ``maps.heads("1.*")`` the maps of some heads; iterating gives each (layer, head).
 
     report: the weights and every head's scores; indices start at 0.
-    look: how it is drawn; see ``view``.
+    look: what is shown; see ``view``. explained: whether a glossary for newcomers is added.
     limit: the weight with the last colour. If it is not 1, the drawings show each weight's share
         of it; the numbers stay as they are.
     palette, ascii: see ``view``. opened: the head that the page shows first.
@@ -52,6 +93,7 @@ class HeadMaps(Report):
     palette: str = "viridis"
     ascii: bool = False
     opened: str = ""
+    explained: bool = False
 
     @property
     def text(self) -> str:
@@ -145,8 +187,8 @@ class HeadMaps(Report):
             raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
         if top is not None and top < 1:
             raise UsageError(f"expected at least one pair of each head, got top={top}")
-        look = HeadsView(values=values, top=top, explain=explain)
-        return replace(self, look=look, palette=palette, ascii=ascii)
+        look = HeadsView(values=values, top=top)
+        return replace(self, look=look, palette=palette, ascii=ascii, explained=explain)
 
     def show(self, head: HeadChoice) -> HeadMaps:
         """Return the same maps, whose page opens at one head, in a notebook or when it is saved.
@@ -179,7 +221,7 @@ class HeadMaps(Report):
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write the weights to a file, by the file's ending.
 
-        The endings are .csv, .npz and .safetensors.
+        The endings are .csv and .npz.
         """
         return self._comparison.arrays()
 
@@ -193,12 +235,12 @@ class HeadMaps(Report):
 
         explain: True adds a glossary. hints: True adds what to try next on the command line.
         """
-        report = self.report
+        report, given = self.report, ""
         if self.limit != 1.0:
-            record = report.record
+            record, given = report.record, f"share of {self.limit:.3g}"
             layers = [replace(kept, weights=kept.weights / self.limit) for kept in record.layers]
             report = replace(report, record=replace(record, layers=tuple(layers)))
-        found = compare_heads([report])
-        given = "" if self.limit == 1.0 else f"share of {self.limit:.3g}"
-        page = partial(heads_page, found, self.look, [[]], given, self.opened)
-        return heads_document(found, self.look)._replace(page=page)
+        drawn = replace(compare_heads([report]), view=self.look)
+        page = partial(heads_page, drawn, [[]], given, self.opened)
+        shown = drawn.document(explain=self.explained)
+        return shown._replace(page=page)

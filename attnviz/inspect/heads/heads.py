@@ -1,32 +1,51 @@
-"""From a request to a report: reads a text and keeps the weights of every head, run by run."""
+"""Makes the reports of ``heads``: reads one or several texts, and keeps the weights of every head.
+
+This is the one place that decides whether a text is read as whole maps or, because it is long or
+pooled maps were asked for, as sums over rows, see ``sums``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple, TypeVar, get_args
 
-from attnviz.engine.capture import Choice, asked, capture_text, encoded
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
 from attnviz.engine.known_labels import known_labels
+from attnviz.engine.observer import reads_sums
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.engine.vectors import vectors_of
-from attnviz.errors import UsageError
-from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
-from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.report import NOTABLE, HeadsReport, HeadsView, LongHeads, compare_heads
 from attnviz.inspect.heads.request import HeadsRequest
-from attnviz.inspect.heads.runs import requested_runs
-from attnviz.measures.words import find_word
+from attnviz.inspect.heads.sums import long_heads
+from attnviz.measures.labels import KnownLabels
+from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.regions import region_shares
+from attnviz.measures.registry import said_name
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
+from attnviz.measures.uniform import norm_weighted
+from attnviz.measures.words import WordPlaces, find_word, joined
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Advance
-from attnviz.records import AttentionRecord, HeadsRecord
+from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors, Kind, Score
 from attnviz.regions import region_reader
 from attnviz.texts import Texts
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
+
+RequestedRun = tuple[dict[str, Any], Choice]
+"""One run: the changes to the library's own attention, and which attention is kept."""
+
+_Name = TypeVar("_Name", bound=str)
 
 
 def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
@@ -41,118 +60,319 @@ def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
 
 
 def heads(
+    model: Model,
+    given: str | Texts,
+    request: HeadsRequest,
     opening: Opening,
-    given: str,
+    *,
+    vectors: bool = False,
+    advance: Advance = UNWATCHED,
+) -> HeadsReport | LongHeads:
+    """Return where each head attends: in whole maps, or over a long text in pooled ones.
+
+    model: of the first run. given: a text, or several, which stand side by side. opening: opens the
+    model of a further run. vectors: also keep queries, keys and the norms of values, which an
+    interactive page shows.
+    advance: is called with the share of a run's layers that is read; see ``long_heads``.
+
+    Raises UsageError if a choice, a word or the text does not fit the model, if two runs are the
+    same, or if an option needs maps of another size; UnsupportedError if the attention cannot be
+    observed.
+    """
+    ((changes, choice), *_) = requested_runs(request, of_texts=isinstance(given, Texts))
+    if isinstance(given, str):
+        needs_whole, pooled = request.needs_whole, request.asks_sums
+        if pooled and needs_whole:
+            raise UsageError(f"{needs_whole} needs whole maps of a short text: leave it out")
+        sums = request.reduce != "full" and (pooled or model.info.backend == "torch")
+        if sums and not needs_whole:
+            kind, reader = attention_kind(model, choice), region_reader(model, given, request)
+            text, encode = (given, None) if reader is None else (reader.text, reader.encode)
+            tokens = encoded(model, text, request.truncate, encode)
+            shown, notes = (given, ()) if reader is None else (reader.shown, reader.notes(tokens))
+            long = reads_sums(model.info, len(tokens), request.reduce)
+            if pooled or (long and kind in ("self", "encoder")):
+                try:
+                    return long_heads(
+                        model, tokens, kind, request, advance, text=shown, notes=notes
+                    )
+                except UnsupportedError:
+                    if pooled:
+                        raise
+    return whole_maps(
+        lambda changed: model if changed == changes else opening(changed),
+        given,
+        request,
+        vectors=vectors,
+        advance=advance,
+    )
+
+
+class _Run(NamedTuple):
+    """What one run over one text gives.
+
+    maps: its weights. before: with every head, if heads are ablated. word, pair: where a requested
+    word stands, and what links a requested pair.
+    """
+
+    maps: HeadsRecord
+    before: HeadsRecord | None
+    word: WordPlaces | None
+    pair: PairLinks | None
+
+
+def whole_maps(
+    opening: Opening,
+    given: str | Texts,
     request: HeadsRequest,
     *,
     vectors: bool = False,
     advance: Advance = UNWATCHED,
 ) -> HeadsReport:
-    """Return where each head attends over one text, in one run or in several side by side.
+    """Return where each head attends in whole maps, in one run or in several side by side.
 
-    opening: a function that opens the model of a run, given the changes to it. given: the text.
-    vectors: also keep queries, keys and the norms of values, which an interactive page shows.
-    advance: is called with the share of a run's layers that is read.
-    Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
-    the same; UnsupportedError if the attention cannot be observed.
+    opening: opens the model of a run. The other arguments and the errors are those of ``heads``.
     """
-    reports: list[HeadsRecord] = []
-    before: list[HeadsRecord] = []
-    pairs: list[PairLinks] = []
-    model, opened, text = None, None, given
-    for changes, choice in requested_runs(request):
+    runs = list[_Run]()
+    model, opened = None, None
+    for changes, choice in requested_runs(request, of_texts=isinstance(given, Texts)):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
-        if (reader := region_reader(model, given, request)) is not None:
-            text, choice = reader.text, replace(choice, encode=reader.encode)
-        record, selected, changed = _captured(model, text, choice, request, vectors, advance)
-        shown = text
-        if reader is not None:
-            shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
-            record = replace(record, model=replace(record.model, notes=notes))
-        if request.pair is not None:
-            pairs.append(_pair(model, record, text, choice, request.pair))
-        report = partial(
-            heads_report,
-            selected=selected,
-            index_base=choice.index_base,
-            sort=request.sort,
-            smallest_first=request.reverse,
-            text=shown,
-            target=choice.target,
-            sink=request.sink is not False,
-            known=known_labels(model, record.kind, ignored=choice.no_known_labels),
-        )
-        reports.append(report(record, **changed))
-        if vectors and request.ablate and not request.norm_weighted:
-            wanted = asked(model, text, choice)
-            whole = TextReader(model).read(wanted).record
-            before.append(report(whole, vectors=vectors_of(model, wanted)))
-    word = request.token
-    words = [] if word is None else [find_word(each.record, word) for each in reports]
-    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
-    if len(ways) < len(reports):
+        if isinstance(given, str):
+            runs.append(_read(model, given, choice, request, vectors, advance))
+            continue
+        for index, text in enumerate(given.texts):
+            try:
+                runs.append(_read(model, text, choice, request, vectors, UNWATCHED))
+            except UsageError as error:
+                raise UsageError(f"{given.place(index)}: {error}") from error
+    maps = [run.maps for run in runs]
+    words = [run.word for run in runs if run.word is not None]
+    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in maps}
+    if isinstance(given, str) and len(ways) < len(runs):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
+    pairs = [run.pair for run in runs if run.pair is not None]
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
-    return replace(compare_heads(reports), view=view, before=tuple(before))
+    before = tuple(run.before for run in runs if run.before is not None)
+    return replace(compare_heads(maps), view=view, before=before)
 
 
-def heads_of_texts(
-    opening: Opening, texts: Texts, request: HeadsRequest, *, vectors: bool = False
-) -> HeadsReport:
-    """Return where each head attends over each of several texts, side by side in their order.
-
-    opening, vectors: see ``heads``. Raises as ``heads`` does, with the name of the text, and
-    UsageError for options that compare runs over one text or name places in it.
-    """
-    if given := request.regions_given:
-        raise UsageError(f"{given[0]} names regions of one text: leave out --texts")
-    ((changes, _), *others) = requested_runs(request)
-    if others:
-        raise UsageError("--texts takes one run of each text: give one --kind and one --score")
-    model, found = opening(changes), list[HeadsReport]()
-    for index, text in enumerate(texts.texts):
-        try:
-            found.append(heads(lambda _: model, text, request, vectors=vectors))
-        except UsageError as error:
-            raise UsageError(f"{texts.place(index)}: {error}") from error
-    asked = [each.view for each in found]
-    view = asked[0]._replace(
-        words=[word for each in asked for word in each.words],
-        pairs=[pair for each in asked for pair in each.pairs],
-    )
-    before = tuple(record for each in found for record in each.before)
-    return replace(compare_heads([each.first for each in found]), view=view, before=before)
-
-
-def _captured(
+def _read(
     model: Model,
-    text: str,
+    given: str,
     choice: Choice,
     request: HeadsRequest,
     vectors: bool,
     advance: Advance,
-) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the attention record, whether heads were chosen, and arguments for ``heads_report``.
+) -> _Run:
+    """Return the maps of one run over one text, and what is asked of a word or a pair in it."""
+    reader, text = region_reader(model, given, request), given
+    if reader is not None:
+        text, choice = reader.text, replace(choice, encode=reader.encode)
+    info, removed, norms = model.info, set[tuple[int, int]](), None
+    if request.ablate or request.norm_weighted:
+        chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base)
+        removed = {(layer, head) for layer, some in (chosen or {}).items() for head in some}
+        wanted, text_reader = asked(model, text, choice), TextReader(model)
+        record, selected = text_reader.read(wanted, removed).record, wanted.heads is not None
+        norms = text_reader.norms(wanted, removed) if request.norm_weighted else None
+    else:
+        record, selected = capture_text(model, text, choice, advance)
+    kept = vectors_of(model, asked(model, text, choice), removed) if vectors else None
 
-    choice: the heads and the kind of attention of this run.
+    def scored(record: AttentionRecord, **changed: Any) -> HeadsRecord:
+        return heads_report(
+            record,
+            selected,
+            index_base=choice.index_base,
+            sort=request.sort,
+            smallest_first=request.reverse,
+            text=given if reader is None else reader.shown,
+            target=choice.target,
+            sink=request.sink is not False,
+            known=known_labels(model, record.kind, ignored=choice.no_known_labels),
+            **changed,
+        )
+
+    noted = record
+    if reader is not None:
+        notes = record.model.notes + reader.notes(record.keys)
+        noted = replace(record, model=replace(record.model, notes=notes))
+    maps = scored(noted, ablated=removed, norms=norms, vectors=kept)
+    before = None
+    if vectors and request.ablate and not request.norm_weighted:
+        wanted = asked(model, text, choice)
+        whole = TextReader(model).read(wanted).record
+        before = scored(whole, vectors=vectors_of(model, wanted))
+    pair = None
+    if request.pair is not None:
+        first, second = (find_word(record, word) for word in request.pair)
+        tokens = encoded(model, text, choice.truncate, choice.encode)
+        pair = pair_links(model, record, (first, second), tokens)
+    word = None if request.token is None else find_word(maps.record, request.token)
+    return _Run(maps, before, word, pair)
+
+
+# The runs of a request -----------------------------------------------------------------------
+
+
+def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[RequestedRun, ...]:
+    """Return the requested runs: one for each kind and score, and for each mask if compared.
+
+    A causal mask is for self-attention: cross attention next to it has none. The target is only
+    for the kinds that have one. of_texts: whether each run is over several texts.
+
+    Raises UsageError if a name is unknown or given twice, if masks of cross attention are compared,
+    or if an option does not go with several texts.
     """
-    if not (request.ablate or request.norm_weighted):
-        found = vectors_of(model, asked(model, text, choice)) if vectors else None
-        return *capture_text(model, text, choice, advance), {"vectors": found}
-    info = model.info
-    chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base) or {}
-    removed = {(layer, head) for layer, heads in chosen.items() for head in heads}
-    wanted, reader = asked(model, text, choice), TextReader(model)
-    record = reader.read(wanted, removed).record
-    norms = reader.norms(wanted, removed) if request.norm_weighted else None
-    found = vectors_of(model, wanted, removed) if vectors else None
-    return record, wanted.heads is not None, {"ablated": removed, "norms": norms, "vectors": found}
+    if of_texts and (named := request.regions_given):
+        raise UsageError(f"{named[0]} names regions of one text: leave out --texts")
+    runs = tuple(_runs(request))
+    if of_texts and len(runs) > 1:
+        raise UsageError("--texts takes one run of each text: give one --kind and one --score")
+    return runs
 
 
-def _pair(
-    model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
-) -> PairLinks:
-    first, second = (find_word(record, word) for word in words)
-    tokens = encoded(model, text, choice.truncate, choice.encode)
-    return pair_links(model, record, (first, second), tokens)
+def _runs(request: HeadsRequest) -> Iterator[RequestedRun]:
+    kinds: tuple[Kind, ...] = _chosen("--kind", request.kind, get_args(Kind))
+    scores: tuple[Score, ...] = _chosen("--score", request.score, get_args(Score))
+    if request.compare_mask and "cross" in kinds:
+        raise UsageError(
+            "--compare-mask hides the later words of one text, cross attention has two: leave "
+            "out --kind cross"
+        )
+    choice = Choice(
+        request.layer,
+        request.head,
+        request.index_base,
+        target=request.target,
+        truncate=request.truncate,
+        no_known_labels=request.no_known_labels,
+    )
+    masks = (False, True) if request.compare_mask else (None,)
+    for kind, score, causal in product(kinds or (None,), scores or (None,), masks):
+        target = choice.target
+        if len(kinds) > 1 and kind == "cross":
+            causal = False
+        if len(kinds) > 1 and kind not in ("decoder", "cross"):
+            target = None
+        changes = {"score": score, "causal": causal}
+        yield (
+            {name: value for name, value in changes.items() if value is not None},
+            replace(choice, kind=kind, target=target),
+        )
+
+
+def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
+    """Return the names between the commas of an option's value.
+
+    option: its name, for messages. typed: its value, None if not given. known: the valid names.
+        Raises UsageError if a name is unknown or repeated.
+    """
+    names = [] if typed is None else [name.strip() for name in typed.split(",")]
+    for place, name in enumerate(names):
+        if name not in known:
+            expected = ", ".join(map(repr, known))
+            raise UsageError(f"{option}: {name!r} is not one of {expected}")
+        if name in names[:place]:
+            raise UsageError(f"{option} {name} is given twice: there is one run of each")
+    return tuple(one for name in names for one in known if one == name)
+
+
+# Scores --------------------------------------------------------------------------------------
+
+
+def heads_report(
+    record: AttentionRecord,
+    selected: bool,
+    index_base: int = 0,
+    sort: str | None = None,
+    smallest_first: bool = False,
+    *,
+    text: str = "",
+    target: str | None = None,
+    sink: bool = True,
+    known: KnownLabels | None = None,
+    ablated: Collection[tuple[int, int]] = (),
+    norms: Mapping[int, NDArray[np.floating]] | None = None,
+    vectors: HeadVectors | None = None,
+) -> HeadsRecord:
+    """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
+
+    smallest_first: sort the other way.
+    selected: whether the heads were chosen. index_base: 0 or 1, of their names.
+    text, target: the texts as given; a target that the model generated is taken from the record.
+    sink: False leaves the attention sink out of the reported weights; scores are always computed on
+        the model's own attention weights.
+    known: labels of the model's heads that were measured before.
+    ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
+        of the moved values, with which the kept weights are multiplied. vectors: what makes them.
+
+    Raises UsageError if this text or model has no such measure, or no sink to leave out.
+    """
+    scores, regions, sinks = head_scores(record, known), region_shares(record), _sinks(record)
+    if sort is not None:
+        scores = _sorted(scores, sort, smallest_first)
+    leading = tuple(entry.place for entry in scores[:NOTABLE])
+    if target is None and text and record.kind in ("decoder", "cross"):
+        target = joined(record.queries)
+    layers = record.layers
+    if norms is not None:
+        layers = tuple(
+            replace(each, weights=norm_weighted(each.weights, norms[each.layer][list(each.heads)]))
+            for each in layers
+        )
+    if not sink:
+        keys = sink_of(record)[1]
+        if not keys.any():
+            raise UsageError(
+                "--no-sink: there is no attention sink here, neither a special token nor a first "
+                "one of causal attention"
+            )
+        layers = tuple(replace(each, weights=without_sink(each.weights, keys)) for each in layers)
+    record = replace(record, layers=layers)
+    return HeadsRecord(
+        record=record,
+        heads=scores,
+        notable=leading if sort is not None else notable_heads(scores, NOTABLE),
+        selected=selected,
+        index_base=index_base,
+        sorted_by=sort,
+        text=text,
+        target=target,
+        sinks=sinks,
+        resting=resting_weight(record),
+        sink=sink,
+        ablated=tuple(sorted(ablated)),
+        norm_weighted=norms is not None,
+        vectors=vectors,
+        regions=regions,
+    )
+
+
+def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
+    """Return each head's attention weight on the sink, by (layer, head); empty without a sink."""
+    queries, keys = sink_of(record)
+    if not keys.any() or queries.all():
+        return {}
+    return {
+        (layer.layer, head): weight
+        for layer in record.layers
+        for head, weight in zip(
+            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
+        )
+    }
+
+
+def _sorted(
+    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
+) -> tuple[HeadScores, ...]:
+    """Return the heads sorted by a measure; heads without a value come last."""
+    measured = [entry for entry in heads if entry.scores[measure] is not None]
+    if not measured:
+        raise UsageError(
+            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
+            "kind of attention has none; choose another --sort"
+        )
+    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
+    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.head_maps import HeadMaps
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.heads.heads import heads_report
 from attnviz.models.pieces import looks_special, undone
-from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any
 """A NumPy array, a torch tensor, a JAX array, an object with ``__array__`` or DLPack, or lists."""
@@ -37,10 +38,8 @@ def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
     if found.dtype.kind in "biu":
         return found.astype(np.float64)
     if found.dtype.kind == "V":  # bfloat16 and similar types: NumPy knows only their width
-        try:
+        with suppress(TypeError, ValueError):
             return found.astype(np.float32)
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"expected an array of real numbers, got {found.dtype}") from error
     if found.dtype.kind != "f":
         raise UsageError(f"expected an array of real numbers, got {found.dtype}")
     return to_numpy(found)
@@ -78,7 +77,7 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
     weights = weights[None] if weights.ndim == 2 else weights
     wrong = ~(np.isfinite(weights) & (weights >= 0))
     if wrong.any():
-        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        place = tuple(np.argwhere(wrong)[0].tolist())
         value = float(weights[place])
         where = ", ".join(map(str, place[3 - min(len(shape), 3) :]))
         raise UsageError(
@@ -193,13 +192,6 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
     return tuple(map(str, texts))
 
 
-def _joined(tokens: Tokens) -> str:
-    """Return the tokens as one string, with a blank between them if none begins with one."""
-    texts = tokens.spaced
-    spaced = any(text[:1].isspace() for text in texts)
-    return ("" if spaced else " ").join(texts).strip()
-
-
 # Maps ----------------------------------------------------------------------------------------
 
 _ROUNDING = 0.02
@@ -261,30 +253,27 @@ def heatmap(
         keys=keys,
         layers=tuple(LayerWeights(at, heads, each) for at, each in layers.items()),
     )
-    text = _joined(queries) if alike and tokens is not None else ""
-    return HeadMaps(_report(record, text), limit=limit)
+    text = ""
+    if alike and tokens is not None:
+        texts = queries.spaced
+        spaced = any(each[:1].isspace() for each in texts)
+        text = ("" if spaced else " ").join(texts).strip()
+    of_shares = replace(record, layers=tuple(map(_shares, record.layers)))
+    few = len(layers) * len(heads) <= _FEW_HEADS
+    report = heads_report(of_shares, selected=few, text=text)
+    return HeadMaps(replace(report, record=record), limit=limit)
 
 
-def _report(record: AttentionRecord, text: str) -> HeadsRecord:
-    """Return the report of a record of weights; scores use rows rescaled to sum to one."""
-    shares = list[LayerWeights]()
-    for layer in record.layers:
-        sums = layer.weights.sum(-1, keepdims=True)
-        zeros = np.zeros_like(layer.weights)
-        shares.append(replace(layer, weights=np.divide(layer.weights, sums, zeros, where=sums > 0)))
-    of_shares = replace(record, layers=tuple(shares))
-    few = sum(len(layer.heads) for layer in record.layers) <= _FEW_HEADS
-    return replace(heads_report(of_shares, selected=few, text=text), record=record)
+def _shares(layer: LayerWeights) -> LayerWeights:
+    """Return the weights with rows rescaled to sum to one; rows of zeros stay as they are."""
+    sums, zeros = layer.weights.sum(-1, keepdims=True), np.zeros_like(layer.weights)
+    return replace(layer, weights=np.divide(layer.weights, sums, zeros, where=sums > 0))
 
 
 def _scaled(
     layers: Sequence[NDArray[np.floating]], scale: float | None
 ) -> tuple[float, tuple[str, ...]]:
-    """Return the weight that has the last colour, and notes on the rows for the reader.
-
-    layers: (head, query, key) each. scale: the weight with the last colour as the caller gave it,
-        or None to choose one.
-    """
+    """Return the weight that has the last colour, and notes on the rows for the reader."""
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
     sums = np.stack([layer.sum(-1) for layer in layers])
@@ -308,11 +297,7 @@ def _scaled(
 
 
 def _causal(layers: Sequence[NDArray[np.floating]], claimed: bool | None) -> bool:
-    """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True.
-
-    layers: (head, query, key) each. claimed: the caller's claim that they are causal; None for no
-        claim.
-    """
+    """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True."""
     _, rows, columns = layers[0].shape
     found = rows == columns > 1 and not any(np.triu(layer, 1).any() for layer in layers)
     if claimed and not found:
@@ -328,10 +313,7 @@ def _causal(layers: Sequence[NDArray[np.floating]], claimed: bool | None) -> boo
 def _origin(
     layers: Mapping[int, NDArray[np.floating]], title: str, notes: tuple[str, ...]
 ) -> ModelInfo:
-    """Return the facts for arrays of weights in place of those of a model.
-
-    layers: (head, query, key) by index. title: stands for the model's name. notes: for the reader.
-    """
+    """Return the facts for arrays of weights in place of those of a model, which title names."""
     weights = next(iter(layers.values()))
     return ModelInfo(
         name=title,

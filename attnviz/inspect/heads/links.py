@@ -3,33 +3,36 @@
 A link joins two different places. The attention sink is left out: special tokens, and the first
 token of causal attention, get most of the weight and say least. The weights are not rescaled
 without the sink: a head that gives .97 to it would then have the strongest links of all.
+
+A head may also link two places whatever their tokens are, for example a token and the one before.
+So for a pair of words all other tokens except special ones are permuted, and the model reads each
+such text: the mean weight of the pair in these texts is called chance.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import cut, numbered, token_labels, word_label
-from attnviz.draw.provenance import share
-from attnviz.draw.word_arcs import LEAST_ARC, Arc, Arcs
-from attnviz.inspect.heads.report import HeadsReport
+from attnviz.engine.backend import backend_of
+from attnviz.engine.observer import BlockFacts, to_numpy
+from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
-from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text, words_of_tokens
-from attnviz.records import AttentionRecord, HeadsRecord, Tokens
+from attnviz.measures.words import WordPlaces, word_text, words_of_tokens
+from attnviz.models.model import Model
+from attnviz.records import AttentionRecord, HeadsRecord, Input, Kind, Tokens
 
 LONGEST = 14
 """The most columns of a token in a link on a first screen."""
 
-_LONGEST_IN_TABLES = 24
-_A_HEAD = 2
+A_HEAD = 2
 """The most links of one head in a list, which a previous-token head would fill otherwise."""
 
 
@@ -71,10 +74,10 @@ def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
 
 
 def strongest_links(
-    report: HeadsRecord,
+    run: HeadsRecord,
     count: int,
     sink: bool = False,
-    each: int = _A_HEAD,
+    each: int = A_HEAD,
     *,
     unusual: bool = False,
 ) -> list[Link]:
@@ -86,9 +89,9 @@ def strongest_links(
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
     head. Links within a word are left out: they say how it was split.
     """
-    allowed = linking(report.record, sink) & between_words(report.record)
+    allowed = linking(run.record, sink) & between_words(run.record)
     found: list[tuple[float, Link]] = []
-    for layer, head, weights in report.record:
+    for layer, head, weights in run.record:
         shown = np.where(allowed, np.nan_to_num(weights), 0)
         ranked = shown - _usual(shown, allowed) if unusual else shown
         for query, key, above in _largest(ranked, 2 * each):
@@ -133,37 +136,23 @@ def _distance_sums(cells: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """Return the ``count`` largest positive weights as (query, key, weight), largest first.
-
-    weights: (query, key).
-    """
-    flat = np.nan_to_num(weights).ravel()
-    order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
-    keys = weights.shape[1]
-    return [
-        (int(place) // keys, int(place) % keys, float(flat[place]))
-        for place in order
-        if flat[place] > 0
-    ]
+    """Return the ``count`` largest positive weights as (query, key, weight), largest first."""
+    flat, keys = np.nan_to_num(weights).ravel(), weights.shape[1]
+    places = np.arange(flat.size)
+    if flat.size >= 2**14 and count < flat.size:  # sorting all would be too slow
+        places = np.argpartition(flat, -count)[-count:]
+    order = places[np.argsort(-flat[places], kind="stable")][:count].tolist()
+    return [(at // keys, at % keys, float(flat[at])) for at in order if flat[at] > 0]
 
 
-def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Return the indices of the ``count`` largest numbers of a vector, the largest first.
-
-    The others are not sorted, which would be too slow.
-    """
-    places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
-    return np.asarray(places[np.argsort(-flat[places], kind="stable")])
-
-
-def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: bool) -> list[Link]:
+def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) -> list[Link]:
     """Return the ``count`` largest weights of one head, also from a token to itself.
 
     In a causal map query 0, which sees only itself, is left out unless it is the only query.
     sink: True includes keys of the attention sink.
     """
-    record = report.record
-    weights = report.weights(layer, head).copy()
+    record = run.record
+    weights = run.weights(layer, head).copy()
     if not sink:
         weights[:, sink_of(record)[1]] = 0
     if record.causal and len(weights) > 1:
@@ -174,38 +163,38 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
 # One word ------------------------------------------------------------------------------------
 
 
-def attention_from(report: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
+def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
     """Return each head's attention weights (head, key) from a word to every key.
 
     They are the mean over the word's tokens (Clark et al. 2019). span: the indices of its tokens
     among the queries.
     """
-    return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
+    return np.stack([weights[list(span)].mean(0) for _, _, weights in run.record])
 
 
-def attention_to(report: HeadsRecord, span: range) -> NDArray[np.floating]:
+def attention_to(run: HeadsRecord, span: range) -> NDArray[np.floating]:
     """Return each head's attention weights (head, query) from every query to a word.
 
     They are the sum over the word's tokens (Clark et al. 2019). span: the indices of its tokens
     among the keys.
     """
-    return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
+    return np.stack([weights[:, list(span)].sum(1) for _, _, weights in run.record])
 
 
-def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
+def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
     """Return two lists: each head's strongest link from a word, and to it, strongest first.
 
     word: its positions among the queries and the keys. sink: True also counts links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
-    record = report.record
+    record = run.record
     query_sink, key_sink = sink_of(record)
     found: list[list[Link]] = []
     for axis, (place, left_out) in enumerate(zip(word, (key_sink, query_sink), strict=True)):
         if place is None:
             found.append([])
             continue
-        weights = (attention_from, attention_to)[axis](report, place.span).copy()
+        weights = (attention_from, attention_to)[axis](run, place.span).copy()
         weights[:, left_out & (not sink)] = 0
         if record.kind != "cross":
             weights[:, list(place.span)] = 0
@@ -221,200 +210,22 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
     return found
 
 
-def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) -> Arcs | None:
-    """Return arcs from each word to the one that a head attends to most; None for cross attention.
-
-    layer, head: of the head. sink: True includes the attention sink as a word.
-    """
-    record = report.first.record
-    if record.kind == "cross":
-        return None
-    words = word_ranges(record.keys)
-    starts = [word.start for word in words]
-    allowed = linking(record, sink) & between_words(record)
-    weights = np.where(allowed, np.nan_to_num(report.first.weights(layer, head)), 0)
-    sums = np.add.reduceat(np.add.reduceat(weights, starts, axis=1, dtype=float), starts, axis=0)
-    means = sums / np.asarray([[len(word)] for word in words])
-    found = [
-        Arc(word, words[key], float(row[key]))
-        for word, row, key in zip(words, means, means.argmax(1).tolist(), strict=True)
-        if row[key] >= LEAST_ARC and word_text(record.keys, word)
-    ]
-    said = sink_words(report.first, sink)
-    title = [(report.first.name(layer, head), True), ("where each word attends most", False)]
-    return Arcs(record.keys, found, [*title, *([(said, False)] if said else [])])
+# Names ---------------------------------------------------------------------------------------
 
 
-def named_word(tokens: Tokens, word: Word) -> str:
-    """Return a word in quotes with the number of its first token, and where else it occurs.
-
-    tokens: of the text.
-    """
-    named = numbered(f"“{word_label([word_text(tokens, word.span)])}”", word.span.start)
-    also = f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else ""
-    return f"{named}{also}"
-
-
-def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
-    """Return two maps with a row for each head: the word as a query, and the word as a key.
-
-    word: its positions among the queries and the keys. values: True writes the weights into the
-        cells.
-    In cross attention a word may be on one axis only; the other map is left out.
-    """
-    record = report.record
-    names = tuple(report.name(layer, head) for layer, head, _ in record)
-    heads = Tokens((0,) * len(names), names, (False,) * len(names))
-    maps = []
-    query, key = word
-    if query is not None:
-        weights = attention_from(report, query.span)
-        if record.causal:
-            weights[:, query.span.stop :] = np.nan
-        title = f"attention from {named_word(record.queries, query)}"
-        maps.append(Map(title, weights, heads, record.keys))
-    if key is not None:
-        weights = attention_to(report, key.span)
-        if record.causal:
-            weights[:, : key.span.start] = np.nan
-        title = f"attention to {named_word(record.keys, key)}"
-        maps.append(Map(title, weights, heads, record.queries))
-    return Maps(maps, values=values)
-
-
-# As tables -----------------------------------------------------------------------------------
-
-
-def sink_words(report: HeadsRecord, sink: bool) -> str:
-    """Return remarks on the weights in a table of links: norm-weighted, with or without sink.
-
-    sink: whether links with the attention sink are listed.
-    """
-    words = ["norm-weighted"] * report.norm_weighted
-    if sink_of(report.record)[1].any():
-        kept = "sink included" if sink else "sink left out"
-        words.append(kept if report.sink else "sink left out, rows rescaled")
-    return " · ".join(words)
-
-
-def links_table(
-    report: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
-) -> Table:
-    """Return a table of links: query → key, weight, head.
-
-    title: over the table. sink: whether links with the attention sink are listed. least: how many
-        rows a short screen must show.
-    """
-    queries, keys = link_names(report.record, LONGEST)
-    rows = [
-        Row(
-            [
-                f"{queries[link.query]} → {keys[link.key]}",
-                share(link.weight),
-                report.name(link.layer, link.head),
-            ]
-        )
-        for link in links
-    ]
-    said = sink_words(report, sink)
-    tone: Tone = "strong"
-    columns = [Column("", right=False), Column(""), Column("", right=False, tone=tone)]
-    heading = [(title, True), *([(said, False)] if said else [])]
-    return Table(columns, rows, heading, least=least)
-
-
-def above_usual(links: WordLinks | None) -> list[WordLink]:
-    """Return the links whose weight is above the head's usual weight by more than rounding."""
-    found = links.links if links else ()
-    return [link for link in found if link.weight - link.habit >= NO_MORE]
-
-
-def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> Table:
-    """Return a table of links between words, each with the head that stands out most for it.
-
-    That head is the one furthest above its usual weight. heads: how many were measured; if they
-    suffice, links are in the order of their chance, and those that do not beat it are faint.
-    """
-    queries, keys = link_names(report.record, LONGEST)
-    tested = heads >= FEWEST_HEADS
-    rows = [
-        Row(
-            [
-                f"{queries[link.query.start]} → {keys[link.key.start]}",
-                report.name(link.layer, link.head),
-                share(link.weight),
-                share(link.habit),
-                str(link.heads),
-            ],
-            tone="faint" if tested and not link.beats_chance else "plain",
-        )
-        for link in links
-    ]
-    said = "furthest above usual first"
-    if tested:
-        beyond = any(link.beats_chance for link in links)
-        said = "least likely by chance first" if beyond else "none beats chance, nearest first"
-    title = [("links", True), (said, False), *[("norm-weighted", False)] * report.norm_weighted]
-    columns = [Column("", right=False), Column("best", right=False, tone="strong")]
-    columns += [Column("weight"), Column("usual", keep=4), Column("heads", keep=5)]
-    if not tested:
-        columns, rows = columns[:-1], [row._replace(cells=row.cells[:-1]) for row in rows]
-    return Table(columns, rows, title, least=1)
-
-
-def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
-    """Return a table of the links between words that are least likely by chance, or None.
-
-    sink: True lists links with the sink, too. count: how many links.
-    If the text is too long to test, those furthest above the head's usual weight are listed; of
-    chosen heads, and with the sink, the strongest. None means that no link of the chosen heads is
-    above its usual weight.
-    """
-    report, agreed = found.first, found.agreed_links
-    above = [] if sink else above_usual(agreed)[:count]
-    if agreed is not None and above:
-        return agreed_table(report, above, agreed.heads)
-    if agreed is not None and not (sink or report.selected):
-        return None
-    each, unusual = max(-(-count // len(report.heads)), _A_HEAD), agreed is None and not sink
-    unusual = unusual and not report.selected
-    links = strongest_links(report, count, sink, each, unusual=unusual)
-    title = "links furthest above usual" if unusual else "strongest links"
-    return links_table(report, links, title, sink) if links else None
-
-
-def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
-    """Return a table of each head's strongest token pairs, query → key, with their weights.
-
-    See ``head_links``. count: how many pairs for each head. sink: True includes the sink's keys.
-    A token that occurs several times is shown with its index.
-    """
-    queries, keys = (
-        _unique(tokens, _LONGEST_IN_TABLES, words=False)
-        for tokens in (report.record.queries, report.record.keys)
-    )
-    rows = []
-    for entry in report.heads:
-        links = head_links(report, entry.layer, entry.head, count, sink)
-        cells = [f"{queries[each.query]} → {keys[each.key]} {share(each.weight)}" for each in links]
-        rows.append([report.name(entry.layer, entry.head), *cells])
-    most = max(map(len, rows))
-    title = [(f"{count} strongest pairs of each head, query → key and weight", True)]
-    said = sink_words(report, sink)
-    title += [(said, False)] if said else []
-    columns = [Column(name, right=False) for name in ("", *[""] * (most - 1))]
-    return Table(columns, [Row([*row, *[""] * (most - len(row))]) for row in rows], title, least=1)
-
-
-def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
+def link_names(
+    record: AttentionRecord, longest: int, *, words: bool = True
+) -> tuple[list[str], list[str]]:
     """Return the word of each query and of each key as strings for a table.
 
-    longest: the most characters of each. A word that repeats has the number of its first token.
+    longest: the most characters of each. words: False names tokens instead. A name that repeats
+    has the number of its first token.
     """
-    return _unique(record.queries, longest), _unique(record.keys, longest)
+    queries, keys = (_unique(each, longest, words) for each in (record.queries, record.keys))
+    return queries, keys
 
 
-def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
+def _unique(tokens: Tokens, longest: int, words: bool) -> list[str]:
     labels = list(token_labels(tokens))
     spans = [range(place, place + 1) for place in range(len(tokens))]
     if words:
@@ -428,3 +239,219 @@ def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
         number = numbered("", word.start) if counts[label] > 1 else ""
         names.append(cut(label, max(longest - len(number), 1)) + number)
     return names
+
+
+# A pair of words -----------------------------------------------------------------------------
+
+DRAWS, SEED = 50, 0
+_BATCH_CELLS = 2**23
+"""The most weights of a layer that are computed at once: 32 MB."""
+
+_ROUNDING = 1e-6
+"""How far a weight in a batch may be from the same weight in a single text by rounding."""
+
+
+class Direction(NamedTuple):
+    """One direction of a word pair: which word attends to which.
+
+    queries: the indices of one word's tokens. keys: those of the other word's tokens.
+    """
+
+    queries: range
+    keys: range
+
+
+class PairLink(NamedTuple):
+    """The attention of one head in one direction between the two words of a word pair.
+
+    layer, head: of the head. direction: the index in ``PairLinks.directions``. weight: from the
+    first word to all tokens of the second, mean over the tokens of the first, in [0, 1]. chance:
+    the mean weight over shuffled texts. reached: the share of these with at least this weight; NaN
+    if some weight is NaN.
+    """
+
+    layer: int
+    head: int
+    direction: int
+    weight: float
+    chance: float
+    reached: float
+
+    @property
+    def beats_chance(self) -> bool:
+        """Return whether the weight is larger than in every shuffled text."""
+        return self.reached == 0
+
+
+class PairLinks(NamedTuple):
+    """The result of testing a word pair: the heads that link both words, best evidence first.
+
+    names: of each direction, such as ``it → animal``. directions: from one word to the other, and
+        back, if a query sees the key. links: one for each head and direction, furthest from chance
+        first. draws: the number of shuffled texts. moved: the number of tokens that were shuffled.
+    """
+
+    names: Sequence[str]
+    directions: Sequence[Direction]
+    links: Sequence[PairLink]
+    draws: int
+    moved: int
+
+    def reached(self, link: PairLink) -> str:
+        """Return in how many shuffled texts the weight is at least that of a link: ``3 of 50``."""
+        if math.isnan(link.reached):
+            return f"? of {self.draws}"
+        return f"{round(link.reached * self.draws)} of {self.draws}"
+
+
+def pair_links(
+    model: Model,
+    record: AttentionRecord,
+    words: tuple[WordPlaces, WordPlaces],
+    text: Tokens,
+    draws: int = DRAWS,
+) -> PairLinks:
+    """Measure the attention between two words in ``record`` and in texts with shuffled tokens.
+
+    words: for each of the two its positions among the queries and the keys.
+    text: the encoder's text if ``record`` is of a decoder; else it is not used. draws: how many
+        texts, in which all tokens but these words are permuted.
+    Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
+    """
+    directions = _directions(record, words)
+    inputs, moved = _shuffled(record, directions, text, draws)
+    kept = {layer.layer: layer.heads for layer in record.layers}
+    found = {(layer, head): _given(weights, directions) for layer, head, weights in record}
+    chance = {place: np.zeros((draws, len(directions))) for place in found}
+    heads = max(map(len, kept.values()))
+    batch = max(_BATCH_CELLS // (heads * len(record.queries) * len(record.keys)), 1)
+    for start in range(0, draws, batch):
+        seen = _PairWeights(record.kind, kept, directions)
+        backend_of(model).observe(seen, inputs[start : start + batch], cells=None)
+        for (number, layer, head), weights in seen.weights.items():
+            chance[layer, head][start + number] = weights
+    links = [
+        PairLink(
+            *place,
+            number,
+            weight,
+            float(chance[place][:, number].mean()),
+            _reached(chance[place][:, number], weight),
+        )
+        for place, weights in found.items()
+        for number, weight in enumerate(weights.tolist())
+    ]
+    links.sort(key=lambda link: (math.isnan(link.reached), link.reached, -link.weight))
+    return PairLinks([_name(record, each) for each in directions], directions, links, draws, moved)
+
+
+def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
+    if math.isnan(weight) or np.isnan(shuffled).any():
+        return math.nan
+    return float((shuffled >= weight - _ROUNDING).mean())
+
+
+def _directions(
+    record: AttentionRecord, words: tuple[WordPlaces, WordPlaces]
+) -> tuple[Direction, ...]:
+    """Return the directions between the two words in which a query sees a key.
+
+    words: for each of the two its positions among the queries and the keys.
+    """
+    (first_query, first_key), (second_query, second_key) = words
+    found = []
+    for query, key in ((first_query, second_key), (second_query, first_key)):
+        if query is None or key is None:
+            continue
+        if record.kind != "cross" and set(query.span) & set(key.span):
+            raise UsageError("--pair needs two places of the text: both words are the same one")
+        if not record.causal or key.span.start < query.span.stop - 1:
+            found.append(Direction(query.span, key.span))
+    if not found:
+        raise UsageError("--pair: no query sees the key: one word must stand in each text")
+    return tuple(found)
+
+
+def _name(record: AttentionRecord, direction: Direction) -> str:
+    query = record.queries.texts[direction.queries.start : direction.queries.stop]
+    key = record.keys.texts[direction.keys.start : direction.keys.stop]
+    return f"{word_label(query)} → {word_label(key)}"
+
+
+# Shuffled texts ------------------------------------------------------------------------------
+
+
+def _shuffled(
+    record: AttentionRecord, directions: Sequence[Direction], text: Tokens, draws: int
+) -> tuple[list[Input], int]:
+    """Return the shuffled inputs, and the number of tokens permuted in each.
+
+    directions: the words, which stay where they are. text: the encoder's text. draws: how many
+        inputs. Raises UsageError if fewer than two tokens can be permuted.
+    """
+    queries = {place for each in directions for place in each.queries}
+    keys = {place for each in directions for place in each.keys}
+    generator = np.random.default_rng(SEED)
+
+    def free(tokens: Tokens, fixed: Container[int]) -> list[int]:
+        special = tokens.special
+        return [place for place in range(len(tokens)) if place not in fixed and not special[place]]
+
+    def permuted(tokens: Tokens, places: Sequence[int]) -> Tokens:
+        order = np.arange(len(tokens))
+        order[list(places)] = generator.permutation(places)
+        return tokens.taken(order.tolist())
+
+    if record.kind == "cross":
+        asked, seen = free(record.queries, queries), free(record.keys, keys)
+        moved = len(asked) + len(seen)
+        inputs = [
+            Input(permuted(record.keys, seen), permuted(record.queries, asked))
+            for _ in range(draws)
+        ]
+    else:
+        places = free(record.queries, queries | keys)
+        moved = len(places)
+        texts = [permuted(record.queries, places) for _ in range(draws)]
+        decoder = record.kind == "decoder"
+        inputs = [Input(text, each) if decoder else Input(each) for each in texts]
+    if moved < 2:
+        raise UsageError(
+            f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "
+            "longer text"
+        )
+    return inputs, moved
+
+
+class _PairWeights:
+    """An observer that records each head's weight for each text and direction of a word pair."""
+
+    norms = False
+
+    def __init__(
+        self, kind: Kind, heads: Mapping[int, Sequence[int]], directions: Sequence[Direction]
+    ) -> None:
+        self._kind, self._heads, self._directions = kind, heads, directions
+        self.weights: dict[tuple[int, int, int], NDArray[np.floating]] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind and layer in self._heads
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
+    ) -> None:
+        if not self.wants(kind, layer):
+            return
+        whole = to_numpy(weights)
+        for head in self._heads[layer]:
+            self.weights[text, layer, head] = _given(whole[head], self._directions)
+
+
+def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
+    """Return one head's attention weight in each direction: sum over keys, mean over queries.
+
+    weights: (query, key) of one head. directions: the positions of the words.
+    """
+    return np.array(
+        [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float
+    )

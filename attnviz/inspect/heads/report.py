@@ -1,154 +1,65 @@
-"""Makes reports of heads from records of weights: scored, sorted, compared."""
+"""The reports of ``attnviz heads``, and their JSON, tables and arrays.
+
+Indices start at 0 whatever the names show. If several runs stand side by side, each head has an
+entry for each run; facts that differ between the runs are null and are given in ``variants``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
+from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.report import Report
-from attnviz.errors import UsageError
-from attnviz.inspect.heads.pair import PairLinks
-from attnviz.measures.labels import KnownLabels
-from attnviz.measures.one_text import head_scores, notable_heads
-from attnviz.measures.regions import region_shares
-from attnviz.measures.registry import said_name
-from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
-from attnviz.measures.uniform import norm_weighted
+from attnviz.draw.scale import visible_cells
+from attnviz.draw.values import (
+    json_values,
+    label_facts,
+    model_facts,
+    npz_file,
+    shortest,
+    table_of,
+    token_facts,
+)
+from attnviz.inspect.heads.links import SEED, PairLinks, word_links
+from attnviz.measures.regions import regions_of
+from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLinks, agreed_links
-from attnviz.measures.words import WordPlaces, joined
-from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors
+from attnviz.measures.words import Word, WordPlaces
+from attnviz.records import (
+    Floats,
+    HeadScores,
+    HeadsRecord,
+    Kind,
+    ModelInfo,
+    Provenance,
+    RegionShares,
+    Tokens,
+)
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-    from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
-
 NOTABLE = 3
 """The most heads that are shown as full maps."""
 
+SCHEMA = "attnviz.heads/1"
+TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_VARIED = ("kind", "causal", "score")
+_OF_TEXTS = ("text", "target", "sink")
+_LINKS = 5
+"""How many links between words JSON has."""
 
-def heads_report(
-    record: AttentionRecord,
-    selected: bool,
-    index_base: int = 0,
-    sort: str | None = None,
-    smallest_first: bool = False,
-    *,
-    text: str = "",
-    target: str | None = None,
-    sink: bool = True,
-    known: KnownLabels | None = None,
-    ablated: Collection[tuple[int, int]] = (),
-    norms: Mapping[int, NDArray[np.floating]] | None = None,
-    vectors: HeadVectors | None = None,
-) -> HeadsRecord:
-    """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
-
-    smallest_first: sort the other way.
-    selected: whether the heads were chosen. index_base: 0 or 1, of their names.
-    text, target: the texts as given; a target that the model generated is taken from the record.
-    sink: False leaves the attention sink out of the reported weights; scores are always computed on
-        the model's own attention weights.
-    known: labels of the model's heads that were measured before.
-    ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
-        of the moved values, with which the kept weights are multiplied. vectors: what makes them.
-
-    Raises UsageError if this text or model has no such measure, or no sink to leave out.
-    """
-    heads, regions = head_scores(record, known), region_shares(record)
-    sinks = _sinks(record)
-    if sort is not None:
-        heads = _sorted(heads, sort, smallest_first)
-    ranked = [(entry.layer, entry.head) for entry in heads[:NOTABLE]]
-    notable = tuple(ranked) if sort is not None else notable_heads(heads, NOTABLE)
-    if target is None and text and record.kind in ("decoder", "cross"):
-        target = joined(record.queries)
-    if norms is not None:
-        record = _norm_weighted(record, norms)
-    if not sink:
-        record = _without_sink(record)
-    found = HeadsRecord(
-        record=record,
-        heads=heads,
-        notable=notable,
-        selected=selected,
-        index_base=index_base,
-        sorted_by=sort,
-        text=text,
-        target=target,
-    )
-    return replace(
-        found,
-        sinks=sinks,
-        resting=resting_weight(record),
-        sink=sink,
-        ablated=tuple(sorted(ablated)),
-        norm_weighted=norms is not None,
-        vectors=vectors,
-        regions=regions,
-    )
-
-
-def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """Return each head's attention weight on the sink, by (layer, head); empty without a sink."""
-    queries, keys = sink_of(record)
-    if not keys.any() or queries.all():
-        return {}
-    return {
-        (layer.layer, head): weight
-        for layer in record.layers
-        for head, weight in zip(
-            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
-        )
-    }
-
-
-def _norm_weighted(
-    record: AttentionRecord, norms: Mapping[int, NDArray[np.floating]]
-) -> AttentionRecord:
-    layers = [
-        replace(each, weights=norm_weighted(each.weights, norms[each.layer][list(each.heads)]))
-        for each in record.layers
-    ]
-    return replace(record, layers=tuple(layers))
-
-
-def _without_sink(record: AttentionRecord) -> AttentionRecord:
-    """Return the record without the sink's keys, with rows rescaled to sum to one.
-
-    Raises UsageError if there is no sink.
-    """
-    keys = sink_of(record)[1]
-    if not keys.any():
-        raise UsageError(
-            "--no-sink: there is no attention sink here, neither a special token nor a first one "
-            "of causal attention"
-        )
-    layers = [replace(each, weights=without_sink(each.weights, keys)) for each in record.layers]
-    return replace(record, layers=tuple(layers))
-
-
-def _sorted(
-    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
-) -> tuple[HeadScores, ...]:
-    """Return the heads sorted by a measure; heads without a value come last."""
-    measured = [entry for entry in heads if entry.scores[measure] is not None]
-    if not measured:
-        raise UsageError(
-            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
-            "kind of attention has none; choose another --sort"
-        )
-    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
-    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
-
-
-# What is shown --------------------------------------------------------------------------
+_LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
+_COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
+_REGIONS = ("query_region", "key_region")
 
 
 class HeadsView(NamedTuple):
@@ -159,8 +70,6 @@ class HeadsView(NamedTuple):
     words: for each run the requested word among the queries and the keys; empty if no word.
     pairs: for each run the heads that link two words; empty if not requested.
     sink: whether links with the attention sink are listed as well.
-    explain: whether a glossary for newcomers is added.
-    hints: whether options to try next are suggested.
     """
 
     values: bool = False
@@ -168,8 +77,6 @@ class HeadsView(NamedTuple):
     words: Sequence[WordPlaces] = ()
     pairs: Sequence[PairLinks] = ()
     sink: bool = False
-    explain: bool = False
-    hints: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,10 +85,10 @@ class HeadsReport(Report):
 
     reports: at least one; they differ in the text, or in the kind of attention, its mask or its
         score.
-    before: each run with every head, if heads are ablated and a page shows both; else empty.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and if the texts differ.
     view: the options of what is shown.
+    before: each run with every head, if heads are ablated and a page shows both; else empty.
     """
 
     reports: tuple[HeadsRecord, ...]
@@ -202,25 +109,39 @@ class HeadsReport(Report):
         return self.to_dict()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        """Write the JSON object of ``data``, head by head, as it may be larger than the memory."""
-        from attnviz.inspect.heads.written import write_heads_json
+        """Write the JSON object, a row of weights at a time, as it may be larger than the memory.
 
-        write_heads_json(self, stream, self.view)
+        ``heads`` has an entry for each selected head and run, in the order of the first run's
+        heads; weights have the fewest digits that give the same float32. A single run has a line
+        for each row of weights, a comparison a line for each entry.
+        """
+        facts = _facts(self) | _link_facts(self) | _asked_facts(self)
+        stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
+        begin, between = ("\n", ",\n") if len(self.reports) == 1 else ("", ", ")
+        for index, (entry, run, scores) in enumerate(_head_entries(self)):
+            if run.vectors is not None and scores.layer in run.vectors.norms:
+                norms = run.vectors.norms[scores.layer][scores.head]
+                entry["value_norms"] = shortest(norms)
+            stream.write(f"{',' if index else ''}\n{_encode(entry).removesuffix('}')}")
+            stream.write(', "weights": [')
+            weights = run.weights(*scores.place)
+            for place, row in enumerate(_row_texts(weights, run.record.causal)):
+                stream.write((between if place else begin) + row)
+            stream.write("]}")
+        stream.write("\n]}\n")
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.inspect.heads.data import heads_rows
+        """Yield the CSV header, then a row for each head, query and key (and run, if several).
 
-        return heads_rows(self, self.view)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.heads.document import heads_document
-
-        return heads_document(self, self.view._replace(explain=explain, hints=hints))
+        Cells that a causal query cannot see are left out, and so is the sink if it is not shown.
+        For a requested word, only its rows and columns are listed; for two, a row for each head
+        and direction.
+        """
+        return _pair_rows(self) if self.view.pairs else _weight_rows(self)
 
     def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.inspect.heads.written import array_files
-
-        return array_files(self, self.view)
+        """Return the functions that write the attention weights to a file, by its ending."""
+        return {".csv": text_file(partial(_write_csv, self)), ".npz": partial(_write_npz, self)}
 
     @cached_property
     def agreed_links(self) -> WordLinks | None:
@@ -235,20 +156,35 @@ class HeadsReport(Report):
     @property
     def of_texts(self) -> bool:
         """Return whether the runs are over several texts, each given by a person."""
-        return len({report.text for report in self.reports}) > 1
+        return len({run.text for run in self.reports}) > 1
 
     @property
     def target(self) -> str | None:
         """Return the target text of the first run that has one, or None."""
-        return next((each.target for each in self.reports if each.target is not None), None)
+        return next((run.target for run in self.reports if run.target is not None), None)
 
     def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
         """Return the indices of the reports that contain a head."""
-        return tuple(
-            index
-            for index, report in enumerate(self.reports)
-            if any((entry.layer, entry.head) == (layer, head) for entry in report.heads)
-        )
+        return tuple(at for at, run in enumerate(self.reports) if (layer, head) in run.places)
+
+
+def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
+    """Return the runs side by side, with the share of attention that each head moved.
+
+    The share is relative to the first run, see ``HeadsReport.moved``; it is None if the two runs
+    are over different texts.
+    """
+    first, *others = reports
+    moved: list[dict[tuple[int, int], float] | None] = [None]
+    for run in others:
+        axes = [(each.record.queries, each.record.keys) for each in (first, run)]
+        places = sorted({*first.places} & {*run.places}) if axes[0] == axes[1] else []
+        distances = {
+            place: float(total_variation(first.weights(*place), run.weights(*place)))
+            for place in places
+        }
+        moved.append(distances or None)
+    return HeadsReport(tuple(reports), tuple(moved))
 
 
 def total_variation(
@@ -263,47 +199,396 @@ def total_variation(
     return moved
 
 
-def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
-    """Return the runs side by side, with the share of attention that each head moved.
+def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
+    """Return the record limited to some heads, as if only they had been requested.
 
-    The share is relative to the first run, see ``HeadsReport.moved``; it is None if the two runs
-    are over different texts.
+    chosen: the (layer, head) of each.
     """
-    first, *others = reports
-    kept = {(entry.layer, entry.head) for entry in first.heads}
-    texts = first.record.queries, first.record.keys
-    moved: list[dict[tuple[int, int], float] | None] = [None]
-    for report in others:
-        places = kept & {(entry.layer, entry.head) for entry in report.heads}
-        distances = {
-            place: float(total_variation(first.weights(*place), report.weights(*place)))
-            for place in sorted(places)
-            if (report.record.queries, report.record.keys) == texts
-        }
-        moved.append(distances or None)
-    return HeadsReport(tuple(reports), tuple(moved))
+    kept, layers = frozenset(chosen), []
+    for layer in run.record.layers:
+        places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
+        if places:
+            heads = tuple(layer.heads[at] for at in places)
+            layers.append(replace(layer, heads=heads, weights=layer.weights[places]))
+    scores = tuple(entry for entry in run.heads if entry.place in kept)
+    return replace(
+        run,
+        record=replace(run.record, layers=tuple(layers)),
+        heads=scores,
+        notable=tuple(entry.place for entry in scores[: len(run.notable)]),
+        selected=True,
+    )
 
 
-def kept_vectors(
-    report: HeadsRecord, heads: Sequence[HeadScores]
-) -> dict[str, NDArray[np.floating]]:
+def kept_vectors(run: HeadsRecord, heads: Sequence[HeadScores]) -> dict[str, NDArray[np.floating]]:
     """Return the arrays behind the weights of a run by name; empty if they were not requested.
 
     They are ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
     ``query_key_factor``, that of their product. heads: those of the arrays, in their order.
     """
-    if report.vectors is None:
+    if (vectors := run.vectors) is None:
         return {}
-    found = {
-        "value_norms": report.vectors.norms,
-        "queries": report.vectors.queries,
-        "keys": report.vectors.keys,
-    }
+    kept = {"value_norms": vectors.norms, "queries": vectors.queries, "keys": vectors.keys}
     arrays = {
         name: np.stack([by_layer[each.layer][each.head] for each in heads])
-        for name, by_layer in found.items()
+        for name, by_layer in kept.items()
         if all(each.layer in by_layer for each in heads)
     }
     if "queries" in arrays and "keys" in arrays:
-        arrays["query_key_factor"] = np.array(report.vectors.factor)
+        arrays["query_key_factor"] = np.array(vectors.factor)
     return arrays
+
+
+# A long text ---------------------------------------------------------------------------------
+
+
+class LongHead(NamedTuple):
+    """The scores and the pooled weights of one head over a long text.
+
+    scores: by measure; None if the text has no case of it. pooled: (query bucket, key bucket), the
+    mean over the queries of the sum of the weights. even: the mean distance of uniform attention
+    over the keys that its layer lets a query see. pairs: (weight, query, key), strongest first.
+    part: weights of the requested queries and keys. row: mean weights of the requested word's rows.
+    """
+
+    layer: int
+    head: int
+    scores: Mapping[str, float | None]
+    pooled: Floats
+    even: float
+    pairs: Sequence[tuple[float, int, int]] = ()
+    part: Floats | None = None
+    row: Floats | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class LongHeads(Provenance, Report):
+    """The attention of heads over a long text, pooled.
+
+    model, kind, causal, tokens: what was read. heads: those that were read, in order. bucket: the
+        tokens that a cell of ``pooled`` stands for, on both axes.
+    regions: the attention between the regions of the text; None without regions.
+    part: the queries and keys that are shown in full; None without. word: the one whose rows are
+        shown; None without. sorted_by: the measure by which heads are ordered, largest first.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    causal: bool
+    tokens: Tokens
+    heads: tuple[LongHead, ...]
+    bucket: int
+    regions: RegionShares | None = None
+    part: tuple[range, range] | None = None
+    word: Word | None = None
+    sorted_by: str | None = None
+
+    command = "heads"
+    lists = ("heads",)
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "schema": "attnviz.heads-long/1",
+            "model": model_facts(self.model),
+            "kind": self.kind,
+            "causal": self.causal,
+            "complete": self.complete,
+            "notes": self.notes,
+            "seconds": self.seconds,
+            **token_facts(self.tokens),
+            **({"regions": region_facts(self.tokens)} if self.regions is not None else {}),
+            "bucket": self.bucket,
+            "heads": [self._entry(head) for head in self.heads],
+        }
+
+    def _entry(self, head: LongHead) -> dict[str, Any]:
+        entry: dict[str, Any] = {"layer": head.layer, "head": head.head, **head.scores}
+        entry["pooled"] = head.pooled
+        if head.pairs:
+            entry["pairs"] = head.pairs
+        if head.part is not None and self.part is not None:
+            entry["queries"], entry["keys"] = ([side.start, side.stop] for side in self.part)
+            entry["weights"] = head.part
+        if self.regions is not None:
+            entry["regions"] = share_facts(self.regions, (head.layer, head.head))
+        if head.row is not None:
+            entry["row"] = head.row
+        return entry
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        names = ("layer", "head", *(self.heads[0].scores if self.heads else ()))
+        return table_of(names, map(self._entry, self.heads))
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+def _encode(value: object) -> str:
+    """Return ASCII JSON: an escape sequence in a token must not reach a terminal."""
+    return json.dumps(json_values(value), allow_nan=False)
+
+
+def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
+    """Return attention weights (query, key) as lists; a number that is not finite becomes None."""
+    rows: list[list[float | None]] = json_values(shortest(weights))
+    return rows
+
+
+def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
+    """Yield each row of attention weights (query, key) as JSON, with the result of ``weight_rows``.
+
+    causal: whether a query sees no later key.
+    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
+    print null or the ``.0`` of a whole number: rows with such cells go through ``json.dumps``.
+    """
+    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
+    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
+    plain = ~np.where(visible, special, weights != 0).any(axis=1)
+    if weights.dtype != np.float32:
+        plain[:] = False
+    seen = visible.sum(axis=1).tolist()
+    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
+        if short:
+            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
+            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
+        else:
+            yield json.dumps(row)
+
+
+def _facts(report: HeadsReport) -> dict[str, Any]:
+    """Return the JSON object without its heads: the model, the text and its tokens."""
+    facts = _run_facts(report.first, report.target)
+    if len(report.reports) == 1:
+        return facts
+    variants = []
+    varied = (*_VARIED, *_OF_TEXTS) if report.of_texts else _VARIED
+    for run in report.reports:
+        own = _run_facts(run, run.target if report.of_texts else None)
+        variants.append({name: own[name] for name in (*varied, *TOKENS) if name in own})
+    compared = [
+        name for name in varied if any(own.get(name) != facts.get(name) for own in variants)
+    ]
+    return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
+
+
+def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
+    record, keys = run.record, run.record.keys
+    key_facts = {f"key_{name}": value for name, value in token_facts(keys).items()}
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(record.model),
+        "text": run.text,
+        **({} if target is None else {"target": target}),
+        **_varied(run),
+        "index_base": 0,
+        "sorted_by": run.sorted_by,
+        **token_facts(record.queries),
+        **(key_facts if record.kind == "cross" else {}),
+        "sink": {
+            "keys": np.flatnonzero(sink_of(record)[1]).tolist(),
+            "resting_above": run.resting if run.sinks else None,
+            "heads_resting": sum(run.rests(*place) for place in run.places),
+            "left_out": not run.sink,
+        },
+        **({"regions": region_facts(keys)} if keys.regions else {}),
+        **({"ablated": run.ablated} if run.ablated else {}),
+        **({"norm_weighted": True} if run.norm_weighted else {}),
+    }
+
+
+def _varied(run: HeadsRecord) -> dict[str, Any]:
+    """Return the facts in which compared runs may differ."""
+    record = run.record
+    return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
+
+
+def _head_entries(
+    report: HeadsReport,
+) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
+    """Yield each head of the first run as a JSON object without weights, once for each run.
+
+    Runs that did not select the head are skipped. Each item is the object, the run, and the head's
+    scores. If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
+    attention on other keys than in variant 0.
+    """
+    for place in report.first.places:
+        for index in report.kept_by(*place):
+            run, moved = report.reports[index], report.moved[index]
+            entry = _head_entry(run, run.scores(*place))
+            if len(report.reports) > 1:
+                entry = {"variant": index, **_varied(run), **entry}
+                entry["moved"] = None if moved is None else moved[place]
+            yield entry, run, run.scores(*place)
+
+
+def _head_entry(run: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
+    """Return a head as a JSON object: its indices, its scores (None: not measured), its label."""
+    group, place = run.record.model.group(scores.head), scores.place
+    return {
+        "layer": scores.layer,
+        "head": scores.head,
+        "kv_head": scores.head if group is None else group,
+        "sink_weight": run.sinks.get(place),
+        "entropy": scores.scores.get("entropy"),
+        **{name: value for name, value in scores.scores.items() if name != "entropy"},
+        "trait": label_facts(scores.label),
+        **({} if run.regions is None else {"regions": share_facts(run.regions, place)}),
+    }
+
+
+def _asked_facts(report: HeadsReport) -> dict[str, Any]:
+    """Return the facts on a requested word or word pair, if any; with several runs, by run."""
+    view = report.view
+    asked: dict[str, list[Any]] = {}
+    if view.words:
+        runs = zip(report.reports, view.words, strict=False)
+        asked["token"] = [_word_facts(run, word, view.sink) for run, word in runs]
+    if view.pairs:
+        asked["pair"] = [_pair_facts(pair) for pair in view.pairs]
+    several = len(report.reports) > 1
+    return {name: facts if several else facts[0] for name, facts in asked.items()}
+
+
+def _link_facts(report: HeadsReport) -> dict[str, Any]:
+    """Return the tested links between words of a single run; None if the text has too many."""
+    if len(report.reports) > 1:
+        return {}
+    agreed = report.agreed_links
+    if agreed is None:
+        return {"links": None}
+    links = [
+        {
+            **link._asdict(),
+            "query": [link.query.start, link.query.stop],
+            "key": [link.key.start, link.key.stop],
+            "beats_chance": link.beats_chance,
+        }
+        for link in agreed.links[:_LINKS]
+    ]
+    return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
+
+
+def _word_facts(run: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
+    """Return each head's strongest link from a word and to it, largest weight first."""
+    spans = [None if place is None else [*place.span] for place in word]
+    away, towards = ([link._asdict() for link in way] for way in word_links(run, word, sink))
+    names = ("queries", "keys", "sink_left_out", "from", "to")
+    return dict(zip(names, (*spans, not sink, away, towards), strict=True))
+
+
+def _pair_facts(pair: PairLinks) -> dict[str, Any]:
+    """Return a word pair's weights, here and in shuffled texts, furthest from chance first."""
+    return {
+        "directions": [
+            {"queries": [*each.queries], "keys": [*each.keys]} for each in pair.directions
+        ],
+        "draws": pair.draws,
+        "seed": SEED,
+        "tokens_shuffled": pair.moved,
+        "heads": [link._asdict() for link in pair.links],
+    }
+
+
+# Tables and arrays ---------------------------------------------------------------------------
+
+
+def _pair_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
+    several = len(report.reports) > 1
+    yield ("variant",) * several + _LINKED
+    for index, pair in enumerate(report.view.pairs):
+        for link in pair.links:
+            words = pair.names[link.direction].split(" → ", 1)
+            head = (*[index] * several, link.layer, link.head)
+            yield (*head, *words, link.weight, link.chance, link.reached, pair.draws)
+
+
+def _weight_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
+    several, words = len(report.reports) > 1, report.view.words
+    regions = _regions(report.first)
+    columns = ("variant", *_VARIED) * several + _COLUMNS
+    yield (*columns, *_REGIONS) if regions else columns
+    for entry, run, scores in _head_entries(report):
+        record = run.record
+        start = [entry[name] for name in columns if name in entry]
+        chosen = _cells(run, words[entry.get("variant", 0)] if words else None)
+        rows = shortest(run.weights(*scores.place)).tolist()
+        for query, row in enumerate(rows):
+            asking = record.queries.texts[query]
+            for key, weight in enumerate(row[: query + 1] if record.causal else row):
+                if chosen[query, key] and (run.sink or weight == weight):
+                    more = (regions[0][query], regions[1][key]) if regions else ()
+                    yield (*start, query, asking, key, record.keys.texts[key], weight, *more)
+
+
+def _regions(run: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Return the regions of the queries and of the keys; None if the text has none."""
+    queries, keys = run.record.queries, run.record.keys
+    if not keys.regions:
+        return None
+    return queries.regions or [*regions_of(queries)] * len(queries), keys.regions
+
+
+def _cells(run: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
+    """Return a mask of the cells (query, key) to list: all, or the rows and columns of a word.
+
+    word: its positions among the queries and the keys; None for all cells.
+    """
+    chosen = np.full((len(run.record.queries), len(run.record.keys)), word is None)
+    for axis, place in enumerate(word or ()):
+        if place is not None:
+            np.moveaxis(chosen, axis, 0)[list(place.span)] = True
+    return chosen
+
+
+def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
+    """Write the rows as CSV; a single run in half the time, with every token quoted."""
+    run, record = report.first, report.first.record
+    asked = report.view.pairs or report.view.words
+    if len(report.reports) > 1 or not run.sink or asked or run.regions:
+        CsvTable(stream).writerows(report.rows())
+        return
+    queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
+    stream.write(",".join(_COLUMNS) + "\n")
+    for scores in run.heads:
+        rows = shortest(run.weights(*scores.place)).tolist()
+        for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
+            seen = index + 1 if record.causal else len(row)
+            start = f"{scores.layer},{scores.head},{query},"
+            pairs = zip(keys[:seen], row[:seen], strict=True)
+            stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
+
+
+def _numbered(texts: tuple[str, ...]) -> list[str]:
+    """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``.
+
+    texts: the tokens, whose control characters are escaped.
+    """
+    quoted = [csv_text(text).replace('"', '""') for text in texts]
+    return [f'{index},"{text}"' for index, text in enumerate(quoted)]
+
+
+def _write_npz(report: HeadsReport, stream: Any) -> None:
+    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
+
+    ``weights`` (selected head, query, key) in the order of the first run's heads; ``layers`` and
+    ``heads`` give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is
+    L2H5; ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
+    ``provenance``: the JSON document without the weights; and the arrays of ``kept_vectors``. NumPy
+    drops NUL characters at the end of a string: the tokens in ``provenance`` keep them. If runs are
+    compared, the other names end in ``_VARIANT``, such as ``weights_1``.
+    """
+    entries = [*_head_entries(report)]
+    provenance = _encode({**_facts(report), "heads": [entry for entry, _, _ in entries]})
+    arrays: dict[str, Any] = {"provenance": provenance}
+    for index, run in enumerate(report.reports):
+        facts, heads = _run_facts(run), [scores for _, owner, scores in entries if owner is run]
+        kept = {
+            "weights": np.stack([run.weights(each.layer, each.head) for each in heads]),
+            "layers": [each.layer for each in heads],
+            "heads": [each.head for each in heads],
+            **{name: facts[name] for name in TOKENS if name in facts},
+            **kept_vectors(run, heads),
+        }
+        end = f"_{index}" if len(report.reports) > 1 else ""
+        arrays |= {f"{name}{end}": array for name, array in kept.items()}
+    npz_file(**arrays)(stream)

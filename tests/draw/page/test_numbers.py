@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 import attnviz
 from attnviz.draw.page import data
-from attnviz.inspect.heads.report import HeadsReport, heads_report
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens

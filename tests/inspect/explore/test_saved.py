@@ -22,7 +22,7 @@ from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.options import RegionOptions
 
-ENDINGS = ("json", "npz", "safetensors")
+ENDINGS = ("json", "npz")
 TEXT = "The cat sat on the mat."
 VIEWS = {
     "plain": [TEXT],
@@ -201,7 +201,6 @@ HOSTILE = {
     "infinity": lambda place: with_weight(place, np.inf),
     "less than nothing": lambda place: with_weight(place, -0.1),
     "more than all": lambda place: with_weight(place, 1.5),
-    "a cut safetensors": lambda place: (place / "plain.safetensors").read_bytes()[:-9],
     "a long header": lambda place: b"\xff\xff\xff\xff\xff\xff\xff\x00{}",
     "no provenance": lambda place: b"\x02" + bytes(7) + b"{}",
     "cut JSON": lambda place: (place / "plain.json").read_bytes()[:-99],

@@ -11,7 +11,6 @@ import pytest
 from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
@@ -37,11 +36,15 @@ def draw(
     theme: Theme | None = None,
     width: int = 80,
     height: int = 45,
+    **shown: bool,
 ) -> Block:
-    """The screen of one report, of several side by side, or of a comparison that is made."""
+    """The screen of one report, of several side by side, or of a comparison that is made.
+
+    shown: ``explain`` and ``hints`` of ``Report.document``.
+    """
     if not isinstance(reports, HeadsReport):
         reports = compare_heads([reports] if isinstance(reports, HeadsRecord) else reports)
-    document = heads_document(reports, view or HeadsView())
+    document = dataclasses.replace(reports, view=view or HeadsView()).document(**shown)
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)
 

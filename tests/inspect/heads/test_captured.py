@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 import attnviz
 from attnviz.errors import LoadError
 from attnviz.inspect.heads import captured
-from attnviz.inspect.heads.files import read_heads
+from attnviz.inspect.heads.saved import read_heads
 
 TOKENS = ["<s>", "The", " cat", " sat", " on", " a", " mat"]
 LAYERS, HEADS, SHARED, WIDTH = 2, 6, 3, 5

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
-from safetensors import safe_open
 
 import attnviz
-from attnviz.cli.heads import HeadsOutput
 
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 MHA = ("--model", "mha", "--heads", "4")
 CROSS = (KEYS, *MHA, "--target", QUERIES)
-ENDINGS = HeadsOutput().endings
-MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
 def test_no_map_of_the_first_screen_is_cut_off(redrawn: Any) -> None:
@@ -63,17 +54,6 @@ def test_the_screen_says_which_attention_it_is(run: Any) -> None:
     assert "self attention" not in run("heads", KEYS).out  # a model that has no other
 
 
-@pytest.mark.parametrize("score", ["scaled-dot", "dot", "additive"])
-@pytest.mark.parametrize("options", [(), ("--causal",), ("--kv-heads", "2"), ("--seed", "3")])
-def test_a_score_alone_is_a_plain_run(document: Any, score: str, options: tuple[str]) -> None:
-    found = document(KEYS, *MHA, "--score", score, *options)
-    assert found["score"] == score
-    assert "variants" not in found
-    default = document(KEYS, *MHA, *options)
-    assert default["score"] == "scaled-dot"
-    assert (found["heads"] == default["heads"]) == (score == "scaled-dot")
-
-
 def test_both_masks_of_the_same_heads(document: Any) -> None:
     found = document(KEYS, *MHA, "--compare-mask")
     assert (found["schema"], found["compared"], found["causal"]) == (
@@ -95,15 +75,6 @@ def test_both_masks_of_the_same_heads(document: Any) -> None:
     moved = [head["moved"] for head in found["heads"] if head["variant"] == 1]
     np.testing.assert_allclose(moved, np.triu(free, 1).sum(-1).mean(-1), atol=1e-5)
     assert all(head["moved"] is None for head in found["heads"] if head["variant"] == 0)
-
-
-def test_scores_in_the_order_of_the_option(document: Any) -> None:
-    found = document(KEYS, *MHA, "--score", "additive,dot,scaled-dot")
-    assert (found["compared"], found["score"]) == (["score"], None)
-    assert [each["score"] for each in found["variants"]] == ["additive", "dot", "scaled-dot"]
-    for variant, score in enumerate(("additive", "dot", "scaled-dot")):
-        alone = weights(document(KEYS, *MHA, "--score", score))
-        np.testing.assert_array_equal(weights(found, variant), alone)
 
 
 def test_self_beside_cross(document: Any) -> None:
@@ -137,72 +108,6 @@ def test_maps_stand_side_by_side(run: Any) -> None:
         for part in (row[1:7], row[7:-1]):
             total = sum(0 if cell == "·" else float(cell) for cell in part)
             assert total == pytest.approx(1, abs=0.03)
-
-
-VIEWS = [("--top", "2"), ("--token", "cat"), ("--explain",), ("--values",), ("--sort", "entropy")]
-
-
-@pytest.mark.parametrize("width", [40, 120])
-@pytest.mark.parametrize("view", [(), *VIEWS])
-@pytest.mark.parametrize("text", [" ".join(f"{KEYS} {n}" for n in range(4))])
-def test_every_view_keeps_its_width(redrawn: Any, text: str, view: tuple[str], width: int) -> None:
-    options = ("--compare-mask", *view, "--width", str(width))
-    result = redrawn("heads", text, *MHA, *options)
-    assert (result.code, result.err) == (0, "")
-    assert max(map(cell_len, result.lines)) <= width
-    assert "causal mask" in result.out
-    ascii_ = redrawn("heads", text, *MHA, *options, "--ascii")
-    assert ascii_.out.isascii()
-
-
-def test_the_reading_names_what_is_compared(run: Any) -> None:
-    masks = " ".join(run("heads", KEYS, *MHA, "--compare-mask", "--explain").out.split())
-    assert "causal mask: a later word's score is minus infinity" in masks
-    scores = run("heads", KEYS, *MHA, "--score", "dot,additive", "--explain").out
-    assert "moved: the share of its attention" in " ".join(scores.split())
-    assert "Bahdanau et al. 2014" in " ".join(scores.split())
-    assert "Luong et al. 2015" in " ".join(scores.split())
-    kinds = run("heads", *CROSS, "--kind", "self,cross", "--explain").out
-    assert "moved" not in kinds
-
-
-@pytest.mark.long
-def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
-    options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
-    printed = run("heads", *CROSS, "--kind", "self,cross", "--json", *options)
-    found = json.loads(printed.out)
-    assert (tmp_path / "map.json").read_text() == printed.out
-    for ending in ENDINGS:
-        content = (tmp_path / f"map{ending}").read_bytes()
-        assert content.startswith(MAGIC.get(ending, b""))
-        assert len(content) > 500
-    for ending in (".svg", ".html", ".txt"):
-        content = (tmp_path / f"map{ending}").read_text()
-        assert "side by side" in content
-        assert "cross attention" in content
-    ElementTree.parse(tmp_path / "map.svg")
-    with np.load(tmp_path / "map.npz") as arrays:
-        for variant in (0, 1):
-            stored = arrays[f"weights_{variant}"]
-            np.testing.assert_array_equal(stored, weights(found, variant).astype(np.float32))
-        assert list(arrays["key_tokens_1"]) == KEYS.split()
-    with safe_open(tmp_path / "map.safetensors", "numpy") as arrays:
-        stored = arrays.get_tensor("variant.1.layer.0.weights")
-        np.testing.assert_array_equal(stored, weights(found, 1).astype(np.float32))
-        assert json.loads(arrays.metadata()["provenance"])["compared"] == ["kind"]
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "map.csv").read_text())))
-    assert len(rows) == 4 * (36 + 24)
-    total = sum(float(row["weight"]) for row in rows if row["kind"] == "cross")
-    assert total == pytest.approx(4 * 4)
-
-
-def test_pictures_are_the_same_twice(run: Any, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        options = [part for end in ("png", "pdf", "svg") for part in ("--save", f"{name}.{end}")]
-        run("heads", KEYS, *MHA, "--head", "0", "--compare-mask", *options)
-    for end in ("png", "pdf", "svg"):
-        one, two = (tmp_path / f"{name}.{end}" for name in ("one", "two"))
-        assert one.read_bytes() == two.read_bytes()
 
 
 def test_an_encoder_decoders_kinds_stand_side_by_side(document: Any, checkpoint: Any) -> None:
@@ -240,12 +145,6 @@ def test_usage_ends_with_2(refused: Any, arguments: list[str], line: str) -> Non
     assert line in refused(2, "heads", "word", *arguments)
 
 
-@pytest.mark.parametrize("command", ["patterns", "ablate"])
-def test_other_commands_show_one_text(refused: Any, command: str) -> None:
-    arguments = (command, KEYS, "--model", "mha", "--kind", "cross", "--target", QUERIES)
-    assert "is shown by attnviz heads alone" in refused(2, *arguments)
-
-
 # Several texts side by side -----------------------------------------------------------------------
 
 
@@ -280,7 +179,7 @@ def test_python_takes_a_list(document: Any, texts: str) -> None:
     assert [each.text for each in report.reports] == TEXTS
 
 
-@pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
+@pytest.mark.parametrize("ending", ["json", "npz"])
 def test_what_was_saved_is_read_back(run: Any, document: Any, texts: str, ending: str) -> None:
     run("heads", "--texts", texts, "--save", f"a.{ending}")
     saved = document("--from", f"a.{ending}")
@@ -303,7 +202,6 @@ def test_the_finding_counts_the_heads_at_the_sink(redrawn: Any, texts: str) -> N
     [
         (["--kind", "self,cross", "--model", "mha"], "--texts takes one run of each text"),
         (["--span", "a=0:1"], "--span names regions of one text: leave out --texts"),
-        (["--cut", "a→b"], "--cut names two words of one text: leave out --texts"),
         (["--token", "cat"], "text 2 (line 2): no token 'cat' in the text"),
         (["A text."], "give TEXT, --file or --texts, not two"),
         (["--from", "x.npz"], "leave out --texts"),
@@ -313,9 +211,3 @@ def test_what_does_not_go_with_texts(
     refused: Any, texts: str, arguments: list[str], line: str
 ) -> None:
     assert line in refused(2, "heads", "--texts", texts, *arguments)
-
-
-def test_json_lines_are_read(document: Any, tmp_path: Path) -> None:
-    lines = "\n".join(json.dumps({"text": text}) for text in TEXTS)
-    (tmp_path / "texts.jsonl").write_text(lines)
-    assert [each["text"] for each in document("--texts", "texts.jsonl")["variants"]] == TEXTS

@@ -6,11 +6,9 @@ import io
 import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 import attnviz
 from attnviz.cli.heads import HeadsOutput
@@ -33,45 +31,6 @@ def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == len(ENDINGS)
 
 
-def test_json_is_what_json_prints(run: Any, tmp_path: Path) -> None:
-    printed = run("heads", SENTENCE, "--json", "--save", "map.json")
-    assert printed.err == ""
-    assert (tmp_path / "map.json").read_text() == printed.out
-
-
-def test_text_is_the_plain_screen(run: Any, tmp_path: Path) -> None:
-    plain = run("heads", SENTENCE, "--width", "100")
-    coloured = run(
-        "heads", SENTENCE, "--width", "100", "--color", "always", "--save", "a.txt", "--json"
-    )
-    assert coloured.code == 0
-    drawn = (tmp_path / "a.txt").read_text().splitlines()
-    assert drawn == [line.rstrip() for line in plain.lines]
-
-
-@pytest.mark.parametrize("ending", [".svg", ".html"])
-def test_pictures_need_nothing_from_elsewhere(run: Any, tmp_path: Path, ending: str) -> None:
-    run("heads", "a <b>&amp;</b> \x1b[31m", "--save", f"a{ending}")
-    content = (tmp_path / f"a{ending}").read_text()
-    assert "\x1b" not in content
-    assert "a <b>" not in content
-    for loading in ("@import", "<link", 'src="http', "url(", "<script src"):
-        assert loading not in content
-    assert ("<script" in content) == (ending == ".html")  # tests/draw/page has the policy
-    if ending == ".svg":
-        ElementTree.fromstring(content)
-
-
-def test_the_ending_may_be_in_capitals(run: Any, tmp_path: Path) -> None:
-    assert run("heads", SENTENCE, "--save", "A.JSON").code == 0
-    assert json.loads((tmp_path / "A.JSON").read_text())["schema"] == "attnviz.heads/1"
-
-
-def test_a_width_is_needed_only_for_text(run: Any, refused: Any) -> None:
-    assert run("heads", SENTENCE, "--json", "--width", "10", "--save", "a.csv").code == 0
-    refused(2, "heads", SENTENCE, "--json", "--width", "10", "--save", "a.txt")
-
-
 def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:
     run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
     assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
@@ -83,10 +42,9 @@ def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) ->
 TEXT = "When Mary and John went out, John gave Mary a book."
 
 
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
-def test_a_saved_file_has_the_page_of_the_model(run: Any, tmp_path: Path, ending: str) -> None:
-    run("heads", TEXT, "--vectors", "--save", f"a.{ending}", "--save", "model.html")
-    run("heads", "--from", f"a.{ending}", "--save", "file.html")
+def test_a_saved_file_has_the_page_of_the_model(run: Any, tmp_path: Path) -> None:
+    run("heads", TEXT, "--vectors", "--save", "a.npz", "--save", "model.html")
+    run("heads", "--from", "a.npz", "--save", "file.html")
     assert (tmp_path / "file.html").read_bytes() == (tmp_path / "model.html").read_bytes()
 
 
@@ -103,12 +61,11 @@ def test_the_weights_follow_from_what_was_saved(run: Any, tmp_path: Path) -> Non
 
 
 def test_json_has_the_norms(run: Any, tmp_path: Path) -> None:
-    run("heads", TEXT, "--vectors", "--save", "a.json", "--save", "a.safetensors")
+    run("heads", TEXT, "--vectors", "--save", "a.json", "--save", "a.npz")
     heads = json.loads((tmp_path / "a.json").read_text())["heads"]
-    tensors = load_file(tmp_path / "a.safetensors")
-    np.testing.assert_allclose(
-        [each["value_norms"] for each in heads], tensors["value_norms"], rtol=1e-6
-    )
+    with np.load(tmp_path / "a.npz") as kept:
+        norms = [head["value_norms"] for head in heads]
+        np.testing.assert_allclose(norms, kept["value_norms"], rtol=1e-6)
     run("heads", "--from", "a.json", "--save", "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "The file has no queries and keys" in page
@@ -128,12 +85,8 @@ def test_several_runs_in_another_order_keep_their_own(run: Any, tmp_path: Path) 
     """The second text has another order of heads: its arrays are in that of the first."""
     (tmp_path / "texts.txt").write_text(f"{TEXT}\nThe cat sat on the mat because it was tired.")
     given = ("--texts", "texts.txt", "--sort", "entropy", "--vectors")
-    wanted = run("heads", *given, "--save", "a.npz", "--save", "a.safetensors", "--json").document
-    for name in ("a.npz", "a.safetensors"):
-        found = run("heads", "--from", name, "--json").document
-        for one, other in zip(found["heads"], wanted["heads"], strict=True):
-            np.testing.assert_array_equal(one["weights"], other["weights"])
-            assert one["value_norms"] == other["value_norms"]
+    wanted = run("heads", *given, "--save", "a.npz", "--json").document
+    assert run("heads", "--from", "a.npz", "--json").document["heads"] == wanted["heads"]
 
 
 @pytest.mark.parametrize(

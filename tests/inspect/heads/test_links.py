@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attnviz.draw.blocks import Block
-from attnviz.draw.table import table_block
-from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.links import (
     attention_from,
     attention_to,
     head_links,
-    links_table,
-    named_word,
-    pairs_table,
     strongest_links,
     word_links,
-    word_maps,
 )
+from attnviz.inspect.heads.listed import links_table, named_word, pairs_table, word_maps
 from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
-PLAIN = Theme(colour=False)
-
-
-def top_pairs(report: HeadsRecord, count: int, theme: Theme, room: int) -> Block:
-    return table_block(pairs_table(report, count, sink=True), theme, room)
-
-
 # All heads -----------------------------------------------------------------------------------
 
 
@@ -229,29 +214,6 @@ def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
     assert [pair[:2] for pair in pairs_of(report, 0, 0, 9)] == [(2, 2), (2, 0)]
 
 
-def test_a_row_a_head(reports: Reports) -> None:
-    report = reports(["<s>", " a", " b"], heads=(2, 2))
-    lines = top_pairs(report, 2, PLAIN, 80).plain.split("\n")[:-1]
-    assert lines[0] == ("2 strongest pairs of each head, query → key and weight · sink included")
-    assert [line.split()[0] for line in lines[1:]] == ["L0H0", "L0H1", "L1H0", "L1H1"]
-    labels = ["<s>", "a", "b"]
-    for line, (layer, head, _) in zip(lines[1:], report.record, strict=True):
-        pairs = re.findall(r"(\S+) → (\S+) (1\.0|\.\d\d)", line)
-        for (query, key, weight), (q, k, w) in zip(
-            pairs, pairs_of(report, layer, head, 2), strict=True
-        ):
-            assert (query, key) == (labels[q], labels[k])
-            assert float(weight) == pytest.approx(w, abs=0.006)
-
-
-def test_tokens_that_repeat_carry_their_place(reports: Reports) -> None:
-    report = reports([" the", " cat", " the", " end"], heads=(3,))
-    _, rows = top_pairs(report, 4, PLAIN, 120).plain.split("\n", 1)
-    for name in re.findall(r"(\w+(?: \(\d\))?) → (\w+(?: \(\d\))?)", rows):
-        for label in name:
-            assert label in ("the (0)", "the (2)", "cat", "end")
-
-
 def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
     report = reports()
     for layer, head, _ in report.record:
@@ -262,32 +224,6 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
 # For programs --------------------------------------------------------------------------------
 
 SENTENCE = "The cat sat on the mat because it was tired."
-
-
-def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
-    found = document(SENTENCE, "--token", "it")
-    token, heads = found["token"], found["heads"]
-    assert (token["queries"], token["keys"], token["sink_left_out"]) == ([9], [9], True)
-    first = token["from"][0]
-    (weights,) = [head["weights"] for head in heads if (head["layer"], head["head"]) == (3, 1)]
-    assert first.pop("weight") == pytest.approx(weights[9][8])
-    assert first == {"layer": 3, "head": 1, "query": 9, "key": 8}
-    assert [link["weight"] for link in token["to"]] == sorted(
-        (link["weight"] for link in token["to"]), reverse=True
-    )
-    assert found["sink"]["keys"] == [0]
-    assert found["sink"]["heads_resting"] == sum(
-        head["sink_weight"] > found["sink"]["resting_above"] for head in heads
-    )
-
-
-def test_the_table_of_a_word(run: Any, tmp_path: Path) -> None:
-    assert run("heads", SENTENCE, "--token", "it", "--save", "a.csv", "--quiet").code == 0
-    lines = (tmp_path / "a.csv").read_text().splitlines()
-    assert lines[0] == "layer,head,query_index,query_token,key_index,key_token,weight"
-    places = {(int(line.split(",")[2]), int(line.split(",")[4])) for line in lines[1:]}
-    assert places == {(9, key) for key in range(10)} | {(query, 9) for query in range(9, 13)}
-    assert len(lines) == 1 + 24 * 13
 
 
 def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any]) -> None:

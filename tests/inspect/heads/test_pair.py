@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,17 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links, pair_table
+from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.listed import pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
+
+NAMED: Any = SimpleNamespace(name="L{}H{}".format)
+"""In place of a run: gives heads their names."""
 
 SENTENCE = "The cat sat on the mat because it was tired."
 TEXT = "the old cat sat on a mat near it"
@@ -171,7 +176,7 @@ def test_what_beats_chance_stands_before_what_is_large() -> None:
     assert found.reached(largest) == "5 of 50"
     assert second.reached > 0
     assert [link.beats_chance for link in found.links] == [True] + [False] * 23
-    tones = [row.tone for row in pair_table("L{}H{}".format, found).rows]
+    tones = [row.tone for row in pair_table(NAMED, found).rows]
     assert tones == ["plain"] + ["faint"] * 23
 
 
@@ -190,28 +195,12 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
     assert math.isnan(lost.reached)
     assert not lost.beats_chance
     assert found.reached(lost) == "? of 3"
-    assert len(pair_table("L{}H{}".format, found).rows) == 1
+    assert len(pair_table(NAMED, found).rows) == 1
 
 
 # The command ---------------------------------------------------------------------------------
 
 PAIR = ("--pair", "it", "cat")
-
-
-def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
-    pair = document(SENTENCE, *PAIR)["pair"]
-    assert pair["directions"] == [{"queries": [9], "keys": [2]}]
-    assert (pair["draws"], pair["seed"], pair["tokens_shuffled"]) == (50, 0, 10)
-    assert len(pair["heads"]) == 24
-    assert set(pair["heads"][0]) == {"layer", "head", "direction", "weight", "chance", "reached"}
-
-
-def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
-    assert run("heads", SENTENCE, *PAIR, "--save", "a.csv", "--quiet").code == 0
-    lines: Sequence[str] = (tmp_path / "a.csv").read_text().splitlines()
-    assert lines[0] == "layer,head,query,key,weight,chance,reached_by,draws"
-    assert len(lines) == 25
-    assert lines[1].startswith("5,1,it,cat,")
 
 
 def test_the_screen(run: Any) -> None:
@@ -222,12 +211,3 @@ def test_the_screen(run: Any) -> None:
     both = run("heads", SENTENCE, *PAIR, "--token", "it")
     assert (both.code, both.out) == (2, "")
     assert "expected one list: give --token or --pair" in both.err
-
-
-def test_a_link_of_the_finding_that_shuffled_texts_reach_is_another_question(redrawn: Any) -> None:
-    """The finding compares a head with its usual, the pair with shuffled texts: both are said."""
-    finding = " ".join(redrawn("heads", SENTENCE, "-q", "--no-full").lines[1:3])
-    assert finding.startswith("“it” attends to “because” more than usual in 5 of 24 heads")
-    pair = " ".join(redrawn("heads", SENTENCE, "--pair", "it", "because", "--no-full").out.split())
-    assert "1 of 24 heads exceeds them all" in pair
-    assert "here: do the other words matter? without --pair: is a link above its usual?" in pair

@@ -1,19 +1,159 @@
-"""How far attention moves: bounds, symmetry, and by hand."""
+"""The reports of heads: how far attention moves, and what programs read, read back."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.engine.capture import capture
-from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report, total_variation
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import (
+    HeadsReport,
+    compare_heads,
+    total_variation,
+    weight_rows,
+)
 from attnviz.models.own import OwnAttention
-from attnviz.records import HeadsRecord
+from attnviz.records import HeadsRecord, LayerWeights
+
+Reports = Callable[..., HeadsRecord]
+CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 
 
-def report(text: str = "a b a c", target: str | None = None, **options: object) -> HeadsRecord:
+def written(report: HeadsRecord) -> str:
+    stream = io.StringIO()
+    compare_heads([report]).write_json(stream)
+    return stream.getvalue()
+
+
+def read(report: HeadsRecord) -> Any:
+    return json.loads(written(report), parse_constant=no_constant)
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+def test_hostile_tokens_come_back_and_no_control_character_is_written(
+    reports: Reports, hostile: tuple[str, ...]
+) -> None:
+    texts = (*hostile, "나는", "\udc80")
+    content = written(reports(texts))
+    assert json.loads(content)["tokens"] == list(texts)
+    assert all(character == "\n" or " " <= character <= "~" for character in content)
+
+
+def test_what_is_no_number_is_null(reports: Reports) -> None:
+    report = reports()
+    weights = report.record.layers[0].weights.copy()
+    weights[0, 3, 1] = np.nan
+    weights[0, 4, 6] = np.inf
+    layers = (LayerWeights(0, (0, 1, 2), weights), report.record.layers[1])
+    broken = dataclasses.replace(report, record=dataclasses.replace(report.record, layers=layers))
+    first = read(broken)["heads"][0]["weights"]
+    assert first[3][1] is None
+    assert first[4][6] is None
+    assert first == weight_rows(weights[0])
+
+
+# The table -----------------------------------------------------------------------------------
+
+
+def rows_of(*reports: HeadsRecord) -> list[dict[str, str]]:
+    stream = io.BytesIO()
+    compare_heads(reports).arrays()[".csv"](stream)
+    return list(csv.DictReader(io.StringIO(stream.getvalue().decode(), newline="")))
+
+
+def test_every_visible_weight_is_a_row(reports: Reports) -> None:
+    report = reports()
+    rows = rows_of(report)
+    assert ",".join(rows[0]) == ("layer,head,query_index,query_token,key_index,key_token,weight")
+    assert len(rows) == 6 * (7 * 8 // 2)  # the future of a causal query is left out
+    for row in rows:
+        weights = report.weights(int(row["layer"]), int(row["head"]))
+        query, key = int(row["query_index"]), int(row["key_index"])
+        assert key <= query
+        assert np.float32(row["weight"]) == weights[query, key]
+        assert row["query_token"] == report.record.queries.texts[query]
+        assert row["key_token"] == report.record.keys.texts[key]
+    listed = [[str(cell) for cell in row] for row in compare_heads([report]).rows()]
+    assert listed == [[*rows[0]], *([*row.values()] for row in rows)]
+
+
+def test_cross_attention_is_whole(reports: Reports) -> None:
+    report = reports(**CROSS, dtype=np.float64)
+    rows = rows_of(report)
+    assert len(rows) == 6 * 2 * 3
+    assert [row["key_token"] for row in rows[:3]] == ["the", "old", "dog"]
+    numbers = np.array([float(row["weight"]) for row in rows]).reshape(2, 3, 2, 3)
+    for layer in report.record.layers:
+        np.testing.assert_array_equal(numbers[layer.layer], layer.weights)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_hostile_tokens_come_back(
+    reports: Reports, hostile: tuple[str, ...], several: bool
+) -> None:
+    """Read as the format says: backslash, u and four hex digits are a character."""
+
+    def meant(text: str) -> str:
+        return re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+
+    texts = (*hostile, "\x1b[31m", "a\rb", "\\u001b", "\\\\u001b", "\\n", "\u202e")
+    report = reports(texts, heads=(1,), causal=False)
+    rows = rows_of(*[report] * (1 + several))[: len(texts) ** 2]
+    tokens = [row["key_token"] for row in rows[: len(texts)]]
+    assert [meant(token) for token in tokens] == list(texts)
+    assert [meant(row["query_token"]) for row in rows[:: len(texts)]] == list(texts)
+    assert not {"\x1b", "\r", "\x9b", "\u202e"} & set("".join(tokens))
+    assert tokens[-2] == "\\n"  # what acts on nothing stands as it is
+
+
+# Arrays --------------------------------------------------------------------------------------
+
+
+def npz(report: HeadsRecord) -> dict[str, Any]:
+    stream = io.BytesIO()
+    compare_heads([report]).arrays()[".npz"](stream)
+    stream.seek(0)
+    with np.load(stream, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_npz_holds_every_weight_with_its_place(reports: Reports, dtype: type) -> None:
+    report = reports(dtype=dtype)
+    arrays = npz(report)
+    assert arrays["weights"].dtype == dtype
+    for layer, head, weights in report.record:
+        place = (arrays["layers"] == layer) & (arrays["heads"] == head)
+        np.testing.assert_array_equal(arrays["weights"][place][0], weights)
+    assert arrays["tokens"].tolist() == list(report.record.queries.texts)
+    assert arrays["token_ids"].tolist() == list(report.record.queries.ids)
+    provenance = json.loads(str(arrays["provenance"]))
+    assert provenance["schema"] == "attnviz.heads/1"
+    assert provenance["model"]["revision"] == "0123456789abcdef"
+    assert provenance["text"] == "a text"
+    assert len(provenance["heads"]) == 6
+    assert "weights" not in provenance["heads"][0]
+
+
+# Several runs --------------------------------------------------------------------------------
+
+
+def made(text: str = "a b a c", target: str | None = None, **options: object) -> HeadsRecord:
     model = OwnAttention(12, 3, **options)
     tokens = model.encode(text)
     asking = None if target is None else model.encode_queries(target, tokens)
@@ -41,7 +181,7 @@ def test_it_is_a_distance_between_zero_and_one(seed: int) -> None:
 
 
 def test_each_report_is_held_against_the_first() -> None:
-    plain, masked, additive = report(), report(causal=True), report(score="additive")
+    plain, masked, additive = made(), made(causal=True), made(score="additive")
     found = compare_heads([plain, masked, additive])
     assert found.moved[0] is None
     for other, moved in zip((masked, additive), found.moved[1:], strict=True):
@@ -55,7 +195,7 @@ def test_each_report_is_held_against_the_first() -> None:
 
 
 def test_texts_that_differ_are_not_held_together() -> None:
-    found = compare_heads([report(), report(target="a b")])
+    found = compare_heads([made(), made(target="a b")])
     assert found.moved == (None, None)
     assert found.first is found.reports[0]
     assert found.kept_by(0, 2) == (0, 1)
@@ -63,9 +203,9 @@ def test_texts_that_differ_are_not_held_together() -> None:
 
 
 def test_a_single_run_is_a_comparison_of_one() -> None:
-    assert compare_heads([report()]).moved == (None,)
+    assert compare_heads([made()]).moved == (None,)
     with pytest.raises(ValueError, match="needs a report"):
         HeadsReport((), ())
-    two = compare_heads([report(), report(causal=True)])
+    two = compare_heads([made(), made(causal=True)])
     with pytest.raises(ValueError, match="got 2 and 1"):
         dataclasses.replace(two, moved=(None,))

@@ -14,11 +14,11 @@ from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.heads import long
-from attnviz.inspect.heads.long import LongHeads, heads_of_any_length
-from attnviz.inspect.heads.long_document import long_finding
-from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.heads import sums
+from attnviz.inspect.heads.heads import heads
+from attnviz.inspect.heads.report import HeadsReport, LongHeads
 from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.heads.sentences import long_finding
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
@@ -48,7 +48,7 @@ def whole(model: TransformersModel) -> np.ndarray:
 
 def read(model: TransformersModel, text: str = TEXT, **options: object) -> LongHeads:
     request = HeadsRequest.of({"reduce": "fused"} | options)
-    found = heads_of_any_length(model, lambda _: model, text, request)
+    found = heads(model, text, request, lambda _: model)
     assert isinstance(found, LongHeads)
     return found
 
@@ -139,7 +139,7 @@ def test_by_itself_only_where_whole_maps_are_large(
 ) -> None:
     def kind_of(**options: object) -> type:
         request = HeadsRequest.of(options)
-        return type(heads_of_any_length(model, lambda _: model, TEXT, request))
+        return type(heads(model, TEXT, request, lambda _: model))
 
     assert kind_of() is HeadsReport
     monkeypatch.setattr(observer, "_LONG", 100)
@@ -171,25 +171,25 @@ def test_what_cannot_be_read_is_refused(
 def test_each_layer_is_told_as_progress(model: TransformersModel, reduce: str) -> None:
     told: list[float] = []
     request = HeadsRequest.of({"reduce": reduce})
-    heads_of_any_length(model, lambda _: model, TEXT, request, advance=told.append)
+    heads(model, TEXT, request, lambda _: model, advance=told.append)
     assert told == [0.5, 1]
     told.clear()
     chosen = HeadsRequest.of({"reduce": reduce, "layer": "0"})
-    heads_of_any_length(model, lambda _: model, TEXT, chosen, advance=told.append)
+    heads(model, TEXT, chosen, lambda _: model, advance=told.append)
     assert told[0] == told[-1] == 1
 
 
 def test_an_interrupted_run_shows_its_layers(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, done = long._Reading.sums, []
+    original, done = sums._Reading.sums, []
 
     def interrupted(self, text, kind, layer, found) -> None:
         original(self, text, kind, layer, found)
         done.append(layer)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(long._Reading, "sums", interrupted)
+    monkeypatch.setattr(sums._Reading, "sums", interrupted)
     found = read(model)
     assert done == [0]
     assert not found.complete
@@ -202,7 +202,7 @@ def test_regions(model: TransformersModel) -> None:
     spans = {"early": (0, 60), "late": (150, 200)}
     found = read(model, spans=spans)
     request = HeadsRequest.of({"spans": spans, "reduce": "full"})
-    whole = heads_of_any_length(model, lambda _: model, TEXT, request)
+    whole = heads(model, TEXT, request, lambda _: model)
     assert isinstance(whole, HeadsReport)
     assert found.regions.heads == whole.first.regions.heads
     for name in ("share", "uniform", "on_sink", "above"):

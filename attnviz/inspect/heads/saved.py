@@ -1,7 +1,7 @@
-"""Reads the files of weights that ``attnviz heads`` saved: JSON, ``.npz`` and ``.safetensors``.
+"""Reads the files of weights that ``attnviz heads`` saved: JSON and ``.npz``; and captures.
 
-``written`` writes them. Anyone may have written a file that is read: all of it is bounded
-and checked, no pickle is read, and each failure is one sentence.
+Anyone may have written a file that is read: all of it is bounded and checked, no pickle is read,
+and each failure is one sentence.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from attnviz.draw.regions import read_regions
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads import captured
-from attnviz.inspect.heads.data import SCHEMA, TOKENS
-from attnviz.inspect.heads.report import NOTABLE, HeadsReport
+from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -65,11 +64,8 @@ _SAVED = re.compile(rf"(weights|layers|heads|{'|'.join((*TOKENS, *_VECTORS))})(_
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
 
-_PIECE = 2**20
 _HEADER = 2**16
 """The most bytes that the header of an array may take; NumPy writes 128."""
-
-# Read back -----------------------------------------------------------------------------------
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:
@@ -82,17 +78,13 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
         facts, arrays = _opened(content, name)
         if facts.get("schema") == captured.CAPTURE:
             return captured.captured_heads(facts, arrays, name)
-        if facts.get("schema") != SCHEMA:
+        if (schema := facts.get("schema")) != SCHEMA:
+            told = f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
             raise LoadError(
-                f"{name} holds {_told(facts)}: expected what attnviz heads --save writes as .json, "
-                ".npz or .safetensors, or attnviz.capture/1"
+                f"{name} holds {told}: expected what attnviz heads --save writes as .json "
+                "or .npz, or attnviz.capture/1"
             )
         return _comparison(facts, arrays)
-
-
-def _told(facts: Mapping[str, Any]) -> str:
-    schema = facts.get("schema")
-    return f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
@@ -108,7 +100,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     if content.startswith(b'{"schema": "attnviz.generate/') and b"\n{" in content:
         raise LoadError(f"{name} is a run that attnviz generate saved: attnviz explore replays it")
     if len(content) > RESULT_BYTES:
-        raise LoadError(f"{name} is too large to be read as JSON: save it as .npz or .safetensors")
+        raise LoadError(f"{name} is too large to be read as JSON: save it as .npz")
     facts = parse_json(content, name)
     if not isinstance(facts, dict):
         raise LoadError(f"{name} should hold a JSON object, not {type(facts).__name__}")
@@ -157,20 +149,15 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
     length = size - begin.tell()
     if math.prod(shape) * dtype.itemsize != length:
         raise ValueError(f"an array of shape {shape} in {length:,} bytes")
-    data = np.empty(length, np.uint8)
-    first = begin.read()
-    data[: len(first)] = np.frombuffer(first, np.uint8)
-    done = len(first)
-    while piece := stream.read(min(length - done, _PIECE)):
-        data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-        done += len(piece)
-    if done < length:
-        raise ValueError(f"{done:,} of {length:,} bytes")
-    return data.view(dtype).reshape(shape, order="F" if fortran else "C")
+    stream.seek(begin.tell())
+    data = stream.read(length)
+    if len(data) < length:
+        raise ValueError(f"{len(data):,} of {length:,} bytes")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts and the arrays of a ``.safetensors`` file, in the form of ``_opened``."""
+    """Return the facts and the arrays of a capture in a ``.safetensors`` file; else nothing."""
     from safetensors import deserialize
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
@@ -179,27 +166,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
     if "capture" in metadata:
         return parse_json(metadata["capture"], name), tensors
-    if "provenance" not in metadata:
-        return {}, {}
-    facts = parse_json(metadata["provenance"], name)
-    heads: dict[str, list[int]] = parse_json(metadata["heads"], name)
-    several = "variants" in facts
-    found: dict[str, dict[tuple[int, int], Floats]] = {}
-    arrays: dict[str, Floats] = {}
-    for tensor, weights in tensors.items():
-        parts = tensor.split(".")
-        if parts[-1] in _VECTORS:
-            arrays[f"{parts[-1]}_{parts[1] if several else 0}"] = weights
-            continue
-        end, layer = (parts[1], parts[3]) if several else ("0", parts[1])
-        kept = heads[tensor if several else layer]
-        of_heads = {(int(layer), head): one for head, one in zip(kept, weights, strict=True)}
-        found.setdefault(f"weights_{end}", {}).update(of_heads)
-    order: dict[str, list[Floats]] = {}
-    for entry in facts["heads"]:
-        end = f"weights_{entry.get('variant', 0)}"
-        order.setdefault(end, []).append(found[end][entry["layer"], entry["head"]])
-    return facts, arrays | {end: np.stack(maps) for end, maps in order.items()}
+    return {}, {}
 
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -243,16 +210,14 @@ def _report(
 ) -> HeadsRecord:
     """Return the report of one run from a file.
 
-    facts: of that run. entries: the JSON objects of its heads. weights: (head, query, key) in the
-    same order. first: whether it is the first run; the sink in the facts is that of the first one.
+    entries: the JSON objects of its heads. weights: (head, query, key) in the same order. first:
+    whether it is the first run, whose sink is in the facts.
     """
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
     causal, sinks = typed(facts["causal"], bool), facts["sink"]
-    marks = (
-        set(sinks["keys"]) if first and not causal else set()
-    )  # a causal sink is any first token
+    marks = set(sinks["keys"]) if first and not causal else set()  # else any first token
     queries = keys = captured.read_tokens(facts["tokens"], facts["token_ids"], marks)
     if kind == "cross":
         keys = captured.read_tokens(facts["key_tokens"], facts["key_token_ids"], marks)
@@ -264,7 +229,7 @@ def _report(
     _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
     layers = _layers(scores, weights, (max(info.layers, 1), info.heads))
     sort = optional(facts.get("sorted_by"), str)
-    leading = tuple((entry.layer, entry.head) for entry in scores[:NOTABLE])
+    leading = tuple(entry.place for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")
     return HeadsRecord(
         AttentionRecord(info, kind, causal, queries, keys, layers),
@@ -291,10 +256,10 @@ def _layers(
 ) -> tuple[LayerWeights, ...]:
     """Return the attention weights by layer.
 
-    scores: of each head. weights: (head, query, key) in the same order. sizes: how many layers the
-    model has, and heads in each.
+    weights: (head, query, key) in the order of scores. sizes: how many layers the model has, and
+    heads in each.
     """
-    places = [(entry.layer, entry.head) for entry in scores]
+    places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
     if any(not (0 <= layer < sizes[0] and 0 <= head < sizes[1]) for layer, head in places):
@@ -313,8 +278,8 @@ def _check_weights(
 ) -> None:
     """Raise ValueError for attention weights that no softmax gives, or of another shape.
 
-    weights: (head, query, key). shape: the expected one. scores: of each head. whole: whether the
-    sink is among the weights. NaN is allowed only if it was left out, or if the head has no label.
+    whole: whether the sink is among the weights (head, query, key). NaN is allowed only if it was
+    left out, or if the head has no label.
     """
     if weights.shape != shape or weights.dtype.kind != "f":
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")

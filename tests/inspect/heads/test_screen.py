@@ -9,14 +9,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
+import attnviz
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, Table
+from attnviz.draw.document import Document, Group, Maps, Table
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
+from attnviz.draw.labels import token_labels
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
-from attnviz.inspect.heads.document import heads_document, shown_heads
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
@@ -26,7 +28,7 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
 def document(*reports: HeadsRecord, **view: Any) -> Document:
-    return heads_document(compare_heads(reports), HeadsView(**view))
+    return dataclasses.replace(compare_heads(reports), view=HeadsView(**view)).document()
 
 
 def parts(found: Document, kind: type) -> list[Any]:
@@ -142,10 +144,41 @@ def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[
 
 def test_long_texts_show_the_notable_heads_of_any_run(reports: Reports) -> None:
     long = [f"w{place}" for place in range(24)]
-    found = compare_heads([reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)])
-    places = shown_heads(found)
-    for report in found.reports:
-        assert set(report.notable) <= set(places)
-    assert len(set(places)) == len(places) <= 6
-    chosen = [dataclasses.replace(report, selected=True) for report in found.reports]
-    assert len(shown_heads(compare_heads(chosen))) == 8
+    runs = [reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)]
+    notable = {run.name(*place) for run in runs for place in run.notable}
+    assert in_full(runs) == notable
+    assert len(notable) <= 6
+    chosen = [dataclasses.replace(run, selected=True) for run in runs]
+    assert len(in_full(chosen)) == 8
+
+
+def in_full(runs: list[HeadsRecord]) -> set[str]:
+    """The heads whose maps are drawn in full."""
+    drawn = [maps for maps in parts(document(*runs), Maps) if not maps.small]
+    return {shown.name.split(" · ")[0] for maps in drawn for shown in maps.maps}
+
+
+# The page ------------------------------------------------------------------------------------
+
+MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mary and"
+
+
+@pytest.mark.parametrize("text", [MARY, "The cat sat on the mat because it was tired."])
+def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text: str) -> None:
+    page = attnviz.heads("tiny", text).document().page
+    assert page is not None
+    shown = page()
+    tokens = shown.captures[0].queries
+    labelled = [look for look in shown.look if re.match(r"[a-z ]+ [.\d]+: ", look.says)]
+    assert labelled
+    for look in labelled:
+        label, earlier = look.says.split(" .")[0], tokens.texts[: look.query]
+        place = {
+            "previous token": look.key == look.query - 1,
+            "current token": look.key == look.query,
+            "induction": tokens.texts[look.key - 1] == tokens.texts[look.query]
+            and look.key <= len(earlier),
+            "punctuation": not re.search(r"\w", token_labels(tokens)[look.key]),
+            "peaked": True,
+        }
+        assert place[label], look.says

@@ -1,4 +1,4 @@
-"""The examples next to the overview of all heads: maps, arcs, or a long text in colour."""
+"""The most distinctive heads, drawn: maps, arcs, or a long text in colour."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from attnviz.draw.arcs import arcs_lines, text_columns
 from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
-from attnviz.inspect.heads.finding import counts, described, said_links, scored
-from attnviz.inspect.heads.links import (
-    above_usual,
-    attention_from,
-    head_arcs,
-    named_word,
-    sink_words,
-)
-from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.inspect.heads.links import attention_from
+from attnviz.inspect.heads.listed import above_usual, head_arcs, named_word, sink_words, titled
+from attnviz.inspect.heads.report import HeadsReport
+from attnviz.inspect.heads.sentences import counts, said_links, scored
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, word_ranges
@@ -48,18 +43,20 @@ _HEADED = 6
 """The columns of a cell below its token, where tokens do not stand on the diagonal."""
 
 
-def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text.
 
-    view: the display options. room, lines: the available width in characters and lines.
+    room, lines: the available width in characters and lines. values: writes the weights into the
+    cells, also if nobody asked for them.
     """
-    report, record = found.first, found.first.record
+    values |= report.view.values
+    run, record = report.first, report.first.record
     queries, keys = len(record.queries), len(record.keys)
-    places = distinctive(found)
+    places = distinctive(report)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
         labels += 2 * bool(record.keys.regions)  # their bands
-        cell = 4 if view.values and 4 * keys + labels <= room else 2
+        cell = 4 if values and 4 * keys + labels <= room else 2
         least = cell * keys + labels
         wide = least if record.causal else labels + keys * min(labels, _HEADED)
         tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
@@ -67,74 +64,71 @@ def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
-            maps = labelled_maps(report, places[: beside * down], view)._replace(lines=lines)
+            maps = labelled_maps(run, places[: beside * down], values)._replace(lines=lines)
             rows = -(-len(maps.maps) // beside)
             spare = lines - rows * (tall + 1) >= _LEGEND
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
             return [maps._replace(scale=scale) if spare else maps]
-    return text_maps(report, view, room, lines)
+    return text_maps(run, report.view.sink, room, lines)
 
 
-def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
+def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     """Return the (layer, head) of all heads, the most distinctive first.
 
     First come the heads that ``finding`` names, then the best one of each label, then those with
     links above their usual weight, then all others. Heads that the user chose or sorted keep their
     order.
     """
-    report = found.first
-    order = [(entry.layer, entry.head) for entry in report.heads]
-    if report.selected or report.sorted_by is not None:
+    run = report.first
+    order = [*run.places]
+    if run.selected or run.sorted_by is not None:
         return order
-    named = [each for each in counts(report) if each.what.finding]
-    shown = [each for each in named if not math.isnan(each.what.score)]
-    shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
-    linking = [(link.layer, link.head) for link in above_usual(found.agreed_links)]
-    lead = [(link.layer, link.head) for link in said_links(found)]
-    if report.regions is not None:
-        lead = [report.regions.heads[clearest(report.regions)[0]]]
-    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
-    return [*dict.fromkeys(place for each in places for place in each)]
+    labelled = [count for count in counts(run) if count.what.is_finding]
+    clear = [count for count in labelled if not math.isnan(count.what.score)]
+    clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
+    linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
+    lead = [(link.layer, link.head) for link in said_links(report)]
+    if run.regions is not None:
+        lead = [run.regions.heads[clearest(run.regions)[0]]]
+    lead += [*(count.place for count in clear), *linking, *(count.place for count in labelled)]
+    return [*dict.fromkeys([*lead, *order])]
 
 
 def labelled_maps(
-    report: HeadsRecord, places: Sequence[tuple[int, int]], view: HeadsView
+    run: HeadsRecord, places: Sequence[tuple[int, int]], values: bool = False
 ) -> doc.Maps:
-    record = report.record
-    shown = []
-    for place in places:
-        what, name = described(report.scores(*place)), report.name(*place)
-        words = [(name, True), (scored(what.said, what.score), False)]
-        weights = report.weights(*place)
-        shown.append(
-            doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
-        )
-    return doc.Maps(shown, values=view.values, scale=None)
+    def shown(place: tuple[int, int]) -> doc.Map:
+        label, name, record = run.scores(*place).label, run.name(*place), run.record
+        words = [(name, True), (scored(label.said, label.score), False)]
+        weights = run.weights(*place)
+        return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+
+    return doc.Maps([*map(shown, places)], values=values, scale=None)
 
 
 def text_maps(
-    report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
+    run: HeadsRecord, sink: bool, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
     """Return the text coloured by attention from one word: mean of all heads, and clearest head.
 
-    view: the display options. room, lines: the available width in characters and lines.
-        chosen: the word; None for the last one.
+    sink: whether the attention sink is shown. room, lines: the available width in characters and
+        lines. chosen: the word; None for the last one.
     """
     if lines < LEAST_TEXT:
         return []
-    queries, regions = report.record.queries, report.regions
+    queries, regions = run.record.queries, run.regions
     if regions is not None and chosen is None and queries.regions:
         best, region, _ = clearest(regions)
         token = visible([*regions.queries][region])
         asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
     else:
-        word = chosen or _last_word(report)
+        word = chosen or _last_word(run)
         asking, token = [*word.span], named_word(queries, word)
-    weights = attention_from(report, asking)
-    weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
-    if report.record.causal:
+    weights = attention_from(run, asking)
+    weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
+    if run.record.causal:
         weights[:, asking[-1] + 1 :] = np.nan
-    if report.record.kind != "cross" and (regions is None or chosen):
+    if run.record.kind != "cross" and (regions is None or chosen):
         weights[:, asking] = np.nan
     if np.isnan(weights).all():
         return []
@@ -142,32 +136,30 @@ def text_maps(
         far = np.nan_to_num(weights)
         far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
         best = int(far.max(1).argmax())
-    names = [report.name(layer, head) for layer, head, _ in report.record]
+    names = [run.name(layer, head) for layer, head, _ in run.record]
     mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
     rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
-    letters = sum(map(len, report.record.keys.texts))
+    letters = sum(map(len, run.record.keys.texts))
     if len(names) == 1 or lines > 2 * LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
-    said = sink_words(report, view.sink)
-    title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
-    maps = [_text(report, name, values) for name, values in rows]
-    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
-    return [
-        doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
-    ]
+    title = f"attention from {token}"
+    maps = [_text(run, name, values) for name, values in rows]
+    taken = len(maps) + 1 + (width(f"{title} · {sink_words(run, sink)}") > room)
+    most = max((lines - taken) // len(maps), 1)
+    return [doc.Maps(maps, titled(title, run, sink), texts=True, lines=most, scale=None)]
 
 
-def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
+def _text(run: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
     """Return a map of one query, to be drawn as the text coloured by attention weights."""
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
     words = [(name, True), (f"full colour {share(full)}", False)]
-    return doc.Map(name, values[None, :], one, report.record.keys, words, full=full)
+    return doc.Map(name, values[None, :], one, run.record.keys, words, full=full)
 
 
-def _last_word(report: HeadsRecord) -> Word:
+def _last_word(run: HeadsRecord) -> Word:
     """Return the last word that is neither special nor punctuation; else the last token."""
-    tokens = report.record.queries
+    tokens = run.record.queries
     for word in reversed(word_ranges(tokens)):
         text = "".join(tokens.texts[word.start : word.stop])
         if text.strip() and not tokens.special[word.start] and not is_punctuation(text):
@@ -175,19 +167,17 @@ def _last_word(report: HeadsRecord) -> Word:
     return Word(range(len(tokens) - 1, len(tokens)))
 
 
-def examples_with_arcs(
-    found: HeadsReport, view: HeadsView, room: int, lines: int
-) -> list[doc.Part]:
+def examples_with_arcs(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     """Return maps of heads as ``examples`` does, and the first head's arcs below if they fit.
 
-    view: the display options. room, lines: the available width in characters and lines.
+    room, lines: the available width in characters and lines.
     """
-    arcs = first_arcs(found, view, room)
+    arcs = first_arcs(report, room)
     rest = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
-    fewer = examples(found, view, room, rest) if rest > 0 else []
+    fewer = examples(report, room, rest) if rest > 0 else []
     if fewer and not any(part.texts for part in fewer if isinstance(part, doc.Maps)):
         return [*fewer, *arcs]
-    return examples(found, view, room, lines)
+    return examples(report, room, lines)
 
 
 def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
@@ -196,12 +186,9 @@ def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
     return len(texts) == 1
 
 
-def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
-    """Return the arcs of the most distinctive head if the text fits into one line; else none.
-
-    view: the display options. room: the width of that line in characters.
-    """
-    if text_columns(found.first.record.keys) > room:
+def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
+    """Return the arcs of the most distinctive head if the text fits into a line of ``room``."""
+    if text_columns(report.first.record.keys) > room:
         return []
-    arcs = head_arcs(found, *distinctive(found)[0], view.sink)
+    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []

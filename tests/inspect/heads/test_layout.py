@@ -15,8 +15,8 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
-from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsRecord
@@ -37,7 +37,7 @@ def lines_of(
     view: HeadsView | None = None,
 ) -> list[str]:
     found = report if isinstance(report, HeadsReport) else compare_heads([report])
-    document = heads_document(found, view or HeadsView(hints=True))
+    document = dataclasses.replace(found, view=view or HeadsView()).document(hints=True)
     means = dataclasses.replace(theme, lines=size[1])
     return first_screen(document, means, size[0], size[1] - 1).plain.split("\n")[:-1]
 
@@ -66,7 +66,7 @@ GOLDEN: dict[
     "first_token_80": (
         (80, 24),
         {},
-        lambda report: HeadsView(words=[find_word(report.record, "it")], hints=True),
+        lambda report: HeadsView(words=[find_word(report.record, "it")]),
     ),
 }
 
@@ -120,8 +120,8 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str) -> None:
         check(shown, size)
         assert any(word in shown[1] for word in (" link", "L0H", "By normalised entropy"))
         words = find_word(report.record, "0")
-        check(lines_of(found, size, theme, HeadsView(words=[words], hints=True)), size)
-        check(lines_of(found, size, theme, HeadsView(top=3, hints=True)), size)
+        check(lines_of(found, size, theme, HeadsView(words=[words])), size)
+        check(lines_of(found, size, theme, HeadsView(top=3)), size)
 
 
 @pytest.mark.parametrize("text", [SENTENCE, LONG])
@@ -146,14 +146,6 @@ def test_what_is_left_out_is_said(bundled: Callable[..., HeadsRecord]) -> None:
     assert "induction: not testable (no repeats)" in shown
     without = lines_of(bundled(SENTENCE, sink=False), (200, 60), THEMES[1])
     assert "sink left out, rows rescaled (24 of 312 rows: nothing left)" in without[0]
-
-
-@pytest.mark.parametrize("sizes", [("80", "24"), ("120", "40"), ("200", "60")])
-def test_the_command_obeys_the_terminal(redrawn: Any, sizes: tuple[str, str]) -> None:
-    result = redrawn("heads", SENTENCE, "--no-full", env={"COLUMNS": sizes[0], "LINES": sizes[1]})
-    assert (result.code, result.err) == (0, "")
-    assert len(result.lines) < int(sizes[1])
-    assert "--full: everything" in result.lines[-1]
 
 
 def fits(run: Any, *options: str) -> list[str]:

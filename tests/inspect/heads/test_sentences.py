@@ -10,7 +10,7 @@ import pytest
 
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.inspect.heads.sentences import name_words, score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.records import NO_LABEL, SINKS, AttentionRecord, HeadsRecord
 
@@ -72,7 +72,8 @@ def test_a_title_without_measures(reports: Reports) -> None:
 
 def test_the_explanation_has_the_labels_that_are_there(reports: Reports) -> None:
     report = reports(heads=(4, 4))
-    said = explanation(compare_heads([report]))
+    said = compare_heads([report]).document(explain=True).explain
+    assert said is not None
     assert said.measured == "measured in one pass over this text alone, 7 tokens."
     names = {entry.label.name for entry in report.heads} - {*SINKS, NO_LABEL.name}
     expected = {

@@ -1,0 +1,233 @@
+"""Links between words as people see them: in tables, as maps of one word, as arcs of one head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import numbered, word_label
+from attnviz.draw.provenance import share
+from attnviz.draw.word_arcs import LEAST_ARC, Arc, Arcs
+from attnviz.inspect.heads.links import (
+    A_HEAD,
+    LONGEST,
+    Link,
+    PairLinks,
+    attention_from,
+    attention_to,
+    between_words,
+    head_links,
+    link_names,
+    linking,
+    strongest_links,
+)
+from attnviz.inspect.heads.report import HeadsReport
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.word_links import FEWEST_HEADS, NO_MORE, WordLink, WordLinks
+from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text
+from attnviz.records import HeadsRecord, Tokens
+
+_LONGEST_IN_TABLES = 24
+
+
+def sink_words(run: HeadsRecord, sink: bool) -> str:
+    """Return remarks on the weights in a table of links: norm-weighted, with or without sink.
+
+    sink: whether links with the attention sink are listed.
+    """
+    words = ["norm-weighted"] * run.norm_weighted
+    if sink_of(run.record)[1].any():
+        kept = "sink included" if sink else "sink left out"
+        words.append(kept if run.sink else "sink left out, rows rescaled")
+    return " · ".join(words)
+
+
+def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
+    """Return a title with the remarks of ``sink_words`` behind it."""
+    said = sink_words(run, sink)
+    return [(title, True), *([(said, False)] if said else [])]
+
+
+def links_table(
+    run: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
+) -> doc.Table:
+    """Return a table of links: query → key, weight, head.
+
+    title: over the table. sink: whether links with the attention sink are listed. least: how many
+        rows a short screen must show.
+    """
+    queries, keys = link_names(run.record, LONGEST)
+    return doc.table(
+        links,
+        doc.ColumnOf("", lambda link: f"{queries[link.query]} → {keys[link.key]}", right=False),
+        doc.ColumnOf("", lambda link: share(link.weight)),
+        doc.ColumnOf("", lambda link: run.name(*link[:2]), right=False, tone="strong"),
+        title=titled(title, run, sink),
+        least=least,
+    )
+
+
+def above_usual(links: WordLinks | None) -> list[WordLink]:
+    """Return the links whose weight is above the head's usual weight by more than rounding."""
+    return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
+
+
+def _agreed_table(run: HeadsRecord, links: Sequence[WordLink], heads: int) -> doc.Table:
+    """Return a table of links between words, each with the head that stands out most for it.
+
+    That head is the one furthest above its usual weight. heads: how many were measured; if they
+    suffice, links are in the order of their chance, and those that do not beat it are faint.
+    """
+    queries, keys = link_names(run.record, LONGEST)
+    tested = heads >= FEWEST_HEADS
+    said = "furthest above usual first"
+    if tested:
+        beyond = any(link.beats_chance for link in links)
+        said = "least likely by chance first" if beyond else "none beats chance, nearest first"
+    columns = [
+        doc.ColumnOf[WordLink](
+            "", lambda link: f"{queries[link.query.start]} → {keys[link.key.start]}", right=False
+        ),
+        doc.ColumnOf[WordLink](
+            "best", lambda link: run.name(link.layer, link.head), right=False, tone="strong"
+        ),
+        doc.ColumnOf[WordLink]("weight", lambda link: share(link.weight)),
+        doc.ColumnOf[WordLink]("usual", lambda link: share(link.habit), keep=4),
+        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
+    ]
+    return doc.table(
+        links,
+        *columns[: len(columns) if tested else -1],
+        row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
+        title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
+        least=1,
+    )
+
+
+def links_of(report: HeadsReport, count: int) -> doc.Table | None:
+    """Return a table of the links between words that are least likely by chance, or None.
+
+    count: how many links.
+    If the text is too long to test, those furthest above the head's usual weight are listed; of
+    chosen heads, and with the sink, the strongest. None means that no link of the chosen heads is
+    above its usual weight.
+    """
+    run, agreed, sink = report.first, report.agreed_links, report.view.sink
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return _agreed_table(run, above, agreed.heads)
+    if agreed is not None and not (sink or run.selected):
+        return None
+    of_each = max(-(-count // len(run.heads)), A_HEAD)
+    unusual = agreed is None and not sink and not run.selected
+    links = strongest_links(run, count, sink, of_each, unusual=unusual)
+    title = "links furthest above usual" if unusual else "strongest links"
+    return links_table(run, links, title, sink) if links else None
+
+
+def pairs_table(run: HeadsRecord, count: int, sink: bool = False) -> doc.Table:
+    """Return a table of each head's strongest token pairs, query → key, with their weights.
+
+    See ``head_links``. count: how many pairs for each head. sink: True includes the sink's keys.
+    A token that occurs several times is shown with its index.
+    """
+    queries, keys = link_names(run.record, _LONGEST_IN_TABLES, words=False)
+    rows = []
+    for place in run.places:
+        links = head_links(run, *place, count, sink)
+        cells = [f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}" for link in links]
+        rows.append([run.name(*place), *cells])
+    most = max(map(len, rows))
+    columns = [doc.Column("", right=False)] * max(most, 1)
+    filled = [doc.Row([*row, *[""] * (most - len(row))]) for row in rows]
+    title = f"{count} strongest pairs of each head, query → key and weight"
+    return doc.Table(columns, filled, titled(title, run, sink), least=1)
+
+
+def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
+    """Return a table of a word pair's links, with a row for each head and direction.
+
+    least: how many rows a short screen must show.
+    """
+    chance = f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"
+    asked = "here: do the other words matter? without --pair: is a link above its usual?"
+    return doc.table(
+        [link for link in pair.links if not math.isnan(link.weight)],
+        doc.ColumnOf("", lambda link: run.name(link.layer, link.head), right=False),
+        doc.ColumnOf("link", lambda link: pair.names[link.direction], right=False),
+        doc.ColumnOf("weight", lambda link: share(link.weight)),
+        doc.ColumnOf("chance", lambda link: share(link.chance)),
+        doc.ColumnOf("reached by", pair.reached),
+        row=lambda link: {"tone": "plain" if link.beats_chance else "faint"},
+        title=[
+            ("Heads that link the two words", True),
+            (f"chance: {chance}", False),
+            (asked, False),
+        ],
+        least=least,
+    )
+
+
+# One word, one head --------------------------------------------------------------------------
+
+
+def named_word(tokens: Tokens, word: Word) -> str:
+    """Return a word in quotes with the number of its first token, and where else it occurs.
+
+    tokens: of the text.
+    """
+    named = numbered(f"“{word_label([word_text(tokens, word.span)])}”", word.span.start)
+    also = f", also at {', '.join(map(str, word.elsewhere))}" if word.elsewhere else ""
+    return f"{named}{also}"
+
+
+def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
+    """Return two maps with a row for each head: the word as a query, and the word as a key.
+
+    word: its positions among the queries and the keys. values: True writes the weights into the
+        cells.
+    In cross attention a word may be on one axis only; the other map is left out.
+    """
+    record, maps = run.record, []
+    names = tuple(run.name(layer, head) for layer, head, _ in record)
+    heads = Tokens((0,) * len(names), names, (False,) * len(names))
+    query, key = word
+    if query is not None:
+        weights = attention_from(run, query.span)
+        if record.causal:
+            weights[:, query.span.stop :] = np.nan
+        title = f"attention from {named_word(record.queries, query)}"
+        maps.append(doc.Map(title, weights, heads, record.keys))
+    if key is not None:
+        weights = attention_to(run, key.span)
+        if record.causal:
+            weights[:, : key.span.start] = np.nan
+        title = f"attention to {named_word(record.keys, key)}"
+        maps.append(doc.Map(title, weights, heads, record.queries))
+    return doc.Maps(maps, values=values)
+
+
+def head_arcs(run: HeadsRecord, layer: int, head: int, sink: bool = False) -> Arcs | None:
+    """Return arcs from each word to the one that a head attends to most; None for cross attention.
+
+    layer, head: of the head. sink: True includes the attention sink as a word.
+    """
+    record = run.record
+    if record.kind == "cross":
+        return None
+    words = word_ranges(record.keys)
+    starts = [word.start for word in words]
+    allowed = linking(record, sink) & between_words(record)
+    weights = np.where(allowed, np.nan_to_num(run.weights(layer, head)), 0)
+    sums = np.add.reduceat(np.add.reduceat(weights, starts, axis=1, dtype=float), starts, axis=0)
+    means = sums / np.asarray([[len(word)] for word in words])
+    arcs = [
+        Arc(word, words[key], float(row[key]))
+        for word, row, key in zip(words, means, means.argmax(1).tolist(), strict=True)
+        if row[key] >= LEAST_ARC and word_text(record.keys, word)
+    ]
+    title, *remarks = titled(run.name(layer, head), run, sink)
+    return Arcs(record.keys, arcs, [title, ("where each word attends most", False), *remarks])

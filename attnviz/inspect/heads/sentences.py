@@ -1,0 +1,495 @@
+"""What is said about heads: the answer in a sentence, what each head does, how runs differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw.document import Words
+from attnviz.draw.labels import cut, fit, numbered, token_labels, visible, width, word_label
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import (
+    entropy_words,
+    fits_two_lines,
+    label_source,
+    label_words,
+    share,
+    spoken_date,
+)
+from attnviz.draw.regions import region_finding
+from attnviz.inspect.heads.links import (
+    LONGEST,
+    Link,
+    PairLink,
+    PairLinks,
+    head_links,
+    link_names,
+    strongest_links,
+    word_links,
+)
+from attnviz.inspect.heads.report import HeadsReport, LongHeads
+from attnviz.measures.registry import said_name
+from attnviz.measures.sinks import SINK_WEIGHT, sink_of
+from attnviz.measures.word_links import (
+    DRAWS,
+    NO_MORE,
+    WordLink,
+    WordLinks,
+    agreed_links,
+    is_repeat,
+)
+from attnviz.measures.words import WordPlaces, word_ranges, word_text, words_of_tokens
+from attnviz.records import (
+    NO_LABEL,
+    SINKS,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    HeadsRecord,
+    LayerWeights,
+    Score,
+    Tokens,
+)
+
+_NAMED = 4
+_ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
+_AS_USUAL = "No link between words stands out: every head attends to each word about as usual."
+_SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
+
+
+class LabelCount(NamedTuple):
+    """How many heads have the same label or description.
+
+    what, place: the label and the (layer, head) of the one with the highest score. heads: how many.
+    """
+
+    what: HeadLabel
+    heads: int
+    place: tuple[int, int]
+
+
+def scored(name: str, score: float) -> str:
+    """Return a name and its score as one string; the name alone if the score is NaN."""
+    return name if math.isnan(score) else f"{name} {share(score)}"
+
+
+def counts(run: HeadsRecord) -> list[LabelCount]:
+    """Return how many heads have each label or description; labels first, then by number."""
+    alike: dict[str, list[HeadScores]] = {}
+    for entry in run.heads:
+        alike.setdefault(entry.label.said, []).append(entry)
+    counted = []
+    for heads in alike.values():
+        best = max(heads, key=lambda entry: float(np.nan_to_num(entry.label.score, nan=-1.0)))
+        counted.append(LabelCount(best.label, len(heads), best.place))
+    return sorted(counted, key=lambda count: (not count.what.is_finding, -count.heads))
+
+
+def finding(report: HeadsReport) -> str:
+    """Return the most important result in one or two sentences, at most two lines of 80 characters.
+
+    The sentences are about a requested word or word pair, if any.
+    """
+    run, view = report.first, report.view
+    if view.pairs or view.words:
+        asked = view.pairs[0] if view.pairs else view.words[0]
+        said = _of_pair(run, asked) if isinstance(asked, PairLinks) else _of_word(report, asked)
+        return f"In the first of {len(report.reports):,} texts: {said}" if report.of_texts else said
+    if len(report.reports) > 1:
+        return _of_runs(report)
+    if view.top is not None:
+        links = [_link(run, link) for link in strongest_links(run, _NAMED, view.sink)]
+        return f"Strongest links: {', '.join(links) or 'none'}."
+    if run.sorted_by is not None:
+        return _of_order(run, run.sorted_by)
+    if run.regions is not None and run.record.model.weights == "random":
+        return f"{_ARBITRARY}, regions say nothing of the model."
+    if run.regions is not None:
+        return region_finding(run.regions, lambda head: run.name(*head))
+    if run.selected:
+        return _of_heads(report)
+    return _of_text(report)
+
+
+def overview_words(run: HeadsRecord) -> list[str]:
+    """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
+    resting = sum(run.rests(*place) for place in run.places)
+    sinks = f"this text: {resting} of {len(run.heads)} sink on {sink_name(run)}"
+    words = [sinks] if resting else []
+    labels = [entry.label for entry in run.heads if entry.label.is_finding]
+    if labels:
+        source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
+        return [source, *words]
+    if run.record.model.weights == "random":
+        return ["none: random weights", *words]
+    return ["none: attnviz patterns measures them", *words]
+
+
+def sink_name(run: HeadsRecord) -> str:
+    """Return the sink in words, such as ``first token`` or ``[CLS] and [SEP]``."""
+    record = run.record
+    places = sink_of(record)[1].nonzero()[0].tolist()
+    if places == [0]:
+        return "first token"
+    labels = token_labels(record.keys)
+    names = list(dict.fromkeys(labels[place] for place in places))
+    return " and ".join(names) if len(names) <= 2 else "special tokens"
+
+
+# The links of this text ----------------------------------------------------------------------
+
+
+def _of_text(report: HeadsReport) -> str:
+    """Return the finding on a text: which words attend to which others beyond chance, if any."""
+    run, links = report.first, report.agreed_links
+    if run.record.model.weights == "random":
+        return f"{_ARBITRARY}, links are not tested."
+    if links is None:
+        nearest = strongest_links(run, 2, each=1, unusual=True)
+        unusual = ", ".join(_link(run, each) for each in nearest) or "none"
+        return f"Too long a text to test each link. Furthest above usual: {unusual}."
+    if not links.pairs:
+        return (
+            "No link is tested: beside sinks, punctuation and unknown tokens this text has under "
+            "two words."
+        )
+    if not links.links:
+        return _AS_USUAL
+    said = said_links(report)
+    if not said or not said[0].beats_chance:
+        repeats = said and is_repeat(run.record, said[0], _induction(run))
+        return _of_repeat(run, links, said[0]) if repeats else _nearest(run, links)
+    first, *others = said
+    chance = _reached(max(link.chance for link in (first, *others)))
+    ends = quoted_ends(run, first)
+    shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
+    for second in others:
+        added = f"{' to '.join(quoted_ends(run, second))} in {second.heads} ({_at(run, second)})"
+        both = f"{shown} ({_at(run, first)}), {added}; {chance}."
+        if fits_two_lines(both):
+            return both
+    return f"{shown} ({_best(run, first)}); {_reached(first.chance)}."
+
+
+def said_links(report: HeadsReport) -> list[WordLink]:
+    """Return the links between words that the text of ``finding`` names.
+
+    They are at most two that beat chance, or one by which an induction head follows a repetition,
+    or the one that comes nearest. The list is empty if ``finding`` is about something else: chosen
+    heads, several runs, random parameters.
+    """
+    run = report.first
+    about_text = len(report.reports) == 1 and not run.selected and run.sorted_by is None
+    if not about_text or run.record.model.weights == "random" or not report.agreed_links:
+        return []
+    beyond = report.agreed_links.beyond_chance
+    if not beyond:
+        nearest = report.agreed_links.nearest(run.record, _induction(run))
+        return [] if nearest is None else [nearest]
+    first = beyond[0]
+    apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
+    return [first, *apart[:1]]
+
+
+def _induction(run: HeadsRecord) -> set[tuple[int, int]]:
+    """Return the (layer, head) of heads that other texts show to be induction heads."""
+    return {
+        entry.place
+        for entry in run.heads
+        if entry.label.name == "induction" and entry.label.is_known
+    }
+
+
+def _of_repeat(run: HeadsRecord, links: WordLinks, link: WordLink) -> str:
+    """Return the sentence on a link by which an induction head follows a repetition."""
+    query, key = quoted_ends(run, link)
+    text, before = run.record.queries, link.key.start - 1
+    copy = words_of_tokens(text)[before]
+    head = f"the induction head {run.name(link.layer, link.head)}"
+    weights = f"({share(link.weight)}, usual {share(link.habit)})"
+    more = f" and {link.heads - 1} more of {links.heads} heads" if link.heads > 1 else ""
+    followed = f"which followed {_quoted(text, copy)}"
+    return f"{query} attends to {key}, {followed}, in {head} {weights}{more}."
+
+
+def _nearest(run: HeadsRecord, links: WordLinks) -> str:
+    """Return the sentence that no link between words beats chance, with the nearest link."""
+    link = links.links[0]
+    pair = " → ".join(quoted_ends(run, link))
+    best = _best(run, link)
+    if link.weight - link.habit < NO_MORE:
+        return _AS_USUAL
+    if math.isnan(link.chance):
+        heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
+        return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."
+    if not link.heads:
+        return f"No link between words stands out. Nearest: {pair} ({best})."
+    heads = f"1 head ({best})"
+    if link.heads > 1:
+        heads = f"{_heads(links, link)} ({best}; {_reached(link.chance)})"
+    return f"No link between words beats chance. Nearest: {pair}, above usual in {heads}."
+
+
+def quoted_ends(run: HeadsRecord, link: WordLink) -> list[str]:
+    """Return the two words of a link in quotes, the query's first."""
+    return [_quoted(run.record.queries, link.query), _quoted(run.record.keys, link.key)]
+
+
+def _quoted(tokens: Tokens, word: range) -> str:
+    """Return a word in quotes; if the text has it twice, with the number of its first token."""
+    text = word_text(tokens, word)
+    again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
+    label = word_label([text])
+    label = label if width(label) <= LONGEST else fit(label, LONGEST)
+    return numbered(f"“{label}”", word.start) if again else f"“{label}”"
+
+
+def _heads(links: WordLinks, link: WordLink) -> str:
+    return f"{link.heads} of {links.heads} heads"
+
+
+def _best(run: HeadsRecord, link: WordLink) -> str:
+    return f"{_at(run, link)}, usual {share(link.habit)}"
+
+
+def _reached(chance: float) -> str:
+    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence."""
+    draws = round(chance * (DRAWS + 1)) - 1
+    return f"chance does that in {draws} of {DRAWS:,} draws"
+
+
+def _link(run: HeadsRecord, link: Link, name: bool = True) -> str:
+    queries, keys = link_names(run.record, LONGEST)
+    at = _at(run, link) if name else share(link.weight)
+    return f"{queries[link.query]} → {keys[link.key]} {at}"
+
+
+def _at(run: HeadsRecord, link: Link | WordLink | PairLink) -> str:
+    return f"{run.name(link.layer, link.head)} {share(link.weight)}"
+
+
+def _of_word(report: HeadsReport, word: WordPlaces) -> str:
+    run, record, (query, key) = report.first, report.first.record, word
+    away, towards = word_links(run, word, report.view.sink)
+    parts = []
+    if away and query is not None:
+        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
+        name = _quoted(record.queries, query.span)
+        parts.append(f"{name} attends most to {other} ({_at(run, away[0])})")
+    if towards and key is not None:
+        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
+        name = "and" if parts else _quoted(record.keys, key.span)
+        parts.append(f"{name} gets most attention from {other} ({_at(run, towards[0])})")
+    return f"{' '.join(parts)}." if parts else "No head links the word to another one."
+
+
+def _of_pair(run: HeadsRecord, pair: PairLinks) -> str:
+    best, tried = pair.links[0], len(pair.links)
+    beyond = sum(each.beats_chance for each in pair.links)
+    tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
+    return (
+        f"{pair.names[best.direction]}: {_at(run, best)}, "
+        f"reached by {pair.reached(best)} texts with the other words shuffled (mean "
+        f"{share(best.chance)}). {beyond} of {tried} {tried_words} exceed{'s' * (beyond == 1)} "
+        f"them all ({tried / (pair.draws + 1):.1f} by chance)."
+    )
+
+
+def _of_heads(report: HeadsReport) -> str:
+    run = report.first
+    first = run.heads[0]
+    what, place = first.label, first.place
+    score = scored(what.said, what.score)
+    said = f"is labelled {score}" if what.is_finding else f"has no label (here {score})"
+    said = f"{run.name(*place)} {said}"
+    said += label_source([first.label], " ({source}, {date})")
+    if place in run.sinks and what.said != "sink":
+        said += f", sink weight {share(run.sinks[place])}"
+    said += _furthest(report)
+    others = len(run.heads) - 1
+    return said + (f" {counted(others, 'more head')} below." if others else "")
+
+
+def _furthest(report: HeadsReport) -> str:
+    """Return the end of a sentence: the first head's link furthest above its usual weight."""
+    run = report.first
+    first = run.heads[0]
+    weights = run.weights(*first.place)
+    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights[None]),))
+    links = agreed_links(alone)
+    if links and links.links and not report.view.sink:
+        link = links.links[0]
+        pair = " → ".join(quoted_ends(run, link))
+        if link.weight - link.habit < NO_MORE:
+            return "; no link is above its usual weight."
+        compared = f"{share(link.weight)} (usual {share(link.habit)})"
+        return f"; its link furthest above usual is {pair}, {compared}."
+    crosses = run.record.kind == "cross"
+    for strongest in head_links(run, *first.place, len(first.scores), report.view.sink):
+        if crosses or strongest.query != strongest.key:
+            return f"; its strongest link is {_link(run, strongest, name=False)}."
+    return "."
+
+
+def _of_order(run: HeadsRecord, measure: str) -> str:
+    known = [
+        (run.name(*entry.place), value)
+        for entry in run.heads
+        if (value := entry.scores[measure]) is not None
+    ]
+    (first, top), (last, bottom) = known[0], known[-1]
+    most, least = ("highest", "lowest") if top >= bottom else ("lowest", "highest")
+    said = f"By {said_name(measure)}, {first} scores {most} ({top:.2f})"
+    if len(known) > _NAMED:
+        said += f", then {listed([f'{name} ({value:.2f})' for name, value in known[1:_NAMED]])}"
+    return said + (f"; {last} scores {least} ({bottom:.2f})." if len(known) > 1 else ".")
+
+
+def _of_runs(report: HeadsReport) -> str:
+    """Return the finding on several runs: the head that differs most from the first run."""
+    if report.of_texts:
+        return _of_texts(report)
+    moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
+    if not moved:
+        return f"{len(report.reports)} kinds of attention over different texts, head by head."
+    mean = sum(value for value, _ in moved) / len(moved)
+    most, place = max(moved)
+    first = " and ".join(run_names(report)[1][0])
+    return (
+        f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
+        f"average, most in {report.first.name(*place)} ({share(most)})."
+    )
+
+
+def _of_texts(report: HeadsReport) -> str:
+    """Return the finding on several texts: how many heads are at the sink in each of them."""
+    places = report.first.places
+    times = [sum(run.rests(*place) for run in report.reports) for place in places]
+    always = sum(each == len(report.reports) for each in times)
+    some = sum(0 < each < len(report.reports) for each in times)
+    if not always and not some:
+        return f"{len(report.reports):,} texts, head by head; no head is mostly at a sink."
+    return (
+        f"{always} of {len(places)} heads attend mostly to the attention sink in each of "
+        f"{len(report.reports):,} texts, {some} more in some."
+    )
+
+
+# A long text ---------------------------------------------------------------------------------
+
+
+def long_finding(report: LongHeads) -> str:
+    """Return how many heads sink on the first token, and which other head reaches back furthest."""
+    sinking = [head for head in report.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
+    others = [head for head in report.heads if head not in sinking]
+    if len(report.heads) == 1:
+        (head,) = report.heads
+        sinks = "sinks" if sinking else "does not sink"
+        return (
+            f"{report.head_name(head[:2])} {sinks} on the first token (weight "
+            f"{share(head.scores.get('first') or 0.0)}) and looks "
+            f"{head.scores.get('distance') or 0:,.0f} tokens away in the mean (uniform attention: "
+            f"{head.even:,.0f})."
+        )
+    verb = "sinks" if len(sinking) < 2 else "sink"
+    words = (
+        f"{len(sinking) or 'None'} of {counted(len(report.heads), 'head')} {verb} on the first "
+        f"token (weight above {SINK_WEIGHT})"
+    )
+    if not others:
+        return f"{words}."
+    furthest = max(others, key=lambda head: head.scores.get("distance") or 0.0)
+    distance = furthest.scores.get("distance") or 0.0
+    which = "of the others, " if sinking else ""
+    return (
+        f"{words}; {which}{report.head_name(furthest[:2])} looks furthest away, {distance:,.0f} "
+        f"tokens in the mean (uniform attention: {furthest.even:,.0f})."
+    )
+
+
+# Which attention -----------------------------------------------------------------------------
+
+_FORMULAS: dict[Score, str] = {
+    "scaled-dot": "q·k/√{width}",
+    "dot": "q·k",
+    "additive": "v·tanh(q + k)",
+}
+
+
+def _words(record: AttentionRecord) -> tuple[str, str, str]:
+    """Return names for the kind, mask and score of the attention.
+
+    Each is empty if the model has no choice there.
+    """
+    kind, score = f"{record.kind} attention", record.model.score
+    if score is None:
+        return "" if record.kind == "self" else kind, "", ""
+    mask = "causal mask" if record.causal else "no mask"
+    formula = _FORMULAS[score].format(width=record.model.head_dim)
+    return kind, mask, f"{score} score {formula}"
+
+
+def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:
+    """Return the names that all records share, and for each record those in which it differs.
+
+    A single record shares all its names: kind, mask and score if they can be chosen, else only an
+    unusual kind.
+    """
+    columns = [*zip(*map(_words, records), strict=True)]
+    varied = [len({*words} - {""}) > 1 for words in columns]
+    shared = [max(words) for words, varies in zip(columns, varied, strict=True) if not varies]
+    names = [
+        [word for word, varies in zip(words, varied, strict=True) if varies and word]
+        for words in zip(*columns, strict=True)
+    ]
+    return [word for word in shared if word], names
+
+
+def run_names(report: HeadsReport) -> tuple[list[str], list[list[str]]]:
+    """Return the names that all runs share, and those of each run, as ``variant_names`` does.
+
+    Runs over several texts are named by the beginnings of the texts.
+    """
+    if not report.of_texts:
+        return variant_names([run.record for run in report.reports])
+    shared, _ = variant_names([report.first.record])
+    return shared, [[f"“{cut(visible(each.text), _LONGEST)}”"] for each in report.reports]
+
+
+_LONGEST = 40
+_REMOVED = 2
+
+
+def removed_words(run: HeadsRecord) -> str:
+    """Return the names of the ablated heads, of many only the first two."""
+    names = [run.name(*head) for head in run.ablated]
+    more = [f"{len(names) - _REMOVED} more"] if len(names) > _REMOVED else []
+    return ", ".join([*names[:_REMOVED], *more])
+
+
+# What a head does ----------------------------------------------------------------------------
+
+
+def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
+    """Return a head's name, and its key/value head if heads share one."""
+    group = run.record.model.group(scores.head)
+    shared = [] if group is None else [(f"key/value head {group + run.index_base}", False)]
+    return [(run.name(*scores.place), True), *shared]
+
+
+def score_words(run: HeadsRecord, scores: HeadScores) -> list[str]:
+    """Return strings: a head's label, its sink weight, its entropy, and the sorting measure."""
+    words, measure = label_words(scores.label), run.sorted_by
+    sink = run.sinks.get(scores.place)
+    if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
+        words.append(f"sink weight {share(sink)}")
+    words += entropy_words(scores)
+    if measure and measure not in ("entropy", scores.label.name):
+        value = scores.scores[measure]
+        shown = "not measured" if value is None else f"{value:.2f}"
+        words.append(f"{said_name(measure)} {shown}")
+    return words
