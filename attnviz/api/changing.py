@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from attnviz.inspect.interventions.patch.records import PatchReport
     from attnviz.inspect.interventions.patch.request import Asked, At
     from attnviz.inspect.interventions.path.path import PathReport
-    from attnviz.inspect.interventions.path.weights import WeightsReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.records import Kind
@@ -207,16 +206,14 @@ def path(
     tokenizer: Any = None,
     chat: bool = False,
     into: Into | None = None,
-    weights: bool = False,
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,
-) -> PathReport | WeightsReport:
+) -> PathReport:
     """Follow one head: measure which later heads its output acts through, over pairs of prompts.
 
     model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
-    clean, corrupt, pairs: see ``patch``. weights: True measures what stands in the weights alone,
-        without prompts. The other options are those of ``attnviz path``.
+    clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
 
     Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
     what ``patch`` raises.
@@ -227,10 +224,6 @@ def path(
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
-    if weights:
-        from attnviz.inspect.interventions.path.weights import path_weights
-
-        return path_weights(open_given(model, tokenizer, for_tokens(1)), request)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
     tokens, texts = question.reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))

@@ -43,7 +43,6 @@ OBJECTS = {
     "atlas": ["atlas"],
     "retrieve": ["retrieve", "--lengths", "128", "--haystacks", "2"],
     "path": ["path", "L0H0", "the cat sat", "the dog sat"],
-    "weights": ["path", "L0H0", "--weights"],
     "params": ["params", "llama-3-8b", "--memory", "24GB"],
     "several": ["params", "gpt2", "bert-base"],
     "compare": ["params", "--d-model", "64", "--heads", "8", "--compare", "kv-heads=8,1"],
