@@ -15,12 +15,8 @@ class Watch:
     It is an ``Advance`` too.
     """
 
-    def expect(self, words: str, seconds: Callable[[], float]) -> None:
-        """Show, before the run begins, what it will do and about how long that will take.
-
-        words: such as ``ablating 24 heads × 10 texts``.
-        seconds: returns the estimate; called only if it is shown.
-        """
+    def begin(self, words: str) -> None:
+        """Show what the run, or its next part, does: such as ``ablating 24 heads × 10 texts``."""
 
     def __call__(self, share: float) -> None:
         """Show the share of all operations that is done, from 0 to 1."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +27,7 @@ from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.progress import UNWATCHED, Advance, Watch
@@ -74,10 +71,7 @@ def prune(
     work = _Work(advance)
     if not request.until_loss:  # refused before anything is measured
         work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
-        advance.expect(
-            f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}",
-            partial(_seconds, model, halves, work.total),
-        )
+        advance.begin(f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}")
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
@@ -253,14 +247,6 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
     if request.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
     return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
-
-
-def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how many seconds this many removals take, each over one half of the texts."""
-    sizes = sizes_of(model)
-    text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
-    one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
-    return seconds(model, removals * len(halves[0]) * one, len(halves[0]))
 
 
 def _spread(count: int, together: int) -> list[int]:

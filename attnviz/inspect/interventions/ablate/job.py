@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
@@ -18,15 +16,13 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
+from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, model_identity
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.stack_model import StackModel
-from attnviz.progress import Advance, Watch
+from attnviz.progress import Advance
 from attnviz.records import Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts, finished
 from attnviz.resume import digest, texts_digest
@@ -158,32 +154,11 @@ class AblationJob:
             notes=notes,
         )
 
-    @cached_property
-    def operations(self) -> tuple[float, ...]:
-        """Return for each text how many operations one ablation takes on average."""
-        sizes = sizes_of(self.model)
-        layers = [variant.layer for variant in self.variants]
+    def cost(self, text: int) -> float:
+        """Return the cost of one ablation over a text for the progress. text: its index."""
+        tokens = len(self.texts[text])
         hidden = self.info.architecture.endswith("MaskedLM")  # each word is hidden in its turn
-        return tuple(
-            (1 + hidden * len(text))
-            * self.options.draws
-            * sizes.changed(len(text), layers)
-            / max(len(layers), 1)
-            for text in self.texts
-        )
-
-    def expected(self, watch: Watch, share: float) -> None:
-        """Announce in ``watch`` which ablations will be measured, and about how long that takes.
-
-        share: the ablations' part of all work, from 0 to 1.
-        """
-        texts = len(self.texts)
-        units = counted(len(self.variants), UNITS[self.request.unit])
-        total = sum(self.operations) * len(self.variants) / share
-        watch.expect(
-            f"ablating {units}" + (f" × {texts:,} texts" if texts > 1 else ""),
-            lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
-        )
+        return float(tokens * (1 + hidden * tokens))
 
     def scan(self) -> Scan:
         """Return an object that ablates the model's heads over the texts and measures the effects.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.scan.run import Scan
@@ -17,6 +18,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.ablate.words import one_text
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
@@ -51,8 +53,7 @@ class AblationSeries(Series[Scores]):
             yield scores.text, scores
 
     def cost(self, text: int) -> float:
-        """Return about how many operations one ablation over a text takes. text: its index."""
-        return self._job.operations[text]
+        return self._job.cost(text)
 
     def details(self, piece: Scores) -> dict[str, Any]:
         losses = piece.token_losses
@@ -158,9 +159,9 @@ class AblationStudy(Study):
         # The control is of those that the ranking shows: the most important, half as many harmful.
         controlled = how == "exact" and len(texts) > 1
         controls = min(job.request.top * 3 // 2, len(wanted)) if controlled else 0
-        if how == "exact":
-            job.expected(watch, len(wanted) / (len(wanted) + controls))
-        add = progress((len(wanted) + controls) * sum(job.operations), watch)
+        many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
+        watch.begin(f"ablating {counted(len(job.variants), UNITS[job.request.unit])}{many}")
+        add = progress((len(wanted) + controls) * sum(map(job.cost, texts)), watch)
 
         def finished(text: int) -> None:
             watch.found(lambda: one_text(self.report([text]), text, len(texts)))

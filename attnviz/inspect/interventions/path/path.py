@@ -27,9 +27,7 @@ from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model, NumpyModel, require_number
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
@@ -255,10 +253,7 @@ def all_paths(
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     info = model.info
     senders = [(kind, layer, head) for layer in layers for head in range(info.heads)]
-    advance.expect(
-        f"following {len(senders):,} heads × {len(encoded):,} pairs",
-        lambda: _seconds(model, list(encoded.values())),
-    )
+    advance.begin(f"following {len(senders):,} heads × {len(encoded):,} pairs")
     tokens = max(len(pair.clean) for pair in encoded.values())
     most = max(_MEMORY // (24 * info.layers * info.heads * info.head_dim * tokens), info.heads)
     found: list[dict[HeadKey, PathEffects]] = []
@@ -290,13 +285,6 @@ def all_paths(
 
 def _measured(pairs: PromptPairs) -> range:
     return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
-
-
-def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
-    """Return about how many seconds the prompt pairs take: mostly the runs of both prompts."""
-    sizes = sizes_of(model)
-    runs = sum(sizes.forward(len(one.clean)) + sizes.forward(len(one.corrupt)) for one in pairs)
-    return seconds(model, runs, len(pairs))
 
 
 def sender_of(model: Model, head: str, base: int) -> Place:
