@@ -37,6 +37,7 @@ def ablate(
     chat: AnyChat = None,
     head: AnyHeads = None,
     layer: str | int | None = None,
+    edge: str | None = None,
     together: bool = False,
     unit: Unit = "head",
     mode: Mode = "zero",
@@ -69,6 +70,8 @@ def ablate(
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
+    edge: an edge such as ``"it→cat"`` between two words of the text, or several with commas, whose
+        attention is hidden in these heads; the heads themselves stay.
     mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
         for another text), the last two from the texts in ``reference``.
     metric: the effect by which heads are ranked; the rise of the loss by default.

@@ -87,6 +87,7 @@ def refuse_for_corpus(request: AblateRequest) -> None:
     given = {
         "--target": request.target is not None,
         "--by-token": request.by_token,
+        "--edge": request.edge is not None,
         "--budget": request.budget is not None,
         f"--method {request.how}": request.how != "exact",
         f"--mode {request.mode} without --reference FILE": request.mode != "zero"

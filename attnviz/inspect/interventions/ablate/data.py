@@ -45,7 +45,8 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         **({"texts": [*map(token_facts, report.texts)]} if many else {}),
         **({"targets": [*map(token_facts, report.targets)]} if report.targets else {}),
         "text_count": report.text_count,
-        "mode": report.mode,
+        "mode": "edge" if report.edges else report.mode,
+        **({"edges": [edge._asdict() for edge in report.edges]} if report.edges else {}),
         "reference": report.reference,
         "draws": report.draws,
         "unit": report.unit,
@@ -104,7 +105,10 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
     if head is not None and head in report.labels:
         entry["trait"] = label_facts(report.labels[head])
     if any(one.base_rate is not None for one in found.values()):
-        entry["random_direction"] = _metrics({name: one.base_rate for name, one in found.items()})
+        control = "random_edges" if report.edges else "random_direction"
+        entry[control] = _metrics({name: one.base_rate for name, one in found.items()})
+    if report.edges:
+        entry["edge_weight"] = json_number(report.edge_weight(variant))
     if report.by_token and effect.token_losses:
         entry["token_loss_deltas"] = [
             [json_number(value) for value in losses.tolist()] for losses in effect.token_losses

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, entropy_words, label_text, label_words, notes_group
+from attnviz.draw.provenance import (
+    advised,
+    entropy_words,
+    label_text,
+    label_words,
+    notes_group,
+    probability,
+)
 from attnviz.draw.signed import Place, explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
@@ -19,6 +26,7 @@ from attnviz.inspect.interventions.ablate.words import (
     ablates_every,
     about,
     caveats,
+    control_words,
     effect_words,
     explanation,
     finding,
@@ -182,11 +190,13 @@ def _effects(
         [
             _metric_column(effects, among, report.metric),
             label_column(report.labels, [effect.head for effect in effects], _label),
+            ("edge weight", [_weight(report.edge_weight(effect.variant)) for effect in effects]),
             base_rates("control", found, scale),
             *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
         ],
     )
-    return explained(table, "control", "a random direction of equal norm ablated instead")
+    control = "a random direction of equal norm ablated instead"
+    return explained(table, "control", control_words(report) if report.edges else control)
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Cells:
@@ -195,6 +205,10 @@ def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Met
     sign = "%" * metric.percent
     cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
     return metric.label + scale.times, cells
+
+
+def _weight(weight: float) -> str:
+    return "" if math.isnan(weight) else probability(weight)
 
 
 def _label(label: HeadLabel) -> str:
@@ -206,7 +220,8 @@ def together(report: AblationReport) -> list[doc.Part]:
     joint = report.joint
     if not joint:
         return []
-    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
+    title = "Hidden in all of them" if report.edges else "Ablated together"
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, title)]
     scale = scale_of(report.effects, report.metric)
     alone = {single.head: single.means.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
@@ -285,7 +300,7 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
     limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
     maps = []
     for effect, delta in zip(chosen, deltas, strict=True):
-        name = report.name(effect.variant)
+        name = report.missing(effect.variant)
         words: doc.Words = [(name, True), (effect_words(report, effect), False)]
         strip = doc.Map(
             f"{name} by token", delta[None], Tokens.bare((0,)), tokens, words, limit=limit

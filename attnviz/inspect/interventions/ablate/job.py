@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from attnviz.engine.capture import Choice, attention_kind, encoded, written_targ
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.ablate.edges import Axes, Edge, Pairs
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
@@ -46,6 +48,8 @@ class AblationJob:
     variants: the ablations. pair: answer and foil as (id, text), or None. answer: the text of the
         answer, or of the label whose loss counts. options: of the scan.
     notes: sentences on changes that were made to the texts.
+    edges: those that are hidden in the heads, in place of removing these. draws: random edges for
+        the control, one draw after the other.
     """
 
     model: Model
@@ -62,6 +66,8 @@ class AblationJob:
     answer: str | None
     options: ScanOptions
     notes: tuple[str, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    draws: tuple[Pairs, ...] = ()
 
     @property
     def info(self) -> ModelInfo:
@@ -82,6 +88,13 @@ class AblationJob:
         choice = Choice(kind=request.kind, target=request.target, truncate=truncate)
         kind = attention_kind(model, Choice(kind=choice.kind))
         two_stacks = "decoder" in model.kinds
+        if request.edge is not None and len(texts.texts) > 1:
+            raise UsageError("--edge names words of one text: give one, without --texts")
+        if request.edge is not None and isinstance(model, OwnAttention):
+            raise UnsupportedError(
+                f"{model.info.name!r} is attention alone: there is no prediction that a hidden "
+                "edge could change; choose a language model"
+            )
         if choice.target is not None and (not two_stacks or len(texts.texts) > 1):
             why = "has one stack and writes none" if not two_stacks else "is to read several texts"
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
@@ -137,6 +150,17 @@ class AblationJob:
                 f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
                 "have none to remove",
             )
+        variants = choose_ablations(request, model.info, heads)
+        edges, draws = tuple[Edge, ...](), tuple[Pairs, ...]()
+        if request.edge is not None:
+            given = inputs_of(tokens, targets)[0]
+            reads_on = model.causal if isinstance(model, StackModel) else scan.causal
+            causal = kind == "decoder" or (kind == "self" and reads_on)
+            axes = Axes(given.queries(kind), given.keys(kind), causal)
+            edges = axes.edges(request.edge)
+            draws = axes.random(edges, request.seed)
+            hidden = tuple(sorted(set(chain.from_iterable(edge.pairs for edge in edges))))
+            variants = tuple(replace(variant, edges=hidden) for variant in variants)
         return cls(
             model=model,
             request=request,
@@ -147,11 +171,13 @@ class AblationJob:
             references=references,
             reference_targets=reference_targets,
             reference_words=words,
-            variants=choose_ablations(request, model.info, heads),
+            variants=variants,
             pair=pair,
             answer=None if answer is None else answer[1],
             options=options,
             notes=notes,
+            edges=edges,
+            draws=draws,
         )
 
     def cost(self, text: int) -> float:
@@ -222,6 +248,7 @@ class AblationJob:
             "positions": options.positions,
             "answer_and_foil": list(options.pair) if options.pair else None,
             **({} if options.label is None else {"label": options.label}),
+            **({"edges": [*map(list, self.variants[0].edges)]} if self.edges else {}),
             "token_losses": options.token_losses,
             "method": self.request.how,
         }
@@ -308,6 +335,10 @@ def choose_ablations(
     if together:
         return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
     singles = tuple(Variant(unit) for unit in units)
+    if request.edge is not None:
+        whole = request.layer is None and not request.head
+        every = Variant(tuple(chain.from_iterable(units)), "every head" if whole else None)
+        return (*singles, every) if len(units) > 1 else singles
     return (*singles, *_across_layers(request, info, heads))
 
 

@@ -24,6 +24,7 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
+from attnviz.inspect.interventions.ablate.edges import Edge
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.measures.sign_flips import chance_of_largest
@@ -110,6 +111,8 @@ class AblationReport(Report, Provenance):
     classes: the labels of a classifier, whose loss is −ln p of the label that it predicts with
         every head; empty for other models.
     counts: of a corpus, the number of texts and of their tokens; ``texts`` then has the first one.
+    edges: those that were hidden in the heads, which were not removed then. edge_draws: how many
+        draws of random edges their base rates are the mean of.
     known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
         it adds up with those of other shards.
     """
@@ -138,6 +141,8 @@ class AblationReport(Report, Provenance):
     by_token: bool = False
     classes: tuple[str, ...] = ()
     counts: tuple[int, int] | None = None
+    edges: tuple[Edge, ...] = ()
+    edge_draws: int = 0
     known: Mapping[Place, HeadLabel] = field(default_factory=dict)
     record: CorpusRecord | None = None
 
@@ -214,10 +219,11 @@ class AblationReport(Report, Provenance):
         """Return how likely chance alone gives the largest change of the loss of one text.
 
         See ``chance_of_largest``, which compares all ablations that were measured. The result is
-        NaN if the loss of each token is not known, and for another metric or several texts.
+        NaN if the loss of each token is not known, and for another metric, several texts, or hidden
+        edges, which have a control.
         """
         losses = [effect.token_losses for effect in self.effects]
-        apart = self.metric != "loss_delta" or self.texts_wanted != 1
+        apart = self.metric != "loss_delta" or self.texts_wanted != 1 or bool(self.edges)
         if apart or not losses or not all(losses):
             return math.nan
         return chance_of_largest(np.array([text for (text,) in losses]))
@@ -279,6 +285,24 @@ class AblationReport(Report, Provenance):
             whole = tuple(range(head, head + group))
             return (layer, head // group) if heads == whole and head % group == 0 else None
         return (layer, head) if len(heads) == 1 else None
+
+    def missing(self, variant: Variant) -> str:
+        """Return what an ablation takes away: its name, or ``it → cat in L2H5`` for an edge."""
+        edges = ", ".join(edge.name for edge in self.edges)
+        return f"{edges} in {self.name(variant)}" if edges else self.name(variant)
+
+    def edge_weight(self, variant: Variant) -> float:
+        """Return the attention weight on the edges, if they were visible.
+
+        It is the sum over the keys, and the mean over the queries and over the heads of the
+        ablation. NaN without edges, or if the attention of a head was not kept.
+        """
+        seen, pairs = self.patterns, np.array(variant.edges)
+        known = set() if seen is None else {(each.layer, each.head) for each in seen.heads}
+        if seen is None or not pairs.size or not known.issuperset(variant.heads):
+            return math.nan
+        weights = [seen.weights(*head)[pairs[:, 0], pairs[:, 1]].sum() for head in variant.heads]
+        return float(np.mean(weights)) / len(set(pairs[:, 0].tolist()))
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""

@@ -44,9 +44,11 @@ class AblationSeries(Series[Scores]):
 
     changed, noun, nouns = "variants", "removal", "removals"
 
-    def __init__(self, name: str, job: AblationJob, scan: Scan, file: ResumeFile | None) -> None:
+    def __init__(
+        self, name: str, job: AblationJob, scan: Scan, file: ResumeFile | None, texts: int = 0
+    ) -> None:
         self._job, self.scan = job, scan
-        super().__init__(name, len(job.variants), len(job.texts), file)
+        super().__init__(name, len(job.variants), texts or len(job.texts), file)
 
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
         for scores in self.scan.scan_all(missing, self._job.variants):
@@ -119,6 +121,25 @@ class AblationSeries(Series[Scores]):
             done += len(chunk)
 
 
+class RandomEdges(AblationSeries):
+    """The control of hidden edges: random edges in the same heads, each draw in place of a text."""
+
+    def __init__(self, job: AblationJob, scan: Scan, file: ResumeFile | None) -> None:
+        super().__init__(_CONTROL, job, scan.changed(), file, len(job.draws))
+
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for draw, wanted in missing.items():
+            variants = [replace(one, edges=self._job.draws[draw]) for one in self._job.variants]
+            for scores in self.scan.scan(0, variants, wanted):
+                yield draw, replace(scores, text=draw)
+
+    def cost(self, text: int) -> float:
+        return super().cost(0)
+
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
+        return replace(super().rebuild(0, changes, metrics, kept), text=text)
+
+
 class AblationStudy(Study):
     """Measures a job of ablations, and makes the report from the measurements.
 
@@ -141,8 +162,8 @@ class AblationStudy(Study):
     def run(self, watch: Watch) -> None:
         """Measure the ablations by the requested method.
 
-        With several texts, a random baseline of the ranked ablations is measured too. watch: is
-        given the progress.
+        With several texts, and for hidden edges, a random baseline of the ranked ablations is
+        measured too. watch: is given the progress.
         """
         job, texts = self.job, range(len(self.job.texts))
         how, amount = job.request.how, job.request.amount
@@ -157,8 +178,9 @@ class AblationStudy(Study):
         if amount is not None:
             wanted = self._by_gradient()[: amount.count]
         # The control is of those that the ranking shows: the most important, half as many harmful.
-        controlled = how == "exact" and len(texts) > 1
+        controlled = how == "exact" and (len(texts) > 1 or bool(job.draws))
         controls = min(job.request.top * 3 // 2, len(wanted)) if controlled else 0
+        controls *= len(job.draws) or 1
         many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
         watch.begin(f"ablating {counted(len(job.variants), UNITS[job.request.unit])}{many}")
         add = progress((len(wanted) + controls) * sum(map(job.cost, texts)), watch)
@@ -168,10 +190,12 @@ class AblationStudy(Study):
 
         self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
         if controls:
-            self.control = AblationSeries(
-                _CONTROL, job, self.ablations.scan.changed(control=True), self.file
-            )
-            self.control.cover(self._ranked(), texts, add)
+            scan = self.ablations.scan
+            if job.draws:
+                self.control = RandomEdges(job, scan, self.file)
+            else:
+                self.control = AblationSeries(_CONTROL, job, scan.changed(control=True), self.file)
+            self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
         """Rank the heads and measure ablations over as many texts as the time allows.
@@ -226,7 +250,9 @@ class AblationStudy(Study):
         return [
             index
             for index, variant in enumerate(self.job.variants)
-            if variant.heads in shown or variant.name is not None
+            if variant.heads in shown
+            or variant.name is not None
+            or (variant.edges and len(variant.heads) > 1)
         ]
 
     # What was found ----------------------------------------------------------------------------
@@ -240,7 +266,7 @@ class AblationStudy(Study):
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts() if texts is None else texts
         pieces = self._pieces(self.ablations, texts)
-        control = self._pieces(self.control, texts)
+        control = self._pieces(self.control, range(len(job.draws)) if job.draws else texts)
         effects = ablation_effects(pieces, job.variants, options.seed, control)
         foil = job.pair[1][1] if job.pair else None
         return AblationReport(
@@ -276,6 +302,8 @@ class AblationStudy(Study):
             top=request.top,
             by_token=request.by_token,
             index_base=request.index_base,
+            edges=job.edges,
+            edge_draws=len(job.draws),
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:

@@ -64,6 +64,8 @@ def answer(report: AblationReport) -> str:
     if report.ranks:
         return _ranking_words(report)
     end = " One text." * (report.text_count == 1)
+    if report.edges:
+        return _edge_words(report) + end
     if not report.effects:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
@@ -91,6 +93,22 @@ def answer(report: AblationReport) -> str:
     return f"{said}, not beyond chance ({draws}).{end}"
 
 
+def _edge_words(report: AblationReport) -> str:
+    """Return what hidden edges change: in all heads at once, in the control, in one head."""
+    found = (*report.joint, *report.ranking(1).matter, *report.effects)
+    first, base = found[0], found[0].shown(report.metric).base_rate
+    said = without_words(report, first)
+    if report.metric == "loss_delta":
+        said += f", KL {_three_digits(first.value('kl'), False)}"
+    signed = report.ranked_by.signed
+    if base is not None:
+        said += f"; random edges of the same distance: {_three_digits(base, signed)}"
+    if report.joint and report.singles and (best := report.ranking(1).matter):
+        alone = _three_digits(best[0].shown(report.metric).value, signed)
+        said += f"; alone most in {report.name(best[0].variant)} ({alone})"
+    return f"{said}."
+
+
 def _is_little(report: AblationReport, effect: Effect) -> bool:
     """Return whether a missing head changes the loss by less than ``_LITTLE``."""
     return report.metric == "loss_delta" and abs(effect.shown("loss_delta").value) < _LITTLE
@@ -113,7 +131,7 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     effect: of its ablation. called: the name of the head in the sentence; its usual name by
         default.
     """
-    name, value = called or report.name(effect.variant), effect.shown(report.metric).value
+    name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
@@ -307,6 +325,8 @@ def ablates_every(report: AblationReport) -> bool:
 
 
 def _ablation(report: AblationReport) -> str:
+    if report.edges:
+        return f"{', '.join(edge.name for edge in report.edges)} hidden"
     if report.mode == "zero":
         return "zero ablation"
     reference = f" over {report.reference}" if report.reference else ""
@@ -326,7 +346,11 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
     if brief:
         return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
-    title = f"{metric.title} when one {UNITS[report.unit]} is ablated{unit}"
+    done = f"one {UNITS[report.unit]} is ablated"
+    if report.edges:
+        done = f"the edge{'s are' if len(report.edges) > 1 else ' is'} hidden in one"
+        done += f" {UNITS[report.unit]}"
+    title = f"{metric.title} when {done}{unit}"
     return f"{title}, where measured" if report.method == "budget" else title
 
 
@@ -388,15 +412,29 @@ def caveats(report: AblationReport) -> list[str]:
             f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
             "token alone cannot beat that: --texts FILE measures whether it lasts."
         )
-    if report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed:
+    if report.edges:
+        found.append(
+            "edge: the score of the attention from the first word to the second becomes -inf, and "
+            "the softmax runs over the other keys; nothing else is changed."
+        )
+    alone = report.text_count == 1 and len(report.singles) > 1 and not report.edges
+    if alone and not report.ranked_by.signed:
         found.append(
             "one text: a change of the output is above zero for every head, so this text alone "
             f"has no control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, "
             "and a random direction of equal norm ablated instead of each head."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
-        found.append("control: ablates a random direction of equal norm instead of the head.")
+        found.append(f"control: {control_words(report)}.")
     return found
+
+
+def control_words(report: AblationReport) -> str:
+    """Return a clause on what the control does instead of an ablation."""
+    if report.edges:
+        draws = counted(report.edge_draws, "draw")
+        return f"random edges of the same distance hidden instead, mean of {draws}"
+    return "ablates a random direction of equal norm instead of the head"
 
 
 def explanation(report: AblationReport) -> Explanation:
