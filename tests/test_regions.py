@@ -297,7 +297,6 @@ def test_options_that_do_not_go_together(
     assert "System role not supported" in gemma
     assert "chat.txt" in refused(3, "heads", "--chat", "chat.txt")
     assert "regions of one text" in refused(2, "patterns", "--span", "a=1:2")
-    assert "leave out --span" in refused(2, "heads", TEXT, "--cut", "it→cat", "--span", "a=1:2")
 
 
 def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:

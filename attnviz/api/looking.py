@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from attnviz.api.opening import (
     for_one_pass,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.records import GenerateReport
-    from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.long import LongHeads
     from attnviz.inspect.heads.report import HeadsReport
@@ -177,39 +176,12 @@ def heads(
     return heads_of_any_length(first, opening, read, request, vectors=vectors)
 
 
-@in_own_modes
-def cut(
-    model: AnyModel,
-    text: str,
-    edge: str | tuple[str, str],
-    *,
-    tokenizer: Any = None,
-    layer: str | int | None = None,
-    head: AnyHeads = None,
-    kind: Kind | None = None,
-    target: str | None = None,
-    truncate: bool = False,
-    index_base: int = 0,
-) -> CutReport:
-    """Knock out the attention of one word to another, and measure how the prediction changes.
-
-    model, tokenizer: see ``capture``. edge: such as ``"it→animal"``, or a tuple of query and key.
-    The options are those of ``attnviz heads --cut``.
-
-    Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
-    a model that cannot be read, UnsupportedError if its attention cannot be edited.
-    """
-    given = locals()
-    from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
-    from attnviz.inspect.heads.request import HeadsRequest
-    from attnviz.inspect.heads.runs import requested_runs
-
-    ((_, choice),) = requested_runs(HeadsRequest.of(given))
-    words = read_edge(edge) if isinstance(edge, str) else edge
-    read = one_text(text, 'attnviz.cut("tiny", "The cat sat.", "sat→cat")')
-    tokens, runs = reckoned(read)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
-    return cut_report(opened, read, words, choice, maps=True)
+def cut(*arguments: Any, **options: Any) -> NoReturn:
+    """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
+    raise UsageError(
+        'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '
+        'attnviz ablate TEXT --edge "it→cat"'
+    )
 
 
 @in_own_modes

@@ -1,4 +1,4 @@
-"""The command ``attnviz heads``: heatmaps of every head over a text, or the effect of one edge."""
+"""The command ``attnviz heads``: heatmaps of every head over a text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from attnviz.cli.groups import command
 from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
+from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.models.model import Model
-    from attnviz.models.resolve import LoadOptions
     from attnviz.records import HeadVectors
 
 EXAMPLES = """
@@ -51,15 +49,15 @@ _HEAD = re.compile(r"[Ll][0-9]+[Hh][0-9]+")
 
 
 @dataclass(frozen=True)
-class _Cut(Options, panel="An edge cut"):
-    """The option on the attention from one word to another that is cut."""
+class _Moved(Options):
+    """The option of earlier versions that is refused, with the words to type in its place."""
 
-    cut: str | None = option(
-        "WORD→WORD",
-        "Knock out the attention of the first word (query) to the second (key) in the chosen "
-        "heads, and measure how prediction and loss change.",
-        words=True,
-    )
+    cut: str | None = option("WORD→WORD", "See attnviz ablate --edge.", words=True, hidden=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cut is not None:
+            raise UsageError('--cut is gone: type attnviz ablate TEXT --edge "it→cat"')
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def heads(
     text: shared.TextOrTexts,
     saved: _Saved,
     request: HeadsRequest,
-    cut: _Cut,
+    moved: _Moved,
     model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
@@ -99,7 +97,7 @@ def heads(
     from attnviz.texts import Texts, read_texts
 
     if saved.saved is not None:
-        groups: tuple[Options, ...] = (cut, model, own, loading)
+        groups: tuple[Options, ...] = (model, own, loading)
         unused = [one for each in groups for one in each.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
         return
@@ -118,16 +116,6 @@ def heads(
         content = read_texts(text.text, text.file, text.texts, text.column)
     else:
         content = given_text(request, text.text, text.file)
-    if cut.cut is not None:
-        if isinstance(content, Texts):
-            raise UsageError("--cut names two words of one text: leave out --texts")
-        if len(variants) > 1:
-            raise UsageError(
-                "--cut takes one run: give one --kind and one --score, no --compare-mask"
-            )
-        ((changes, _),) = variants
-        _cut(model.model, content, cut.cut, request, replace(options, **changes), outlet)
-        return
     options = replace(options, tokens=question.reckoned_length(content, request))
     with outlet.loading(model.model, options) as watched:
 
@@ -189,26 +177,3 @@ def _noted(kept: HeadVectors) -> HeadVectors:
     missing = ["value norms"] * (not kept.norms) + ["queries and keys"] * (not kept.queries)
     how = "heads --vectors keeps them in .npz and .safetensors, as far as the model shows them"
     return replace(kept, notes=(f"The file has no {', '.join(missing)}: {how}.",) * bool(missing))
-
-
-def _cut(
-    name: str, text: str, edge: str, request: HeadsRequest, options: LoadOptions, outlet: Outlet
-) -> None:
-    """Cut the attention between two words, and show how prediction and loss change.
-
-    name: of the model. text: the text. edge: two words of it, as typed. options: how the model is
-        loaded. outlet: where the report is shown.
-    """
-    from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
-    from attnviz.inspect.heads.runs import requested_runs
-
-    words = read_edge(edge)
-    unused = [*ViewOptions.of(vars(request)).given(), *request.regions_given]
-    if unused:
-        raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
-    ((_, choice),) = requested_runs(request)
-    tokens, texts = reckoned(text)
-    model = outlet.load(name, replace(options, tokens=tokens, texts=texts))
-    with outlet.advancing("cutting the edge") as advance:
-        report = cut_report(model, text, words, choice, advance, maps=outlet.output.pages)
-    outlet.show(report)

@@ -48,10 +48,6 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         lambda: attnviz.heads("mha", TEXT, compare_mask=True, score="dot,additive"),
         ("heads", TEXT, "--model", "mha", "--compare-mask", "--score", "dot,additive"),
     ),
-    (
-        lambda: attnviz.cut("tiny", TEXT, ("mat", "cat"), layer="1-2"),
-        ("heads", TEXT, "--cut", "mat->cat", "--layer", "1-2"),
-    ),
     (lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)), ("ablate", TEXT, "--head", "L1H0")),
     (
         lambda: attnviz.params("llama-2-7b", tokens=4096, memory="24GB"),

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from house import COMMANDS, PROGRAM, seconds
 
 NAMES = (
-    *("heads", "why", "patterns", "heads --cut", "ablate", "ablate TEXT", "ablate --head 3"),
+    *("heads", "why", "patterns", "ablate", "ablate TEXT", "ablate --head 3"),
     *("patch", "path", "prune", "diff"),
 )
 GOAL = 1.5

@@ -23,7 +23,6 @@ _COMMANDS = {
     "ablate": ["ablate"],
     "patch": ["patch"],
     "prune": ["prune"],
-    "cut": ["heads", "The cat sat on the mat because it was tired.", "--cut", "it→mat"],
 }
 _OURS = "from attnviz.cli.main import main; main()"
 _YARDSTICK = """

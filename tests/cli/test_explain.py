@@ -21,7 +21,6 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "heads of a word": ("heads", SENTENCE, "--token", "it"),
     "heads compared": ("heads", SENTENCE, "--model", "mha", "--compare-mask"),
     "heads ablated": ("heads", SENTENCE, "--ablate", "L0H0", "--norm-weighted"),
-    "heads cut": ("heads", SENTENCE, "--cut", "cat→The"),
     "rollout": ("rollout", SENTENCE),
     "generate": ("generate", SENTENCE, "--tokens", "5"),
     "why": ("why", SENTENCE),
@@ -57,7 +56,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
 }
 
 SECONDS = {"sweep", "train", "check", "diff", "retrieve", "why with inputs", "verify a model"}
-SECONDS |= {"verify", "heads cut", "scaling of a model"}
+SECONDS |= {"verify", "scaling of a model"}
 """Those whose reports no other test draws: with ``-m long``."""
 
 WITHOUT = {"explore", "docs", "merge", "use"}

@@ -25,7 +25,6 @@ OBJECTS = {
     "pair": ["heads", SENTENCE, "--layer", "5", "--pair", "it", "cat"],
     "regions": ["heads", SENTENCE, "--head", "L1H0", "--span", "who=1:3"],
     "kinds": ["heads", SENTENCE, "--model", "mha", "--compare-mask"],
-    "cut": ["heads", SENTENCE, "--cut", "it→cat"],
     "rollout": ["rollout", SENTENCE],
     "why": ["why", SENTENCE, "--head", "L1H0"],
     "inputs": ["why", SENTENCE, "--inputs", "--draws", "2"],

@@ -83,7 +83,6 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
         ("patch", "a b", "b a", "--answer", "a", "--foil", LONG),
         ("diff", "tiny", LONG),
         ("check", LONG),
-        ("heads", "abc", "--cut", f"{LONG}→a"),
     ],
 )
 def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ...]) -> None:

@@ -32,7 +32,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "verify": ("verify",),
     "why": ("why", TEXT),
     "why by torch": ("why", TEXT, "--backend", "torch"),
-    "cut": ("heads", TEXT, "--cut", "mat→cat"),
     "patch": ("patch", TEXT, "the mat sat on the cat", "--answer", "cat", "--foil", "mat"),
     "path": ("path", "L0H0", TEXT, "the mat sat on the cat"),
     "diff": ("diff", "--text", TEXT, "--dtype-b", "bfloat16"),

@@ -35,7 +35,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "scaling": ("scaling", TEXT, "--from-model"),
     "ablate": ("ablate", TEXT, "--mode", "mean"),
     "ablate by token": ("ablate", TEXT, "--head", "1", "--by-token"),
-    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
 }
 TORCH_ONLY: dict[str, tuple[str, ...]] = {
     "control": ("patterns", "--control", "random-weights"),
@@ -47,7 +46,7 @@ TORCH_ONLY: dict[str, tuple[str, ...]] = {
 ASKED = [
     *(("gpt2", command) for command in COMMANDS),
     *(("bert", command) for command in ("heads", "ablate")),
-    *(("mistral", command) for command in ("token", "patterns of a text", "cut")),
+    *(("mistral", command) for command in ("token", "patterns of a text")),
 ]
 """Every command once, and some of a model that reads both ways and of one with a window."""
 

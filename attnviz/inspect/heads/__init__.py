@@ -1,1 +1,1 @@
-"""``attnviz heads``: where each head attends, and what a cut edge changes."""
+"""``attnviz heads``: where each head attends."""

@@ -93,20 +93,6 @@ def heads_page(
     return Page(found.first.record.model.name, captures, known, look[:_LOOK], _LESS, link)
 
 
-def cut_page(whole: HeadsRecord, cut: HeadsRecord, edge: str, place: tuple[int, int]) -> Page:
-    """Return the page of ``heads --cut``: every head with an edge, without it, and the difference.
-
-    edge: in words. place: (query, key) of the edge, where the page begins.
-    """
-    sides = page_capture(whole, "as it is"), page_capture(cut, f"without {edge}")
-    captures = [*with_difference(*sides, WITHOUT_WITH)]
-    known = [*measures(captures[0].heads), LARGEST_CHANGE]
-    look = [*largest_changes(captures)]
-    opened = captures[0].heads[look[0].head if look else 0].name
-    link = f"{opened}&capture=2&q={place[0]}&k={place[1]}&lock"
-    return Page(whole.record.model.name, captures, known, look, _LESS, link)
-
-
 def page_capture(
     report: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
 ) -> PageCapture:

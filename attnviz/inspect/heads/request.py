@@ -1,4 +1,4 @@
-"""The options of ``heads`` and of ``heads --cut``."""
+"""The options of ``heads``."""
 
 from __future__ import annotations
 

@@ -388,21 +388,6 @@ def test_several_texts_have_a_selector(opened: Open, run: Any, tmp_path: Path) -
     assert not shown.errors
 
 
-def test_a_cut_edge_has_a_page(opened: Open, run: Any, tmp_path: Path) -> None:
-    run("heads", CAT, "--cut", "it→cat", "--save", "page.html")
-    shown = opened(tmp_path / "page.html")
-    assert shown.js("captures.map(({ name }) => name)") == [
-        "as it is", "without it → cat", "difference: without − with"
-    ]  # fmt: skip
-    assert shown.js("state.capture") == 2
-    query, key = shown.js("[state.query, state.key]")
-    shown.page.select_option("#capture", "1")
-    shown.js("1")
-    assert on_page(shown, 3, "raw")[query, key] == 0
-    assert "knockout" in shown.text("header")
-    assert not shown.errors
-
-
 def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(
     opened: Open, mary: Path
 ) -> None:

@@ -95,7 +95,6 @@ MANY: dict[str, Question] = {
     "patch": lambda model, _: attnviz.patch(model, *PROMPTS, what="query"),
     "pooled": lambda model, _: attnviz.heads(model, TEXT, reduce="fused"),
     "gradient": lambda model, _: attnviz.ablate(model, [TEXT], method="gradient"),
-    "cut": lambda model, _: attnviz.cut(model, TEXT, "mat→cat"),
     "head": lambda model, _: attnviz.head(model, "L0H1", TEXT, [TEXT, OTHER]),
     "inputs": lambda model, _: attnviz.why(model, PROMPTS[0], inputs=True),
     "lens": lambda model, _: attnviz.lens(model, TEXT),

@@ -14,7 +14,9 @@ import pytest
 import torch
 import transformers
 
+import attnviz
 from attnviz.engine.capture import capture
+from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -563,3 +565,9 @@ def test_a_named_shape(document: Any, tmp_path: Path) -> None:
     assert (found["model"]["weights"], found["model"]["seed"]) == ("random", 3)
     assert found["tokens"] == TEXT.split()
     assert len(found["heads"]) == 6
+
+
+def test_a_cut_edge_is_refused_with_the_words_to_type(refused: Callable[..., str]) -> None:
+    assert 'attnviz ablate TEXT --edge "it→cat"' in refused(2, "heads", SENTENCE, "--cut", "it→cat")
+    with pytest.raises(UsageError, match='attnviz ablate TEXT --edge "it→cat"'):
+        attnviz.cut("tiny", SENTENCE, "it→cat")
