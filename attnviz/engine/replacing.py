@@ -231,7 +231,7 @@ def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> N
 
     Their weight goes to the other keys, in proportion: e^s_j / Σ e^s, with the sum over what is
     left. That is a score of −inf, without the score. A part of the sum that belongs to no key, such
-    as a learned sink, stays in it. A query without any other key gets NaN.
+    as a learned sink, stays in it. A query with no weight on any other key then reads nothing.
     weights: (row, query, key), changed in place. edges: pairs (query, key). short: whether the
         queries are the last tokens alone if they are fewer than the keys.
     """
@@ -245,9 +245,8 @@ def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> N
         whole, rest = (xp.sum(each, axis=-1, keepdims=True) for each in (wide, kept))
         least = max(_SUM, 2 * float(xp.finfo(own.dtype).eps))
         unseen = xp.where(whole < 1 - least, 1 - whole, xp.zeros_like(whole))
-        weights[:, query - missing] = xp.astype(
-            kept * ((whole + unseen) / (rest + unseen)), own.dtype
-        )
+        left = xp.where(rest + unseen > 0, rest + unseen, xp.ones_like(rest))
+        weights[:, query - missing] = xp.astype(kept * ((whole + unseen) / left), own.dtype)
 
 
 def _like(values: Array, other: Array) -> Array:

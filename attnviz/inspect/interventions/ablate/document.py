@@ -82,6 +82,7 @@ def _hints(report: AblationReport) -> list[str]:
     """Return the options to try next on the command line."""
     hints = []
     best = report.ranking(1).matter
+    random = report.model.weights == "random"
     has_losses = not report.classes or any(each.token_losses for each in report.effects)
     can_show = "loss" in report.baseline and has_losses and report.record is None
     if best and not report.by_token and can_show:
@@ -89,7 +90,7 @@ def _hints(report: AblationReport) -> list[str]:
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
-    elif not (report.ranks or report.texts[0].joined) and report.model.weights != "random":
+    elif not (report.ranks or report.texts[0].joined or report.edges or random):
         hints.append("--texts FILE for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")

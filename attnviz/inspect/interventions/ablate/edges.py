@@ -109,17 +109,13 @@ class Axes:
         choices = [self._moved(edge.pairs, taken) for edge in edges]
         if not all(choices):
             return ()
-        generator = np.random.default_rng(seed)
-        orders = [generator.permutation(len(moved)).tolist() for moved in choices]
-        draws = (
-            {
-                pair
-                for moved, order in zip(choices, orders, strict=True)
-                for pair in moved[order[draw % len(order)]]
-            }
-            for draw in range(min(DRAWS, max(map(len, choices))))
-        )
-        return tuple(tuple(sorted(pairs)) for pairs in draws if self.blind(pairs) is None)
+        generator, draws = np.random.default_rng(seed), dict[Pairs, None]()
+        for _ in range(8 * DRAWS):
+            places = (moved[generator.integers(len(moved))] for moved in choices)
+            pairs = tuple(sorted(chain.from_iterable(places)))
+            if len(set(pairs)) == len(pairs) and self.blind(pairs) is None:
+                draws[pairs] = None
+        return tuple(draws)[:DRAWS]
 
     def _moved(self, pairs: Pairs, taken: Collection[tuple[int, int]]) -> list[Pairs]:
         """Return the edge at all other places of the text. taken: positions that are not used."""

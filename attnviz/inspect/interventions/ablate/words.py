@@ -102,10 +102,10 @@ def _edge_words(report: AblationReport) -> str:
         said += f", KL {_three_digits(first.value('kl'), False)}"
     signed = report.ranked_by.signed
     if base is not None:
-        said += f"; random edges of the same distance: {_three_digits(base, signed)}"
+        said += f"; random edges {_three_digits(base, signed)}"
     if report.joint and report.singles and (best := report.ranking(1).matter):
         alone = _three_digits(best[0].shown(report.metric).value, signed)
-        said += f"; alone most in {report.name(best[0].variant)} ({alone})"
+        said += f"{'; ' if base is None else ', '}{report.name(best[0].variant)} alone {alone}"
     return f"{said}."
 
 
