@@ -45,7 +45,7 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Axes:
+class EdgeAxes:
     """The tokens between which edges run.
 
     queries, keys: the tokens of the axes of the attention. causal: whether a query sees no later

@@ -17,7 +17,7 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.ablate.edges import Axes, Edge, Pairs
+from attnviz.inspect.interventions.ablate.edges import Edge, EdgeAxes, Pairs
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
@@ -156,7 +156,7 @@ class AblationJob:
             given = inputs_of(tokens, targets)[0]
             reads_on = model.causal if isinstance(model, StackModel) else scan.causal
             causal = kind == "decoder" or (kind == "self" and reads_on)
-            axes = Axes(given.queries(kind), given.keys(kind), causal)
+            axes = EdgeAxes(given.queries(kind), given.keys(kind), causal)
             edges = axes.edges(request.edge)
             draws = axes.random(edges, request.seed)
             hidden = tuple(sorted(set(chain.from_iterable(edge.pairs for edge in edges))))

@@ -12,14 +12,14 @@ import pytest
 import attnviz
 from attnviz.draw.labels import width
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.edges import DRAWS, Axes, read_edges
+from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes, read_edges
 from attnviz.records import Tokens
 
 SENTENCE = "The cat sat on the mat because it was tired."
 PIECES = ("<s>", " it", " saw", " A", "nn", " and", " it", " ran", " on", "</s>")
 SPECIAL = tuple(piece.startswith("<") for piece in PIECES)
 TOKENS = Tokens(tuple(range(len(PIECES))), PIECES, SPECIAL)
-CAUSAL, BOTH_WAYS = Axes(TOKENS, TOKENS, True), Axes(TOKENS, TOKENS, False)
+CAUSAL, BOTH_WAYS = EdgeAxes(TOKENS, TOKENS, True), EdgeAxes(TOKENS, TOKENS, False)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_no_edge(typed: str) -> None:
         (BOTH_WAYS, "saw→ran", {(2, 7)}),
     ],
 )
-def test_a_word_means_all_of_its_tokens(axes: Axes, typed: str, pairs: set[Any]) -> None:
+def test_a_word_means_all_of_its_tokens(axes: EdgeAxes, typed: str, pairs: set[Any]) -> None:
     found = axes.edges(typed)
     assert {pair for edge in found for pair in edge.pairs} == pairs
 
@@ -67,14 +67,14 @@ def test_a_word_means_all_of_its_tokens(axes: Axes, typed: str, pairs: set[Any])
         (CAUSAL, "1→0,1→1", "'it' .token 1. sees no other key"),
     ],
 )
-def test_an_edge_that_cannot_be_hidden(axes: Axes, typed: str, said: str) -> None:
+def test_an_edge_that_cannot_be_hidden(axes: EdgeAxes, typed: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         axes.edges(typed)
 
 
 @pytest.mark.parametrize("axes", [CAUSAL, BOTH_WAYS])
 @pytest.mark.parametrize("typed", ["ran→saw", "Ann→saw,ran→it:2", "it→it"])
-def test_random_edges_have_the_same_distances_elsewhere(axes: Axes, typed: str) -> None:
+def test_random_edges_have_the_same_distances_elsewhere(axes: EdgeAxes, typed: str) -> None:
     edges = axes.edges(typed)
     named = {pair for edge in edges for pair in edge.pairs}
     distances = sorted(query - key for edge in edges for query, key in edge.pairs)
