@@ -37,3 +37,18 @@ def share_read(layer: int, wanted: Sequence[int]) -> float:
     wanted: in rising order, at least one.
     """
     return bisect_right(wanted, layer) / len(wanted)
+
+
+def shares_of(total: float, advance: Advance) -> Callable[[float], None]:
+    """Return a function that adds up finished costs and reports their share of ``total``.
+
+    advance: is called with that share, from 0 to 1.
+    """
+    done = 0.0
+
+    def add(cost: float) -> None:
+        nonlocal done
+        done += cost
+        advance(min(done / total, 1.0) if total else 1.0)
+
+    return add

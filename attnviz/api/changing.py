@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
-    from attnviz.inspect.interventions.ablate.records import AblationReport
-    from attnviz.inspect.interventions.patch.records import PatchReport
+    from attnviz.inspect.interventions.ablate.report import AblationReport
+    from attnviz.inspect.interventions.patch.report import PatchReport
     from attnviz.inspect.interventions.patch.request import Asked, At
-    from attnviz.inspect.interventions.path.path import PathReport
-    from attnviz.inspect.prune.records import PruneReport
+    from attnviz.inspect.interventions.path.report import PathReport
+    from attnviz.inspect.prune.report import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.records import Kind
 

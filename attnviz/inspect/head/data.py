@@ -12,8 +12,7 @@ from typing import Any
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt
 from attnviz.inspect.heads.written import weight_rows
-from attnviz.inspect.interventions.ablate.data import effect_entry
-from attnviz.inspect.interventions.path.data import path_entry
+from attnviz.inspect.interventions.ablate.report import effect_entry
 from attnviz.inspect.patterns.data import score_entry
 
 SCHEMA = "attnviz.head/1"
@@ -64,10 +63,8 @@ def _parts(card: HeadCard) -> dict[str, Any]:
         "predictions": card.predictions,
         "writes": _written(card),
         "one_token": _one_token(card),
-        "read_from": [{"sender": [*each.sender], **path_entry(each.read)} for each in card.sources],
-        "read_by": []
-        if card.readers is None
-        else [path_entry(each) for each in card.readers.listeners],
+        "read_from": [{"sender": [*each.sender], **each.read.data()} for each in card.sources],
+        "read_by": [] if card.readers is None else [each.data() for each in card.readers.listeners],
         "cost": None if card.cost is None else card.cost._asdict() | {"total": card.cost.total},
     }
 

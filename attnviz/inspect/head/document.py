@@ -22,9 +22,9 @@ from attnviz.inspect.head.words import (
 )
 from attnviz.inspect.heads.examples import examples
 from attnviz.inspect.heads.report import HeadsView
-from attnviz.inspect.interventions.ablate.document import ranking_tables, where_it_hurts
-from attnviz.inspect.interventions.ablate.records import AblationReport
-from attnviz.inspect.interventions.path.document import path_table, share_table
+from attnviz.inspect.interventions.ablate.report import AblationReport
+from attnviz.inspect.interventions.ablate.screen import ranking_tables, where_it_hurts
+from attnviz.inspect.interventions.path.screen import path_table, share_table
 from attnviz.inspect.patterns.document import score_table
 from attnviz.inspect.why.document import ranking_table, text_parts
 

@@ -22,9 +22,10 @@ from attnviz.inspect.heads.links import strongest_links
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.path.path import AllPaths, PathReport, all_paths, alone
+from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
+from attnviz.inspect.interventions.path.report import PathReport
 from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.records import PatternReport

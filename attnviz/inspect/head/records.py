@@ -12,8 +12,8 @@ from attnviz.draw.signed import Place
 from attnviz.engine.attribution.one_token import OneTokenWrites
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.path.path import Listener, PathReport
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens

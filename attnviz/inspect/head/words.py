@@ -12,14 +12,14 @@ from attnviz.draw.provenance import fits_two_lines, known_text, probability, sha
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
 from attnviz.inspect.heads.links import strongest_links
-from attnviz.inspect.interventions.ablate.words import (
+from attnviz.inspect.interventions.ablate.screen import (
     effect_words,
     interval_words,
     unclear_words,
     without_words,
 )
 from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.path.path import Listener
+from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import logits, placed, quoted

@@ -139,11 +139,7 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 
 
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
-    """Return the index in ``clean`` of each token of ``corrupt``, −1 for none.
-
-    align: where the tokens between the shared ends are aligned, at their start or end.
-    clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
-    """
+    """Return the index in ``clean`` of each token of ``corrupt``, −1 for none."""
     within = [length - begin - end for length in (clean, corrupt)]
     both, more = min(within), within[1] - min(within)
     ahead = 0 if align == "start" else within[0] - both
@@ -252,11 +248,7 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Return whether another pair's source can be the unrelated source of this pair.
-
-    direction: says which of the two prompts is the source.
-    It can if it has other tokens wherever this pair's prompts differ.
-    """
+    """Return whether another pair's source can be the unrelated source of this pair."""
     own, others = _source(pair, direction), _source(other, direction)
     if other is pair or pair.places is not None or len(own) != len(others):
         return False

@@ -23,14 +23,14 @@ from attnviz.inspect.prune.order import (
     removal_order,
 )
 from attnviz.inspect.prune.plan import StackPlan, is_planned
-from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
+from attnviz.inspect.prune.report import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.progress import UNWATCHED, Advance, Watch
+from attnviz.progress import UNWATCHED, Watch, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import Texts, encode_texts
 
@@ -68,24 +68,23 @@ def prune(
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
-    work = _Work(advance)
     if not request.until_loss:  # refused before anything is measured
-        work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
-        advance.begin(f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}")
+        goal_of(request, bounds, info, 0.0)
+    advance.begin(f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}")
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
     probe = bounds.all_heads()[-1]  # the cheapest
     ranking, held_out = (
-        ScanMeter(scan, len(half), probe, work.add)
-        for scan, half in zip(scans, halves, strict=True)
+        ScanMeter(scan, len(half), probe) for scan, half in zip(scans, halves, strict=True)
     )
     for meter in (ranking, held_out):
         require_number("loss", meter.baseline, model.info)  # which then knows of broken weights
     info = model.info
     goal = goal_of(request, bounds, info, held_out.baseline)
-    work.total = _estimate(bounds, goal, request)
+    add = shares_of(_estimate(bounds, goal, request), advance)
+    ranking.on_measured = held_out.on_measured = add
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
@@ -94,6 +93,10 @@ def prune(
         raise UsageError(f"{_none(request)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
     pruned = store.make(removed)
+    both = [
+        Half(len(half), sum(map(len, half)), meter.baseline)
+        for half, meter in zip(halves, (ranking, held_out), strict=True)
+    ]
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
         model=replace(info, backend="torch") if request.method == "gradient" else info,
@@ -102,8 +105,8 @@ def prune(
         source=texts.source,
         texts=len(tokens),
         tokens=sum(map(len, tokens)),
-        ranking=_half(halves[0], ranking),
-        held_out=_half(halves[1], held_out),
+        ranking=both[0],
+        held_out=both[1],
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
         request=request,
         limit=goal.loss,
@@ -139,7 +142,7 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
     plain = range(len(before), len(text) - len(after))
     middle = len(plain) // 2
     first, second = (
-        _kept(text, [*range(len(before)), *part, *range(plain.stop, len(text))])
+        text.taken([*range(len(before)), *part, *range(plain.stop, len(text))])
         for part in (plain[:middle], plain[middle:])
     )
     if min(len(first), len(second)) < 2 or not middle:
@@ -149,14 +152,6 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
             "--texts FILE"
         )
     return (first,), (second,)
-
-
-def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
-    return Tokens(
-        tuple(text.ids[place] for place in places),
-        tuple(text.texts[place] for place in places),
-        tuple(text.special[place] for place in places),
-    )
 
 
 def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
@@ -195,10 +190,6 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPl
     return PruneStore(model, out, ids)
 
 
-def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
-    return Half(len(texts), sum(map(len, texts)), meter.baseline)
-
-
 def _none(request: PruneRequest) -> str:
     return f"no head can go without passing {request.until_loss:g} times the loss"
 
@@ -222,24 +213,6 @@ def _notes(
     return tuple(notes)
 
 
-class _Work:
-    """Adds up the finished measurements, and reports their share.
-
-    The unit is one removal measured over one of the two halves of the texts. ``total``, an
-    estimate, is set when it is known.
-    """
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-        self._done = 0.0
-        self.total = 0.0
-
-    def add(self, removals: float) -> None:
-        self._done += removals
-        if self.total:
-            self._advance(min(self._done / self.total, 1.0))
-
-
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     """Return about how many removals will be measured, each over one half of the texts."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
@@ -250,10 +223,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds.
-
-    together: how many removals make a round.
-    """
+    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

@@ -104,7 +104,6 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """Return the config with the plan's numbers of heads, or None if it does not allow them."""
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 

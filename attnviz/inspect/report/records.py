@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.count.params.params import ParamsReport
 from attnviz.draw.report import Report
 from attnviz.inspect.head.records import HeadCard
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 

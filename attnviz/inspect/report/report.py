@@ -11,7 +11,7 @@ from attnviz.inspect.head.head import reckoned
 from attnviz.inspect.head.job import CARD_TEXT, Steps, every_map, head_cards, require_fit
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.records import PatternReport

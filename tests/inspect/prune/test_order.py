@@ -19,7 +19,7 @@ from attnviz.inspect.prune.order import (
     random_losses,
     removal_order,
 )
-from attnviz.inspect.prune.records import PruneStep
+from attnviz.inspect.prune.report import PruneStep
 from attnviz.inspect.prune.request import Importance, PruneRequest
 from attnviz.records import ModelInfo
 

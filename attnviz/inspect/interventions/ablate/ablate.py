@@ -9,7 +9,7 @@ from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.ablate.scan import AblationStudy
 from attnviz.measures.one_text import head_scores

@@ -27,7 +27,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.forms import Form
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.ablate.scan import AblationSeries, metric_of
 from attnviz.measures.bootstrap import few_note
@@ -199,7 +199,6 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
 
 
 def _measured(series: AblationSeries, job: AblationJob) -> list[list[Scores]]:
-    """Return the pieces of each text of a job, all of whose ablations are measured."""
     count = range(len(job.texts))
     series.cover(range(len(job.variants)), count, lambda cost: None)
     return [series.pieces[text] for text in count]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
-from attnviz.inspect.interventions.ablate.records import Effect
+from attnviz.inspect.interventions.ablate.report import Effect
 from attnviz.inspect.interventions.means import Mean, p_values
 from attnviz.measures.bootstrap import intervals
 

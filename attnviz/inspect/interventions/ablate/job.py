@@ -293,12 +293,7 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the indices of texts with a replacement among the references, and a note on others.
-
-    tokens: of each measured text. references: the texts that may replace them, of at least as many
-        tokens. If no text can be replaced, all indices are returned: the scan then says what is
-        missing.
-    """
+    """Return the indices of texts with a replacement among the references, and a note on others."""
     kept = [
         place
         for place, text in enumerate(tokens)
@@ -345,10 +340,7 @@ def choose_ablations(
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """Return the head numbers, by layer, that ``typed`` names; None if nothing is chosen.
-
-    heads: how many heads each layer has. A choice for every layer leaves out layers without heads.
-    """
+    """Return the head numbers, by layer, that ``typed`` names; None if nothing is chosen."""
     layers, base = request.layer, request.index_base
     chosen = choose_heads(layers, typed, info.layers, info.heads, base)
     if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):

@@ -17,12 +17,12 @@ from attnviz.engine.scan.run import Scan
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.ablate.words import one_text
-from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
+from attnviz.inspect.interventions.ablate.screen import one_text
+from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import few_note, spearman
-from attnviz.progress import Advance, Watch
+from attnviz.progress import Advance, Watch, shares_of
 from attnviz.reading import damaged, finite, typed
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
@@ -183,7 +183,7 @@ class AblationStudy(Study):
         controls *= len(job.draws) or 1
         many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
         watch.begin(f"ablating {counted(len(job.variants), UNITS[job.request.unit])}{many}")
-        add = progress((len(wanted) + controls) * sum(map(job.cost, texts)), watch)
+        add = shares_of((len(wanted) + controls) * sum(map(job.cost, texts)), watch)
 
         def finished(text: int) -> None:
             watch.found(lambda: one_text(self.report([text]), text, len(texts)))
@@ -229,7 +229,6 @@ class AblationStudy(Study):
         self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
 
     def _by_gradient(self) -> list[int]:
-        """Return the indices of the ablations of single heads, the largest gradient first."""
         variants = self.job.variants
         singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
@@ -348,10 +347,7 @@ class AblationStudy(Study):
         return list(chain.from_iterable(found.get(text, ()) for text in texts))
 
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Return a note on how many texts the time budget allowed; empty if it allowed all.
-
-        measured: over how many texts the effects were measured.
-        """
+        """Return a note on how many texts the time budget allowed; empty if it allowed all."""
         wanted = len(self.job.texts)
         if self.ranked_over is None or self.ranked_over == measured == wanted:
             return ()

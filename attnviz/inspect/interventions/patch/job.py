@@ -24,7 +24,7 @@ from attnviz.inspect.interventions.pairs import (
     fitting,
     joining,
 )
-from attnviz.inspect.interventions.patch.records import AskedToken
+from attnviz.inspect.interventions.patch.report import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.measures.bootstrap import copies_note
@@ -104,7 +104,6 @@ class PatchJob:
 
     @property
     def _side(self) -> int:
-        """Return 0 if the clean run is the base run, 1 if the corrupt run is."""
         return 0 if self.request.direction == "noise" else 1
 
     @property
@@ -343,10 +342,7 @@ def _chosen(
 
 
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """Return the least difference of the metric between two runs for which shares are shown.
-
-    patching: gives predictions, whose logits show how large rounding errors are.
-    """
+    """Return the least difference of the metric between two runs for which shares are shown."""
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from attnviz.inspect.interventions.patch.job import prepare
-from attnviz.inspect.interventions.patch.records import PatchReport
+from attnviz.inspect.interventions.patch.report import PatchReport
 from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.patch.run import PatchStudy
 from attnviz.inspect.interventions.prompts import PromptPairs

@@ -16,14 +16,14 @@ from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
 from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob
-from attnviz.inspect.interventions.patch.records import (
+from attnviz.inspect.interventions.patch.report import (
     METRICS,
     PairRuns,
     PatchEffect,
     PatchReport,
     TokenEffects,
 )
-from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
+from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     benjamini_hochberg,
@@ -32,7 +32,7 @@ from attnviz.measures.bootstrap import (
     sign_flip_p,
     spearman,
 )
-from attnviz.progress import Watch
+from attnviz.progress import Watch, shares_of
 from attnviz.reading import finite
 from attnviz.resume import ResumeFile
 
@@ -129,7 +129,7 @@ class PatchStudy(Study):
         controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
         rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
         total = each * rounds + job.request.each_token * len(job.base) * MOST_FOLLOWED
-        add = progress(total, watch)
+        add = shares_of(total, watch)
 
         def measure(
             part: str,
@@ -245,11 +245,7 @@ class PatchStudy(Study):
     def _with_gradients(
         self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
     ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """Return the effects with their estimates by gradient, and their rank correlation.
-
-        kept: the measured prompt pairs. runs: their metric. found: the effects without estimates.
-            ratio: whether effects are shares of the difference between the runs.
-        """
+        """Return the effects with their estimates by gradient, and their rank correlation."""
         estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
@@ -372,11 +368,7 @@ def effects(
 
 
 def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return the reason why no shares are shown, as a string; empty if they are shown.
-
-    close: the result of ``too_close`` for this threshold. difference: the mean over prompt pairs of
-        the source's metric minus the base's.
-    """
+    """Return the reason why no shares are shown, as a string; empty if they are shown."""
     if not math.isfinite(difference):
         return "the metric of the plain runs is no number"
     unit = METRICS[metric].unit

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.inspect.interventions.ablate.words import without_words
+from attnviz.inspect.interventions.ablate.screen import without_words
 from attnviz.models.bundled import Bundled
 from attnviz.texts import built_in_texts
 

@@ -15,10 +15,15 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.document import Group, HeadGrid, Part, Plot
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.prune.data import prune_data, prune_rows
-from attnviz.inspect.prune.document import _first
-from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.report import (
+    Half,
+    PrunedModel,
+    PruneReport,
+    PruneStep,
+    RandomLoss,
+)
 from attnviz.inspect.prune.request import PruneRequest
+from attnviz.inspect.prune.screen import _first
 from attnviz.records import ModelInfo
 
 from ...first_screens import fitting
@@ -241,7 +246,7 @@ def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
 
 def test_the_document_and_the_table_hold_every_number() -> None:
     report = _report(limit=2.5)
-    document = json.loads(json.dumps(prune_data(report), allow_nan=False))
+    document = json.loads(json.dumps(report.data(), allow_nan=False))
     assert next(iter(document)) == "schema"
     assert document["schema"] == "attnviz.prune/1"
     assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
@@ -257,7 +262,7 @@ def test_the_document_and_the_table_hold_every_number() -> None:
     assert (document["split"], document["held_out"]) == ("tokens", {"texts": 1, "tokens": 6})
     assert document["ranking"]["baseline"] == {"loss": 1.5}
     assert [step["loss"] for step in document["ranking"]["steps"]] == [1.55, 1.6, 1.65, 1.7]
-    header, *lines = prune_rows(report)
+    header, *lines = report.rows()
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
     assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
@@ -268,5 +273,5 @@ def test_the_document_and_the_table_hold_every_number() -> None:
 
 def test_numbers_that_json_lacks_are_null() -> None:
     broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
-    document = json.dumps(prune_data(broken), allow_nan=False)
+    document = json.dumps(broken.data(), allow_nan=False)
     assert json.loads(document)["baseline"] == {"loss": None}

@@ -16,9 +16,8 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
-from attnviz.inspect.interventions.ablate.document import first_groups
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.ablate.words import finding
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.screen import finding, first_groups
 from attnviz.texts import natural_texts
 
 from ....first_screens import SIZES

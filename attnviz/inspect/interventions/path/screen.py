@@ -10,7 +10,7 @@ from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
-from attnviz.inspect.interventions.path.path import Listener, PathReport
+from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
@@ -28,7 +28,7 @@ _METHOD = (
 )
 
 
-def path_document(report: PathReport) -> doc.Document:
+def document(report: PathReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
