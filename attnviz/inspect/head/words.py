@@ -12,7 +12,7 @@ from attnviz.draw.provenance import fits_two_lines, known_text, probability, sha
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
 from attnviz.inspect.heads.links import strongest_links
-from attnviz.inspect.interventions.ablate.screen import (
+from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
     interval_words,
     unclear_words,

@@ -233,18 +233,14 @@ def control_pairs(
                 source = _source(pairs[fit[number]], direction)
             else:
                 source, drawn = _randomised(model, pair, direction, generator), drawn + 1
-            found.append((place, _with_source(pair, source, direction)))
+            clean, corrupt = pair.clean, pair.corrupt
+            clean, corrupt = (source, corrupt) if direction == "denoise" else (clean, source)
+            found.append((place, replace(pair, clean=clean, corrupt=corrupt)))
     return ControlPairs(tuple(found), drawn)
 
 
 def _source(pair: TokenPair, direction: Direction) -> Tokens:
     return pair.clean if direction == "denoise" else pair.corrupt
-
-
-def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> TokenPair:
-    if direction == "denoise":
-        return replace(pair, clean=source)
-    return replace(pair, corrupt=source)
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:

@@ -23,7 +23,7 @@ from attnviz.inspect.prune.order import (
     removal_order,
 )
 from attnviz.inspect.prune.plan import StackPlan, is_planned
-from attnviz.inspect.prune.report import Half, PruneReport, PruneStep
+from attnviz.inspect.prune.report import Half, PruneReport
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
@@ -89,15 +89,28 @@ def prune(
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
     took = time.monotonic() - started
+    none = f"no head can go without passing {request.until_loss or 0:g} times the loss"
     if not steps and request.out is not None:
-        raise UsageError(f"{_none(request)}: nothing was written")
+        raise UsageError(f"{none}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
     pruned = store.make(removed)
     both = [
         Half(len(half), sum(map(len, half)), meter.baseline)
         for half, meter in zip(halves, (ranking, held_out), strict=True)
     ]
-    notes = dict.fromkeys(note for scan in scans for note in scan.notes)
+    notes = list(dict.fromkeys(note for scan in scans for note in scan.notes))
+    if len(model.kinds) > 1:
+        notes.append(
+            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
+            "model itself writes"
+        )
+    if len(texts.texts) == 1:
+        notes.append(
+            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
+            "model you will deploy"
+        )
+    if not steps:
+        notes.append(none)
     return PruneReport(
         model=replace(info, backend="torch") if request.method == "gradient" else info,
         layers=bounds.layers,
@@ -117,7 +130,7 @@ def prune(
         seed=request.seed,
         seconds=took,
         index_base=request.index_base,
-        notes=(*notes, *_notes(model, request, steps, texts)),
+        notes=tuple(notes),
     )
 
 
@@ -173,11 +186,7 @@ def needs_torch(model: Model) -> bool:
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
-    """Return an object that plans or writes the pruned model.
-
-    out: the directory to write to; None to plan only. ids: a text, over which the written model is
-        compared. The bundled model is loaded again only if it is written.
-    """
+    """Return an object that plans or writes the pruned model."""
     if out is None and isinstance(model, StackModel) and is_planned(model):
         return StackPlan(model)
     if isinstance(model, NumpyCheckpoint):
@@ -188,29 +197,6 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPl
     from attnviz.inspect.prune.store import PruneStore  # brings transformers
 
     return PruneStore(model, out, ids)
-
-
-def _none(request: PruneRequest) -> str:
-    return f"no head can go without passing {request.until_loss:g} times the loss"
-
-
-def _notes(
-    model: Model, request: PruneRequest, steps: tuple[PruneStep, ...], texts: Texts
-) -> tuple[str, ...]:
-    notes = []
-    if len(model.kinds) > 1:
-        notes.append(
-            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
-            "model itself writes"
-        )
-    if len(texts.texts) == 1:
-        notes.append(
-            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
-            "model you will deploy"
-        )
-    if not steps:
-        notes.append(_none(request))
-    return tuple(notes)
 
 
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:

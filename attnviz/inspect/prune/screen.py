@@ -23,7 +23,9 @@ has all the room that it needs."""
 def document(report: PruneReport) -> doc.Document:
     """Return the document: the held-out loss after each removal, the removed heads, the result."""
     model, halves = report.model, _halves(report)
-    parts = [_curve(report), _grid(report), _steps(report)] if report.steps else []
+    parts: list[doc.Part] = []
+    if report.steps:
+        parts = [_curve(report), _grid(report), _steps(report)]
     said = [*_losses(report), *_result(report)] if report.steps else []
     random = [("random weights", False)] if model.weights == "random" else []
     return doc.Document(
@@ -192,11 +194,7 @@ _TEN = 10
 
 
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
-    """Return a grid of heads with the number of the removal in each cell, or a dot.
-
-    lines, columns: the available lines and width in characters, 0 for any; if they are too few,
-        there is a cell for each layer.
-    """
+    """Return a grid of heads with the number of the removal in each cell, or a dot."""
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
     digits = len(str(len(report.steps)))
@@ -239,10 +237,7 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
 
 
 def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
-    """Return a table of the removals in order; if there are many, only some of them.
-
-    brief: for a first screen.
-    """
+    """Return a table of the removals in order; if there are many, only some of them."""
     places = _spread(report)
     digits = len(str(len(report.steps)))
     exact = report.request.method == "exact"
@@ -257,8 +252,7 @@ def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
         meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
     skipped = len(report.steps) - len(places)
     steps = report.steps
-    return doc.table(
-        places,
+    columns: list[doc.ColumnOf[int]] = [
         doc.ColumnOf(
             "step",
             lambda at: f"{at + 1:>{digits}} {report.head_name((steps[at].layer, steps[at].head))}",
@@ -274,6 +268,10 @@ def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
             keep=5,
         ),
         doc.ColumnOf("left", lambda at: str(steps[at].heads_left), keep=4),
+    ]
+    return doc.table(
+        places,
+        *columns,
         title=[("Step by step", True), *meaning],
         more=f"{skipped} steps between are in --json" if skipped else "",
         least=3 if brief else 0,

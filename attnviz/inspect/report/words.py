@@ -9,9 +9,9 @@ from attnviz.count.params.words import short as short_count
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import fits_two_lines, shape_words
 from attnviz.inspect.head.words import Line
-from attnviz.inspect.interventions.ablate.screen import answer as ablation_answer
-from attnviz.inspect.interventions.ablate.screen import caveats as ablation_caveats
-from attnviz.inspect.interventions.ablate.screen import without_words
+from attnviz.inspect.interventions.ablate.claims import answer as ablation_answer
+from attnviz.inspect.interventions.ablate.claims import caveats as ablation_caveats
+from attnviz.inspect.interventions.ablate.claims import without_words
 from attnviz.inspect.interventions.shown import incomplete
 from attnviz.inspect.patterns.words import found_labels
 from attnviz.inspect.report.records import ModelReport

@@ -81,11 +81,8 @@ class EdgeAxes:
                 f"{ends[1].span[0]}), and a causal query sees no later key; write the later word "
                 "first, or WORD:2 for a word's second place"
             )
-        words = (
-            _name(tokens, word.span)
-            for tokens, word in zip((self.queries, self.keys), ends, strict=True)
-        )
-        return Edge(*words, pairs)
+        names = _name(self.queries, ends[0].span), _name(self.keys, ends[1].span)
+        return Edge(*names, pairs)
 
     def edges(self, typed: str) -> tuple[Edge, ...]:
         """Return the edges of ``it→cat,it→mat``; raise UsageError if they cannot be hidden."""

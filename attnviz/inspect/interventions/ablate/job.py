@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
@@ -101,7 +99,11 @@ class AblationJob:
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
         tokens, joined = encode_texts(model, texts, truncate, least), tuple[str, ...]()
         if request.second is not None:
-            tokens, joined = _joined(model, texts, request)
+            if len(texts.texts) > 1:
+                raise UsageError("--and joins a text to one other: leave out --texts, or --and")
+            reader = joining(model, texts.texts[0], request.second)
+            tokens = (encoded(model, texts.texts[0], truncate, reader.encode),)
+            joined = reader.notes(tokens[0])
         references, words = _references(model, texts, tokens, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
@@ -199,14 +201,6 @@ class AblationJob:
             references=inputs_of(self.references, self.reference_targets),
         )
 
-    def drawn(self) -> list[int]:
-        """Return the indices of the texts in random order, for a time budget that may run out.
-
-        The first text stays first, because it is the one that is shown.
-        """
-        rest = np.random.default_rng(self.options.seed).permutation(len(self.texts) - 1) + 1
-        return [0, *rest.tolist()]
-
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
     ) -> dict[Place, float]:
@@ -254,29 +248,10 @@ class AblationJob:
         }
 
 
-def _joined(
-    model: Model, texts: Texts, request: AblateRequest
-) -> tuple[tuple[Tokens, ...], tuple[str, ...]]:
-    """Return the tokens of the one text and of ``--and``, joined, and a note on how they are.
-
-    Raises UsageError for several texts, UnsupportedError as ``joining``.
-    """
-    if len(texts.texts) > 1:
-        raise UsageError("--and joins a text to one other: leave out --texts, or --and")
-    assert request.second is not None
-    reader = joining(model, texts.texts[0], request.second)
-    tokens = encoded(model, texts.texts[0], request.truncate, reader.encode)
-    return (tokens,), reader.notes(tokens)
-
-
 def _references(
     model: Model, texts: Texts, tokens: tuple[Tokens, ...], request: AblateRequest
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """Return the tokens of the texts that replacement values come from, and a description.
-
-    texts, tokens: the measured texts, and the tokens of each. Both results are empty or None for
-    zero ablation.
-    """
+    """Return the tokens of the texts that replacement values come from, and a description."""
     mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
@@ -375,10 +350,7 @@ def _units(
 def _across_layers(
     request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
 ) -> list[Variant]:
-    """Return an ablation of all layers at once for each head that was named without a layer.
-
-    heads: how many heads each layer has.
-    """
+    """Return an ablation of all layers at once for each head that was named without a layer."""
     if request.unit != "head":
         return []
     bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]

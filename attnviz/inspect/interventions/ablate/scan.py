@@ -15,11 +15,11 @@ from attnviz.draw.signed import Place
 from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.claims import one_text
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.ablate.screen import one_text
 from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.progress import Advance, Watch, shares_of
@@ -198,12 +198,10 @@ class AblationStudy(Study):
             self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank the heads and measure ablations over as many texts as the time allows.
-
-        seconds: the budget. advance: is called with the share that is done. A run that continues
-            another one uses its ranking, or it would measure other heads.
-        """
-        job, order, start = self.job, self.job.drawn(), time.monotonic()
+        """Rank the heads and measure ablations over as many texts as the time allows."""
+        job, start = self.job, time.monotonic()
+        drawn = np.random.default_rng(job.options.seed).permutation(len(job.texts) - 1) + 1
+        order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
 
         def spent() -> float:
             return min((time.monotonic() - start) / seconds, 1.0)

@@ -24,7 +24,6 @@ from attnviz.inspect.interventions.patch.report import (
     TokenEffects,
 )
 from attnviz.inspect.interventions.shown import (
-    Cells,
     base_rates,
     effect_grid,
     effect_table,
@@ -48,26 +47,26 @@ _AROUND_TOKENS = 10
 def document(report: PatchReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     tokens = report.pairs[0].tokens.clean
-    every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
+    every = _ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     largest = "Largest effects" if report.ratio else "Largest changes"
     groups = [
-        doc.Group(about(report)),
+        doc.Group(_about(report)),
         notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group([prompts(report), runs(report)]),
-        doc.Group([head_grid(report)]),
-        doc.Group([ranking_table(report, report.ranking(), largest)]),
-        doc.Group(together(report)),
+        doc.Group([_prompts(report), _runs(report)]),
+        doc.Group([_head_grid(report)]),
+        doc.Group([_ranking_table(report, report.ranking(), largest)]),
+        doc.Group(_together(report)),
         doc.Group(token_grid(report)),
-        doc.Group([doc.Say(text) for text in caveats(report)]),
+        doc.Group([doc.Say(text) for text in _caveats(report)]),
         doc.Group([every], full=True),
     ]
     return doc.Document(
         name=f"patched activations of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=explanation(report),
+        explain=_explanation(report),
         hints=doc.next_steps(_hints(report)),
-        heading=heading(report),
+        heading=_heading(report),
         quoted=report.text if report.pairs_wanted == 1 else "",
         finding=finding(report),
         first=advised(partial(first_groups, report), tokens),
@@ -93,16 +92,13 @@ def _hints(report: PatchReport) -> list[str]:
 # The prompts ---------------------------------------------------------------------------------
 
 
-def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Return both prompts of the first pair, with the tokens highlighted that differ.
-
-    lines: the most lines of each prompt; 0 for the default of four.
-    """
+def _prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
+    """Return both prompts of the first pair, with the tokens highlighted that differ."""
     pair, maps = report.pairs[0], []
     both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
-    words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
+    words = (_quoted(pair.answer), "" if pair.foil is None else _quoted(pair.foil))
     for name, tokens, changed, sign, value, word in (
         ("clean", both.clean, differ[0], 1.0, pair.clean_metric, words[0]),
         ("corrupt", both.corrupt, differ[1], -1.0, pair.corrupt_metric, words[1]),
@@ -122,17 +118,14 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
 # The grid ------------------------------------------------------------------------------------
 
 
-def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return a grid of the effects of single patches.
-
-    scaled: True adds a colour bar; a first screen has only the numbers.
-    """
+def _head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
+    """Return a grid of the effects of single patches."""
     found = {effect.places[0]: report.mean(effect) for effect in report.effects}
     scale = NumberScale.over(one.value for one in found.values())
     grid = effect_grid(
         found,
         scale,
-        grid_title(report, brief=not scaled),
+        _grid_title(report, brief=not scaled),
         report.column,
         base=report.index_base,
         blank=found,
@@ -172,7 +165,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
         },
         scale,
     )
-    title = [(token_title(report), True)]
+    title = [(_token_title(report), True)]
     left = len(sizes) - len(rows)
     if left:
         rest = np.delete(sizes, rows).max()
@@ -183,30 +176,25 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
 # The ranking ---------------------------------------------------------------------------------
 
 
-def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a table with a row for each patch: effect, interval, base rate, label and others.
-
-    shown: the patches, in this order. title: of the table.
-    """
-    found = [report.mean(effect) for effect in shown]
+def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
+    """Return a table with a row for each patch: effect, interval, base rate, label and others."""
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
-    estimated = report.method == "gradient"
-    name = "effect" if report.ratio else change_words(report)
-    heads = [effect.places[0] if len(effect.places) == 1 else None for effect in shown]
-    columns: list[Cells] = [
-        (
-            ("estimate" if estimated else name) + scale.times,
-            [number(e.value, scale) for e in found],
+    name = "effect" if report.ratio else _change_words(report)
+    if report.method == "gradient":
+        name = "estimate"
+    columns: list[doc.ColumnOf[PatchEffect]] = [
+        doc.ColumnOf(name + scale.times, lambda effect: number(report.shown(effect), scale)),
+        base_rates("control", report.mean, scale),
+        label_column(
+            report.labels, lambda e: e.places[0] if len(e.places) == 1 else None, known_text
         ),
-        base_rates("control", found, scale),
-        label_column(report.labels, heads, known_text),
     ]
     if report.method == "both":
-        columns.append(("gradient", [number(effect.gradient, scale) for effect in shown]))
-    columns.append(("q", [_small(effect.q) for effect in shown]))
-    if not estimated:
-        columns.append(("patched", [f"{effect.metric:+.2f}" for effect in shown]))
-    return effect_table(title, [*map(report.names, shown)], found, scale, columns)
+        columns.append(doc.ColumnOf("gradient", lambda effect: number(effect.gradient, scale)))
+    columns.append(doc.ColumnOf("q", lambda effect: _small(effect.q)))
+    if report.method != "gradient":
+        columns.append(doc.ColumnOf("patched", lambda effect: f"{effect.metric:+.2f}"))
+    return effect_table(title, shown, scale, report.names, report.mean, *columns)
 
 
 def _small(value: float) -> str:
@@ -215,13 +203,13 @@ def _small(value: float) -> str:
     return "< .001" if value < 0.001 else f"{value:.3f}"[1:] if value < 1 else "1"
 
 
-def together(report: PatchReport) -> list[doc.Part]:
+def _together(report: PatchReport) -> list[doc.Part]:
     """Return a table with the effect of the heads patched together; an empty one without them."""
     joint = report.together
     if joint is None:
         return []
-    table = ranking_table(report, [joint], "Patched together")
-    return [table, doc.Facts([(joint_words(report, joint), False)])]
+    table = _ranking_table(report, [joint], "Patched together")
+    return [table, doc.Facts([(_joint_words(report, joint), False)])]
 
 
 # The first screen ----------------------------------------------------------------------------
@@ -233,11 +221,11 @@ def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Grou
     columns, lines: the available width in characters and lines. The prompts or the ranking stand
         next to the grid if they fit.
     """
-    grid = head_grid(report, scaled=False)
-    table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
-    joint = together(report)[1:]
-    top, ranked = doc.Group([runs(report), *base_rate(report), *joint]), doc.Group([table])
-    marked = prompts(report, 2)
+    grid = _head_grid(report, scaled=False)
+    table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
+    joint = _together(report)[1:]
+    top, ranked = doc.Group([_runs(report), *_base_rate(report), *joint]), doc.Group([table])
+    marked = _prompts(report, 2)
     if report.by_token is not None:
         followed = token_grid(report, max(lines - _AROUND_TOKENS, _LEAST_ROWS))
         below = [] if report.whole_layers else [ranked._replace(yields=2)]
@@ -263,15 +251,15 @@ _MOST = 0.5
 """The share from which a token carries most of the difference."""
 
 
-def heading(report: PatchReport) -> Words:
+def _heading(report: PatchReport) -> Words:
     """Return the heading in one line: the model, the patched values and the number of pairs."""
     tokens = counted(len(report.pairs[0].tokens.corrupt), "token")
-    pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
+    pairs = report.source if report.source.endswith("built-in pairs") else _pair_count(report)
     parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
     return [(report.model.name, True), *((part, False) for part in parts)]
 
 
-def pair_count(report: PatchReport) -> str:
+def _pair_count(report: PatchReport) -> str:
     """Return the number of measured prompt pairs as a string."""
     return counted(len(report.pairs), "pair")
 
@@ -300,22 +288,14 @@ def finding(report: PatchReport) -> str:
         lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
     if report.model.weights == "random":
         lead += "Random weights: "
-        return lead + _of_random(report)
-    return lead + _finding(report)
-
-
-def _of_random(report: PatchReport) -> str:
+        if not report.ratio:
+            return f"{lead}nothing carries a difference: {report.why}."
+        if report.ranks and not any(effect.carries for effect in report.effects):
+            return f"{lead}nothing carries more than its control."
+        return f"{lead}what carries the difference here tells nothing of a trained model."
     if not report.ratio:
-        return f"nothing carries a difference: {report.why}."
-    if report.ranks and not any(effect.carries for effect in report.effects):
-        return "nothing carries more than its control."
-    return "what carries the difference here tells nothing of a trained model."
-
-
-def _finding(report: PatchReport) -> str:
-    if not report.ratio:
-        return f"{report.why[0].upper()}{report.why[1:]}: no shares."
-    return _answer(report) + " One pair." * (len(report.pairs) == 1)
+        return f"{lead}{report.why[0].upper()}{report.why[1:]}: no shares."
+    return lead + _answer(report) + " One pair." * (len(report.pairs) == 1)
 
 
 def _answer(report: PatchReport) -> str:
@@ -391,14 +371,14 @@ def _at_token(report: PatchReport, best: PatchEffect) -> str:
         return _base(best, True)
     column = found.values[:, found.places.index(best.places[0])]
     at = int(abs(column).argmax())
-    return f", at {token_name(report, found.tokens[at])} alone {whole_percent(float(column[at]))}"
+    return f", at {_token_name(report, found.tokens[at])} alone {whole_percent(float(column[at]))}"
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
     """Return a sentence on the first layer whose predicting token has half of the difference."""
     values = found.values[found.tokens.index(found.predicts)].tolist()
     reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
-    name = f"{token_name(report, found.predicts)}, which predicts,"
+    name = f"{_token_name(report, found.predicts)}, which predicts,"
     if reached is None:
         return f"In no layer does {name} carry half of the difference."
     layer = report.name(found.places[reached])
@@ -406,7 +386,7 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
     return f"On entering {layer}, {name} carries {carried}."
 
 
-def token_name(report: PatchReport, token: int) -> str:
+def _token_name(report: PatchReport, token: int) -> str:
     """Return a token of the base run's prompt and its position, as a string. token: its index."""
     return f"“{token_label(report.base.texts[token])}” ({token})"
 
@@ -419,10 +399,10 @@ def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
 # Provenance ----------------------------------------------------------------------------------
 
 
-def about(report: PatchReport) -> list[Part]:
+def _about(report: PatchReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, prompt pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
-    facts = [*kind, pair_count(report), *[report.source] * bool(report.source)]
+    facts = [*kind, _pair_count(report), *[report.source] * bool(report.source)]
     facts += [f"seed {report.seed}"]
     methods = {
         "exact": "exact",
@@ -437,13 +417,13 @@ def about(report: PatchReport) -> list[Part]:
     ]
 
 
-def runs(report: PatchReport) -> Facts:
+def _runs(report: PatchReport) -> Facts:
     """Return the metric of both runs without a patch, of several pairs the mean."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
-        name = name.replace("answer", quoted(pair.answer))
-        name = name.replace("foil", quoted(pair.foil)) if pair.foil is not None else name
+        name = name.replace("answer", _quoted(pair.answer))
+        name = name.replace("foil", _quoted(pair.foil)) if pair.foil is not None else name
         name = f"{metric.short} = {name}"
     elif pair.foil is not None:
         name = f"{metric.short} of answer and foil (wrong token)"
@@ -451,7 +431,7 @@ def runs(report: PatchReport) -> Facts:
     return Facts([(f"{name}: {numbers}", False)])
 
 
-def base_rate(report: PatchReport) -> list[Part]:
+def _base_rate(report: PatchReport) -> list[Part]:
     """Return a line that describes the unrelated baseline; empty if there is none."""
     if report.metric == "kl" and report.method != "gradient":
         return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
@@ -462,42 +442,39 @@ def base_rate(report: PatchReport) -> list[Part]:
     return [Facts([(f"control: the same patch with {control}", False)])]
 
 
-def quoted(word: AskedToken) -> str:
+def _quoted(word: AskedToken) -> str:
     """Return a token in quotes."""
     return f"“{token_label(word.text)}”"
 
 
-def grid_title(report: PatchReport, brief: bool = False) -> str:
+def _grid_title(report: PatchReport, brief: bool = False) -> str:
     """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
     if not report.ratio:
-        return change_words(report) if brief else f"Change of {metric.name} by each patch"
+        return _change_words(report) if brief else f"Change of {metric.name} by each patch"
     if brief:
         return "effect"
     each = "layer" if report.whole_layers else "head"
     return f"Effect of patching each {each}: share of {metric.carried} (1 = all of it)"
 
 
-def change_words(report: PatchReport) -> str:
+def _change_words(report: PatchReport) -> str:
     """Return the heading of changes of the metric, such as ``Δ logit difference, logits``."""
     metric = METRICS[report.metric]
     return f"Δ {metric.short}, {metric.unit}"
 
 
-def token_title(report: PatchReport) -> str:
+def _token_title(report: PatchReport) -> str:
     """Return the title of the grid of single tokens."""
-    share = "effect" if report.ratio else change_words(report)
+    share = "effect" if report.ratio else _change_words(report)
     what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
-def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Return the effect of heads patched together, and the sum of their effects, as a string.
-
-    joint: the patch of these heads together.
-    """
+def _joint_words(report: PatchReport, joint: PatchEffect) -> str:
+    """Return the effect of heads patched together, and the sum of their effects, as a string."""
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit
@@ -506,7 +483,7 @@ def joint_words(report: PatchReport, joint: PatchEffect) -> str:
     return f"together {carried}, sum of single patches {singles}, interactions {between}"
 
 
-def caveats(report: PatchReport) -> list[str]:
+def _caveats(report: PatchReport) -> list[str]:
     """Return the caveats: sentences on the limits of the numbers."""
     found = []
     if not report.ratio:
@@ -522,7 +499,7 @@ def caveats(report: PatchReport) -> list[str]:
     if report.ranks:
         tried = len(report.effects)
         found.append(
-            f"interval: 95%, bootstrap-t over {pair_count(report)}, 2,000 draws, of the ratio of "
+            f"interval: 95%, bootstrap-t over {_pair_count(report)}, 2,000 draws, of the ratio of "
             "means."
         )
         found.append(
@@ -551,7 +528,7 @@ def caveats(report: PatchReport) -> list[str]:
     return found
 
 
-def explanation(report: PatchReport) -> Explanation:
+def _explanation(report: PatchReport) -> Explanation:
     """Return the glossary, with the data that the effects were measured on."""
     seed = f", base rates drawn from seed {report.seed}" if report.control else ""
-    return Explanation("patch", f"measured over {pair_count(report)}{seed}.")
+    return Explanation("patch", f"measured over {_pair_count(report)}{seed}.")

@@ -130,7 +130,7 @@ def path(
     """
     if isinstance(model, OwnAttention):
         raise alone(model.info)
-    sender = sender_of(model, request.sender, request.index_base)
+    sender = _sender_of(model, request.sender, request.index_base)
     found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
     report = found.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
@@ -203,7 +203,7 @@ def _measured(pairs: PromptPairs) -> range:
     return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
 
 
-def sender_of(model: Model, head: str, base: int) -> Place:
+def _sender_of(model: Model, head: str, base: int) -> Place:
     """Return the (layer, head) that is followed; raise UsageError if no later head reads from it.
 
     head: as typed, one head. base: the number of the first layer and head, 0 or 1.

@@ -145,13 +145,3 @@ def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], te
     assert len(backgrounds) >= 3
     inks = {screen.buffer[row][x].fg for x in range(4, 30)} - {"default"}
     assert inks <= {"ffffff", "000000"}
-
-
-@pytest.mark.long
-def test_a_terminal_without_colour(program: Sequence[str], environment: dict[str, str]) -> None:
-    screen, _ = shown(program, environment, 80, "A cat sat.", "--head", "3", NO_COLOR="1")
-    cells = [cell for line in screen.buffer.values() for cell in line.values()]
-    assert {cell.fg for cell in cells} | {cell.bg for cell in cells} == {"default"}
-    text = "\n".join(screen.display)
-    assert "▀" not in text
-    assert {"░", "█"} <= set(text)

@@ -6,10 +6,9 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
 
 from attnviz.draw.values import json_values, write_object
-from attnviz.engine.effects import METRICS, Metric, Variant
+from attnviz.engine.effects import METRICS, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport
 
 from .conftest import made_effect, with_loss
@@ -17,10 +16,6 @@ from .conftest import made_effect, with_loss
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
 Scans = Callable[..., AblationReport]
-
-
-def test_every_metric_has_its_row() -> None:
-    assert tuple(METRICS) == get_args(Metric)
 
 
 def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
@@ -138,7 +133,7 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
         assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
         for name in METRICS:
             one = effect.means.get(name)
-            assert entry[name] == (None if one is None else one.value)
+            assert json_values(entry[name]) == (None if one is None else one.value)
         assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["token_loss_deltas"][0][0] is None
@@ -155,12 +150,6 @@ def test_json_has_no_infinity(scans: Scans) -> None:
     endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
     entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
-
-
-def test_json_of_gradients_alone(scans: Scans) -> None:
-    report = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
-    heads = report.data()["heads"]
-    assert [(h["layer"], h["head"], h["gradient"]) for h in heads] == [(0, 1, 0.5), (1, 0, 0.25)]
 
 
 def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
+from attnviz.draw.document import Group, HeadGrid, Part, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
+from attnviz.inspect.interventions.ablate.claims import finding
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
-from attnviz.inspect.interventions.ablate.screen import finding, first_groups
+from attnviz.inspect.interventions.ablate.screen import first_groups
 from attnviz.texts import natural_texts
 
 from ....first_screens import SIZES
@@ -126,15 +127,6 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
         shown = [effect.shown(name).value for name in report.metrics_aside()]
         said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
         assert said == pytest.approx(shown, abs=0.6)
-
-
-def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:
-    assert len([part for part in parts(scans()) if isinstance(part, Maps)]) == 1
-    *_, text = (part for part in parts(scans(by_token=True)) if isinstance(part, Maps))
-    assert len(text.maps) == 4
-    for shown in text.maps:
-        assert shown.weights.shape == (1, 13)
-        assert np.nanmax(np.abs(shown.weights)) <= shown.limit
 
 
 def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) -> None:

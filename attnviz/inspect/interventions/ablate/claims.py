@@ -1,0 +1,445 @@
+"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not.
+
+The finding, the facts that a reader needs to repeat the run, the titles and the caveats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
+from attnviz.draw.numbers import counted, listed, percent
+from attnviz.draw.provenance import fits_two_lines, model_words
+from attnviz.engine.answers import START_END
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS
+from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.shown import incomplete
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.sign_flips import CHANCE, DRAWS
+
+_AS_MUCH = 0.8
+"""The share of a head's effect from which a random direction is said to do as much."""
+
+_LITTLE = 0.01
+"""The change of the loss in nats, 1% of the perplexity, below which a head changes little."""
+
+_NAMED = 3
+"""The most heads that the finding names."""
+
+
+def heading(report: AblationReport) -> Words:
+    """Return the heading in one line: the model, the ablation and the texts."""
+    shape = counted(sum(report.model.heads_of_layers.values()), "head")
+    parts = [shape, _scan_facts(report)[0], _size(report)]
+    loss = report.baseline.get("loss")
+    if loss is not None:
+        parts.append(f"{_loss_name(report)} {loss:.3f} nats")
+    return [(report.model.name, True), *((part, False) for part in parts)]
+
+
+def _size(report: AblationReport) -> str:
+    size = counted(report.token_count, "token")
+    if report.targets:
+        size += f" and {sum(map(len, report.targets)):,} of the target"
+    many = report.texts_wanted != 1
+    return f"{counted(report.text_count, 'text')}, {size}" if many else size
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: AblationReport) -> str:
+    """Return the main result in one sentence that claims no more than the texts can support."""
+    if not report.complete:
+        lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
+        return lead + answer(report)
+    return answer(report)
+
+
+def answer(report: AblationReport) -> str:
+    """Return the finding, without the remark on an interrupted scan."""
+    if not report.text_count:
+        return "No text was measured."
+    if report.model.weights == "random":
+        return "Random weights: differences are noise, not a ranking."
+    if report.ranks:
+        return _ranking_words(report)
+    end = " One text." * (report.text_count == 1)
+    if report.edges:
+        return _edge_words(report) + end
+    if not report.effects:
+        names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
+        return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
+    if report.text_count > 1:
+        end = f" {report.text_count} texts are too few for a ranking."
+    best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
+    if len(report.singles) == len(report.effects) > 1 and _is_little(report, best):
+        what, unit = _measured(report)
+        at, value = report.baseline["loss"], best.shown(report.metric).value
+        return (
+            f"No {UNITS[report.unit]} alone changes {what} by {_LITTLE}{unit}: the largest change "
+            f"is {_three_digits(value, True)}, without {report.name(best.variant)} "
+            f"({at:.3f} → {at + value:.3f}).{end}"
+        )
+    tried = counted(len(report.effects), UNITS[report.unit])
+    most = f", the largest change of {tried}" * (len(report.effects) > 1)
+    said = f"{without_words(report, best)}{most}"
+    if math.isnan(report.chance):
+        needs = f"{said}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
+        alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
+        return needs if alone and fits_two_lines(needs) else f"{said}.{end}"
+    draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"
+    if report.chance < CHANCE:
+        return f"{said}; chance does that in {draws}.{end}"
+    return f"{said}, not beyond chance ({draws}).{end}"
+
+
+def _edge_words(report: AblationReport) -> str:
+    """Return what hidden edges change: in all heads at once, in the control, in one head."""
+    found = (*report.joint, *report.ranking(1).matter, *report.effects)
+    first, base = found[0], found[0].shown(report.metric).base_rate
+    said = without_words(report, first)
+    if report.metric == "loss_delta":
+        said += f", KL {_three_digits(first.value('kl'), False)}"
+    signed = report.ranked_by.signed
+    if base is not None:
+        said += f"; random edges {_three_digits(base, signed)}"
+    if report.joint and report.singles and (best := report.ranking(1).matter):
+        alone = _three_digits(best[0].shown(report.metric).value, signed)
+        said += f"{'; ' if base is None else ', '}{report.name(best[0].variant)} alone {alone}"
+    return f"{said}."
+
+
+def _is_little(report: AblationReport, effect: Effect) -> bool:
+    return report.metric == "loss_delta" and abs(effect.shown("loss_delta").value) < _LITTLE
+
+
+def one_text(report: AblationReport, text: int, texts: int) -> str:
+    """Return the largest effects of ablations over one of several texts, as one line.
+
+    text: its index. texts: how many there are.
+    """
+    ranking = report.ranking(_NAMED)
+    best = ((*ranking.matter, *ranking.harm) or report.effects)[:_NAMED]
+    found = ", ".join(f"{report.name(each.variant)} {effect_words(report, each)}" for each in best)
+    return f"text {text + 1:,} of {texts:,}: {found}"
+
+
+def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
+    """Return a clause with the effect of a missing head: by how much, from where to where.
+
+    effect: of its ablation. called: the name of the head in the sentence; its usual name by
+        default.
+    """
+    name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
+    before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
+    at = report.baseline.get(before or "")
+    if before is None or at is None or not math.isfinite(value):
+        if report.metric == "output_mse":
+            return f"Without {name} the output changes ({_mean_square(report, effect)})"
+        return f"Without {name} the output changes: {effect_words(report, effect)}"
+    what, unit = _measured(report)
+    if not value:
+        return f"Without {name} {what} stays at {at:.3f}{unit}"
+    moves = "rises" if value > 0 else "falls"
+    size = _three_digits(abs(value), False)
+    return f"Without {name} {what} {moves} by {size}{unit} ({at:.3f} → {at + value:.3f})"
+
+
+def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
+    """Return a clause on a missing head whose effect is not clear, with its interval.
+
+    effect: of its ablation. called: the name of the head in the sentence.
+    """
+    what, unit = _measured(report)
+    value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
+    ends = interval_words(report, effect)
+    return f"Without {called} {what} does not clearly change ({value}{unit}, 95% interval {ends})"
+
+
+def _measured(report: AblationReport) -> tuple[str, str]:
+    if report.metric == "loss_delta":
+        return f"the {_loss_name(report)}", " nats" if report.classes else " nats a token"
+    return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
+
+
+def _ranking_words(report: AblationReport) -> str:
+    metric, tried = report.ranked_by, len(report.effects)
+    if tried == 1:
+        effect = report.effects[0]
+        found = without_words(report, effect)
+        ends = interval_words(report, effect)
+        unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
+        return f"{found}, 95% interval {ends}{unclear}."
+    order = report.ranking(tried)
+    if not metric.signed:
+        moved = report.metric == "output_mse"
+        lead = "The output changes most" if moved else f"{metric.title} is largest"
+        return f"{lead} without {_largest(report, order.matter[:_NAMED])}."
+    units = f"{len(report.singles) or tried} {UNITS[report.unit]}s"
+    by_loss = report.metric == "loss_delta"
+    unit = UNITS[report.unit]
+    clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
+    first = clear[:_NAMED]
+    if not first and not order.harm:
+        return f"No significant effect among {units}."
+    matter = f"No {unit} clearly matters"
+    if first:
+        most = order.matter[: len(first)] == tuple(first)
+        more = [report.name(effect.variant) for effect in first[1:]]
+        then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
+        of = f", the most of {units}" if most else ""
+        matter = f"{without_words(report, first[0])}{of}{then}"
+    if order.harm:
+        names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
+        less = "the loss falls" if by_loss else "the lead grows"
+        return f"{matter}; {less} without {names}."
+    none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
+    return f"{matter}; {none} is clearly harmful."
+
+
+def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
+    """Return the names of the first heads, and whether random directions have equal effects."""
+    leader, *others = (report.name(effect.variant) for effect in first)
+    amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
+    if report.metric == "output_mse":
+        amount = _mean_square(report, first[0])
+    names = f"{leader} ({amount})" + (f", then {listed(others)}" if others else "")
+    known = [effect.means[report.metric] for effect in first]
+    if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
+        return names
+    much = "much" if report.metric == "output_mse" else "large"
+    return f"{names}, but as {much} for random directions of equal norm"
+
+
+def _mean_square(report: AblationReport, effect: Effect) -> str:
+    """Return the change of the output, such as ``mean square 0.00334, 1.2% of its own``.
+
+    The second number compares the first with the mean square of the output itself.
+    """
+    value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
+    said = f"mean square {_three_digits(value, False)}"
+    return f"{said}, {percent(value / own)} of its own" if own else said
+
+
+def effect_words(report: AblationReport, effect: Effect) -> str:
+    """Return an effect as a string, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
+    metric = report.ranked_by
+    value = _three_digits(effect.shown(report.metric).value, metric.signed)
+    shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
+    return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
+
+
+def interval_words(report: AblationReport, effect: Effect) -> str:
+    """Return the confidence interval of an effect as a string; empty if it has none.
+
+    For example ``[+0.154, +0.502]``.
+    """
+    ends = effect.shown(report.metric).interval
+    if ends is None:
+        return ""
+    return f"[{', '.join(_three_digits(end, report.ranked_by.signed) for end in ends)}]"
+
+
+def _three_digits(value: float, signed: bool) -> str:
+    """Return a number as a string with three digits, such as ``+0.470``; zero has no sign."""
+    return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def about(report: AblationReport) -> list[Part]:
+    """Return the facts that a reader needs to repeat the run: model, texts, ablation, baseline."""
+    kind = [] if report.kind == "self" else [f"{report.kind} attention"]
+    drawn = report.mode == "resample" or report.text_count > 1 or report.model.seed is not None
+    seed = [f"seed {report.seed}"] * drawn
+    facts = [(fact, False) for fact in (*kind, _size(report), *seed)]
+    many = report.texts_wanted != 1
+    parts: list[Part] = [
+        Facts([*model_words(report.model), *facts]),
+        Quote("texts" if many else "text", f"the first: {report.text}" if many else report.text),
+    ]
+    if report.target is not None:
+        parts.append(Quote("target", report.target))
+    if report.source:
+        told = report.source.startswith(f"{report.texts_wanted} ")
+        lead = f"{counted(report.texts_wanted, 'text')} from " if many and not told else ""
+        parts.append(Facts([(lead + report.source, False)], lead=7))
+    return [*parts, Facts([(fact, False) for fact in _scan_facts(report)])]
+
+
+def _scan_facts(report: AblationReport) -> list[str]:
+    facts = {
+        "exact": [_ablation(report), _amount(report)],
+        "budget": [_ablation(report), f"gradient pre-ranking, top {len(report.effects)} measured"],
+        "gradient": ["first-order estimate by gradient", "no head is ablated"],
+    }[report.method]
+    if report.positions == "last":
+        facts.append("last prediction of each text only")
+    loss, name = report.baseline.get("loss"), _loss_name(report)
+    if loss is not None:
+        unit = "nats" if report.classes else "nats/token"
+        facts.append(f"{name} {loss:.3f} {unit} with every head")
+        facts += ["each word masked in turn"] * (name == "pseudo-loss")
+    if report.answer is not None and report.foil is not None:
+        asked = f'answer "{report.answer}" against foil "{report.foil}"'
+        before = report.baseline.get("logit_diff")
+        facts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
+    elif report.classes:
+        asked = "predicted with every head" if report.answer is None else f'"{report.answer}"'
+        facts.append(f"{'answer' if report.classes == START_END else 'label'}: {asked}")
+    return facts
+
+
+def _loss_name(report: AblationReport) -> str:
+    """Return the name of the loss: of labels, or a pseudo-loss if each word is masked in turn."""
+    if report.classes:
+        return "answer loss" if report.classes == START_END else "label loss"
+    seen = report.patterns
+    masked = seen is not None and not seen.record.causal and not report.targets
+    masked = masked or (report.record is not None and "MaskedLM" in report.model.architecture)
+    return "pseudo-loss" if masked else "loss"
+
+
+def _amount(report: AblationReport) -> str:
+    count = len(report.singles)
+    if not count:
+        return "heads ablated together"
+    every = "all " * (count > 1 and ablates_every(report))
+    return f"{every}{counted(count, UNITS[report.unit])} measured"
+
+
+def ablates_every(report: AblationReport) -> bool:
+    """Return whether every head of the model (or every other unit) was ablated alone."""
+    info = report.model
+    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
+    return len(report.singles) == in_a_layer * len(info.heads_of_layers)
+
+
+def _ablation(report: AblationReport) -> str:
+    if report.edges:
+        return f"{', '.join(edge.name for edge in report.edges)} hidden"
+    if report.mode == "zero":
+        return "zero ablation"
+    reference = f" over {report.reference}" if report.reference else ""
+    if report.mode == "mean":
+        return f"mean ablation{reference}"
+    return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
+
+
+def map_title(report: AblationReport, brief: bool = False) -> str:
+    """Return the title of the grid: ``Loss increase when one head is ablated (Δ nats/token)``.
+
+    The words differ by metric. brief: True gives a short one, ``Δ loss, nats``.
+    """
+    metric = report.ranked_by
+    if report.method == "gradient":
+        return "First-order importance of each head (gradient estimate)"
+    if brief:
+        return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
+    unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
+    done = f"one {UNITS[report.unit]} is ablated"
+    if report.edges:
+        done = f"the edge{'s are' if len(report.edges) > 1 else ' is'} hidden in one"
+        done += f" {UNITS[report.unit]}"
+    title = f"{metric.title} when {done}{unit}"
+    return f"{title}, where measured" if report.method == "budget" else title
+
+
+def ranking_titles(report: AblationReport) -> tuple[str, str]:
+    """Return two titles: of the table of heads that matter, and of that of heads that do harm."""
+    if len(report.singles) == 1:
+        return f"{report.ranked_by.title} without it", ""
+    if not report.ranks:
+        texts = "random weights" if report.model.weights == "random" else "these texts only"
+        return f"Largest changes, {'this text only' if report.text_count == 1 else texts}", ""
+    if report.metric == "logit_diff":
+        return "The answer's lead falls most without", "The answer's lead grows without"
+    if report.metric == "loss_delta":
+        return "Loss increases most without", "Loss decreases without"
+    return f"{report.ranked_by.title} is largest without", ""
+
+
+def caveats(report: AblationReport) -> list[str]:
+    """Return the caveats: sentences on the limits of the numbers."""
+    found = []
+    values = [each.means.get(report.metric, Mean(0.0)).value for each in report.effects]
+    lost = sum(not math.isfinite(value) for value in values)
+    first = report.effects[0].means.values() if report.effects else ()
+    if lost:
+        found.append(
+            f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"
+            f"{report.model.overflow_advice}."
+        )
+    if report.method == "gradient":
+        found.append(
+            "estimate: the gradient is a first-order estimate of a small change of a head, not "
+            "what its ablation costs; --method exact measures that."
+        )
+    if report.method == "budget":
+        found.append(
+            f"measured: {len(report.effects)} of {counted(len(report.gradients), 'head')}, those "
+            "that the gradient ranks highest."
+        )
+    if report.rank_correlation is not None:
+        found.append(
+            f"rank correlation of gradient and exact, {len(report.effects)} ablations: "
+            f"{report.rank_correlation:+.2f}; the gradient is approximate."
+        )
+    if any(one.interval is not None for one in first):
+        found.append(
+            f"interval: 95%, bootstrap-t over {counted(report.text_count, 'text')}, 2,000 draws; "
+            "paired differences to the model with every head."
+        )
+    if len(report.effects) > 1 and any(one.adjusted is not None for one in first):
+        tried = len(report.effects)
+        found.append(
+            f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
+            "exclude 0 by chance alone. Named first, or called harmful, is only what is "
+            "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
+        )
+    if not math.isnan(report.chance) and report.model.weights != "random":
+        found.append(
+            "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
+            f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
+            "token alone cannot beat that: --texts FILE measures whether it lasts."
+        )
+    if report.edges:
+        found.append(
+            "edge: the score of the attention from the first word to the second becomes -inf, and "
+            "the softmax runs over the other keys; nothing else is changed."
+        )
+    alone = report.text_count == 1 and len(report.singles) > 1 and not report.edges
+    if alone and not report.ranked_by.signed:
+        found.append(
+            "one text: a change of the output is above zero for every head, so this text alone "
+            f"has no control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, "
+            "and a random direction of equal norm ablated instead of each head."
+        )
+    if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
+        found.append(f"control: {control_words(report)}.")
+    return found
+
+
+def control_words(report: AblationReport) -> str:
+    """Return a clause on what the control does instead of an ablation."""
+    if report.edges:
+        draws = counted(report.edge_draws, "draw")
+        return f"random edges of the same distance hidden instead, mean of {draws}"
+    return "ablates a random direction of equal norm instead of the head"
+
+
+def explanation(report: AblationReport) -> Explanation:
+    """Return the glossary, with the data that the effects were measured on."""
+    many = report.texts_wanted != 1
+    of = counted(report.text_count, "text") if many else "this text alone"
+    tokens = counted(report.token_count, "token")
+    seed = f", seed {report.seed}" * many
+    return Explanation(
+        "ablate",
+        f"measured over {of} ({tokens}{seed}); each number is the difference to the model with "
+        "every head.",
+    )
