@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,6 @@ import torch
 from attnviz.models.bundled import Bundled
 
 from ...command_line import Result
-from ...terminals import POSIX
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -224,50 +219,6 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     assert (document["steps"], document["removed"]) == ([], [])
     assert document["parameters_after"] == document["parameters_before"]
     assert "No head removed: no head can go" in redrawn("prune", *arguments).out
-
-
-@pytest.mark.long
-def test_a_file_that_grows_too_large_leaves_nothing(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    resource = pytest.importorskip("resource")
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-
-    done = subprocess.run(
-        [*program, "prune", _TEXT, "--heads", "L0H0", "--draws", "0", "--out", "d", "-q"],
-        cwd=tmp_path,
-        env=environment,
-        preexec_fn=small_files,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 3, done
-    assert done.stderr.count("\n") == 1
-    assert "cannot" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-@POSIX
-def test_ctrl_c_leaves_nothing(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    process = subprocess.Popen(
-        [*program, "prune", "--rerank", "--draws", "1000", "--fraction", "0.7", "--out", "d"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    time.sleep(2.5)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT), err
-    assert b"Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:

@@ -322,14 +322,6 @@ def one_word_model(checkpoint: Any) -> Path:
     return directory
 
 
-def test_a_text_beyond_the_context(refused: Any, run: Any, checkpoint: Any, tmp_path: Path) -> None:
-    long = " ".join(["cat"] * 40)
-    model = ("--model", str(checkpoint("gpt2")))
-    assert "add --truncate" in refused(2, "ablate", long, *model)
-    document = run("ablate", long, *model, "--truncate", "--json").document
-    assert len(document["tokens"]) == 17
-
-
 def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "scan.jsonl"
     options = ("ablate", CAT, "--head", "L0H0", "--resume", str(path))

@@ -35,12 +35,10 @@ Screen = Callable[..., str]
 
 CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "all_80": ({}, 80, PLAIN),
-    "all_120": ({"source": "a.txt"}, 120, PLAIN),
     "all_200": ({"layers": 4, "heads": 19}, 200, PLAIN),
     "narrow_40": ({"by_token": True}, 40, PLAIN),
     "ascii_80": ({"by_token": True}, 80, ASCII),
     "chosen_80": ({"variants": THREE}, 80, PLAIN),
-    "by_token_100": ({"variants": THREE, "by_token": True, "top": 1}, 100, PLAIN),
     "explained_100": ({}, 100, PLAIN),
     "many_texts_120": (
         {"texts": 6, "mode": "mean", "reference": "the 6 measured texts", "source": "six.txt"},
@@ -49,7 +47,6 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     ),
     "many_heads_80": ({"layers": 2, "heads": 47, "patterns": False}, 80, PLAIN),
     "kl_80": ({"metric": "kl"}, 80, PLAIN),
-    "flips_80": ({"metric": "flip_rate"}, 80, PLAIN),
     "gradient_80": ({"variants": [], "method": "gradient", "gradients": GRADIENTS}, 80, PLAIN),
     "budget_80": (
         {
