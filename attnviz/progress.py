@@ -15,12 +15,8 @@ class Watch:
     It is an ``Advance`` too.
     """
 
-    def expect(self, words: str, seconds: Callable[[], float]) -> None:
-        """Show, before the run begins, what it will do and about how long that will take.
-
-        words: such as ``ablating 24 heads × 10 texts``.
-        seconds: returns the estimate; called only if it is shown.
-        """
+    def begin(self, words: str) -> None:
+        """Show what the run, or its next part, does: such as ``ablating 24 heads × 10 texts``."""
 
     def __call__(self, share: float) -> None:
         """Show the share of all operations that is done, from 0 to 1."""
@@ -41,3 +37,18 @@ def share_read(layer: int, wanted: Sequence[int]) -> float:
     wanted: in rising order, at least one.
     """
     return bisect_right(wanted, layer) / len(wanted)
+
+
+def shares_of(total: float, advance: Advance) -> Callable[[float], None]:
+    """Return a function that adds up finished costs and reports their share of ``total``.
+
+    advance: is called with that share, from 0 to 1.
+    """
+    done = 0.0
+
+    def add(cost: float) -> None:
+        nonlocal done
+        done += cost
+        advance(min(done / total, 1.0) if total else 1.0)
+
+    return add

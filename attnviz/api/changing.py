@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from attnviz.inspect.diff.report import DiffReport
     from attnviz.inspect.interventions.ablate.records import AblationReport
     from attnviz.inspect.interventions.patch.records import PatchReport
+    from attnviz.inspect.check.records import CheckReport
+    from attnviz.inspect.diff.records import DiffReport
+    from attnviz.inspect.interventions.ablate.report import AblationReport
+    from attnviz.inspect.interventions.patch.report import PatchReport
     from attnviz.inspect.interventions.patch.request import Asked, At
-    from attnviz.inspect.interventions.path.path import PathReport
-    from attnviz.inspect.interventions.path.weights import WeightsReport
-    from attnviz.inspect.prune.records import PruneReport
+    from attnviz.inspect.interventions.path.report import PathReport
+    from attnviz.inspect.prune.report import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.records import Kind
 
@@ -38,6 +41,7 @@ def ablate(
     chat: AnyChat = None,
     head: AnyHeads = None,
     layer: str | int | None = None,
+    edge: str | None = None,
     together: bool = False,
     unit: Unit = "head",
     mode: Mode = "zero",
@@ -70,6 +74,8 @@ def ablate(
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
+    edge: an edge such as ``"it→cat"`` between two words of the text, or several with commas, whose
+        attention is hidden in these heads; the heads themselves stay.
     mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
         for another text), the last two from the texts in ``reference``.
     metric: the effect by which heads are ranked; the rise of the loss by default.
@@ -207,16 +213,14 @@ def path(
     tokenizer: Any = None,
     chat: bool = False,
     into: Into | None = None,
-    weights: bool = False,
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,
-) -> PathReport | WeightsReport:
+) -> PathReport:
     """Follow one head: measure which later heads its output acts through, over pairs of prompts.
 
     model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
-    clean, corrupt, pairs: see ``patch``. weights: True measures what stands in the weights alone,
-        without prompts. The other options are those of ``attnviz path``.
+    clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
 
     Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
     what ``patch`` raises.
@@ -227,10 +231,6 @@ def path(
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
-    if weights:
-        from attnviz.inspect.interventions.path.weights import path_weights
-
-        return path_weights(open_given(model, tokenizer, for_tokens(1)), request)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
     tokens, texts = question.reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))

@@ -19,6 +19,8 @@ attnviz ablate --head 3
 
 attnviz ablate "When Mary and John went out, John gave a book to Mary." --head L1H0 --by-token
 
+attnviz ablate "The cat sat on the mat because it was tired." --edge "it→cat"
+
 attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.csv
 
 attnviz ablate --model openai-community/gpt2 --method budget --budget 30s

@@ -16,28 +16,20 @@ attnviz path L0H0
 attnviz path L0H0 "Tom Brown met Jane Green, and Tom" "Tom Harris met Jane Green, and Tom"
 
 attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
-
-attnviz path L0H0 --weights
 """
 
 
-@command(EXAMPLES, "--into --pairs --weights --top")
+@command(EXAMPLES, "--into --pairs --top")
 def path(
     request: PathRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.interventions.path import path as question
-    from attnviz.inspect.interventions.path.weights import path_weights
     from attnviz.inspect.interventions.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
-    if request.weights:
-        with outlet.opened(model.model, replace(options, tokens=1)) as loaded:  # NumPy
-            found = path_weights(loaded, request)
-        outlet.show(found)
-        return
     pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)
     tokens, texts = question.reckoned(pairs)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, texts=texts))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -116,77 +115,52 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=_BAR),
         bars.TaskProgressColumn(),
+        bars.TimeRemainingColumn(),
         console=console,
         transient=True,
     ) as shown:
-        yield _Bar(what, shown, shown.add_task(what, total=None), latest)
+        yield _Bar(shown, shown.add_task(what, total=None), latest)
 
 
-class _Shown(Watch):
-    """Estimates how long a run still takes: first by its own forecast, then by its pace."""
-
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.what = what
-        self._clock = clock
-        self._start = clock()
-        self._whole: float | None = None
-
-    def expect(self, words: str, seconds: Callable[[], float]) -> None:
-        self.what, self._whole = words, seconds()
-        self._start = self._clock()
-        self(0.0)
-
-    def left(self, share: float) -> float | None:
-        """Return the seconds that are left, None as long as that is unknown.
-
-        share: the share of the work that is done, from 0 to 1.
-        """
-        if share < _LEAST_SHARE:
-            return self._whole
-        return (self._clock() - self._start) * (1 - share) / share
-
-
-class _Bar(_Shown):
-    """Draws a progress bar, and the latest results under it.
+class _Bar(Watch):
+    """Draws a progress bar with the time left, and the latest results under it.
 
     latest: the lines of these results, shared with the code that draws them.
     """
 
-    def __init__(
-        self, what: str, shown: bars.Progress, task: bars.TaskID, latest: deque[str]
-    ) -> None:
-        super().__init__(what)
+    def __init__(self, shown: bars.Progress, task: bars.TaskID, latest: deque[str]) -> None:
         self._shown, self._task, self._latest = shown, task, latest
+
+    def begin(self, words: str) -> None:
+        self._shown.reset(self._task, description=words)
+        self._shown.refresh()
 
     def found(self, words: Callable[[], str]) -> None:
         if self._latest.maxlen:
             self._latest.append(visible(words()))
 
     def __call__(self, share: float) -> None:
-        left = self.left(share)
-        about = "" if left is None else f" · about {spoken_time(math.ceil(left))}"
-        end = " left" if about and share else ""
-        words = f"{self.what}{about}{end}"
         at_once = share == 0  # later it is drawn ten times a second
-        self._shown.update(
-            self._task, description=words, total=1.0, completed=share, refresh=at_once
-        )
+        self._shown.update(self._task, total=1.0, completed=share, refresh=at_once)
 
 
-class _Lines(_Shown):
+class _Lines(Watch):
     """Prints progress and time left as lines, at most every ten seconds."""
 
     def __init__(
         self, what: str, console: Console, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(what, clock)
-        self._console, self._said = console, clock()
+        self._what, self._console, self._clock = what, console, clock
+        self._start = self._said = clock()
+
+    def begin(self, words: str) -> None:
+        self._what, self._start = words, self._clock()
 
     def __call__(self, share: float) -> None:
-        now, left = self._clock(), self.left(share)
-        if now - self._said < _PATIENCE or not _LEAST_SHARE < share < 1 or left is None:
+        now = self._clock()
+        if now - self._said < _PATIENCE or not _LEAST_SHARE < share < 1:
             return
-        self._said = now
+        self._said, left = now, (now - self._start) * (1 - share) / share
         self._console.print(
-            f"{self.what}: {share:.0%} done, about {spoken_time(left)} left", soft_wrap=True
+            f"{self._what}: {share:.0%} done, about {spoken_time(left)} left", soft_wrap=True
         )

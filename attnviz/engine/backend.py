@@ -23,7 +23,6 @@ if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
     from attnviz.engine.attribution.lens import LensReading
     from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
     from attnviz.engine.attribution.scores import ScoreSplitter
-    from attnviz.engine.edges import Cutter
     from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
     from attnviz.engine.patching import Pair, PatchOptions, PathRead
@@ -133,12 +132,6 @@ class Backend(Protocol):
         Raises UsageError for a model that does not predict the next token.
         """
         ...
-
-    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
-        """Return an object that runs the model with some query–key pairs of its attention cut.
-
-        kind: the kind of attention. given: a text for a trial.
-        """
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from attnviz.engine.patching import Site
+from attnviz.engine.patching import Site, What
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # the options name the metrics, and --help needs no NumPy
@@ -130,14 +130,17 @@ class ScanOptions:
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One ablation: heads that are removed together.
+    """One ablation: heads that are removed together, or edges that are hidden in them.
 
     heads: (layer, head) of each, without repetition, in ascending order, of any layers.
     name: a name such as ``head 3 of every layer``; None if the heads alone describe the ablation.
+    edges: pairs (query, key) of tokens. Each of the heads keeps its output, but these queries do
+        not see these keys. Without any the heads themselves are removed.
     """
 
     heads: tuple[tuple[int, int], ...]
     name: str | None = None
+    edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.heads or list(self.heads) != sorted(set(self.heads)):
@@ -155,8 +158,9 @@ class Variant:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return the patch site of each ablated head: its output, which is replaced."""
-        return tuple(Site("output", layer, head) for layer, head in self.heads)
+        """Return the patch site of each ablated head: its output, or its pattern for edges."""
+        what: What = "pattern" if self.edges else "output"
+        return tuple(Site(what, layer, head, edges=self.edges) for layer, head in self.heads)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """Return the heads of this ablation that are in one layer."""

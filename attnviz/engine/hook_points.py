@@ -81,8 +81,10 @@ Hide = Callable[[HookedCall, int, int], Tensor | None]
 """Returns the hidden keys of a point, given the point and its numbers of queries and keys: a
 boolean tensor (head, query, key), or None to hide none."""
 
-Keep = Callable[[HookedCall, Tensor], None]
-"""Takes the attention weights (batch, head, query, key) of a point in a pass with hidden keys."""
+NOTHING_LEFT = (
+    "a query can attend to no other key than the one that is cut: nothing would be left, choose "
+    "another edge"
+)
 
 
 class HookPoints(ABC):
@@ -118,16 +120,15 @@ class HookPoints(ABC):
             yield
 
     @contextmanager
-    def hiding(self, hide: Hide, given: Input, keep: Keep | None = None) -> Iterator[None]:
+    def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
         """Hide keys in each pass of the borrowed model over ``given`` inside this context.
 
         hide: returns the hidden keys of an attention call. Their scores become −inf before the
-            softmax, which then runs over the other keys. keep: is given the weights of each call.
-        Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails, or if
-        ``keep`` would be given no weights.
+            softmax, which then runs over the other keys.
+        Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails.
         """
         counter = CallCounter(self, None)
-        with counter.counting(), self.masking(counter, hide, given, keep):
+        with counter.counting(), self.masking(counter, hide, given):
             yield
 
     @abstractmethod
@@ -143,12 +144,11 @@ class HookPoints(ABC):
 
     @abstractmethod
     def masking(
-        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
+        self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
         """Hide keys in each attention call inside this context; ``counter`` identifies the calls.
 
-        hide: returns the hidden keys of an attention call. given: the text of the run. keep: takes
-            the weights of each call.
+        hide: returns the hidden keys of an attention call. given: the text of the run.
         """
 
 

@@ -16,11 +16,16 @@ from torch import Tensor, nn
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.edges import NOTHING_LEFT
-from attnviz.engine.hook_points import CallCounter, Hide, HookedCall, HookPoints, Keep
+from attnviz.engine.hook_points import (
+    NOTHING_LEFT,
+    CallCounter,
+    Hide,
+    HookedCall,
+    HookPoints,
+)
 from attnviz.engine.observer import Observer, hand_over
 from attnviz.engine.patching import ATTENDED, What
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.records import Input
 
 if TYPE_CHECKING:  # the library's own attention runs without transformers
@@ -110,11 +115,7 @@ class OwnHookPoints(HookPoints):
             yield
 
     @contextmanager
-    def masking(
-        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
-    ) -> Iterator[None]:
-        if keep is not None:
-            raise UnsupportedError("the library's own modules show no weights of hidden keys")
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
         with ExitStack() as hooks:
             for point in self.found:
                 hidden = hide(point, len(given.text), len(given.text))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
     from attnviz.engine.attribution.lens import LensReading
     from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
     from attnviz.engine.attribution.scores import ScoreSplitter
-    from attnviz.engine.edges import Cutter
     from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
     from attnviz.engine.patching import Pair, PatchOptions, PathRead
@@ -189,11 +188,6 @@ class NumpyBackend:
 
         self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
         return numpy_one_token_logits(self._stack_model.stack, tokens, heads)
-
-    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
-        from attnviz.engine.edges_on_numpy import NumpyCutter
-
-        return NumpyCutter(self._stack_model)
 
     @property
     def _stack_model(self) -> StackModel:

@@ -102,6 +102,8 @@ class Site:
     head: its number; for ``key`` and ``value`` that of a key/value head. None for a kind in
         ``WHOLE_LAYER``. tokens: positions in the base run, ascending; those of keys for ``key`` and
         ``value``, those of queries otherwise. None means all.
+    edges: pairs (query, key) of a ``pattern`` that are hidden, in place of a replacement: the
+        softmax then runs over the other keys.
     Raises ValueError if a head is missing or superfluous, or ``tokens`` is empty.
     """
 
@@ -109,6 +111,7 @@ class Site:
     layer: int
     head: int | None = None
     tokens: tuple[int, ...] | None = None
+    edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if (self.head is None) != (self.what in WHOLE_LAYER):

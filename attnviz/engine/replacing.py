@@ -141,6 +141,12 @@ class Replace:
             return outputs
         if point.what != "output":
             outputs = namespace(outputs).asarray(outputs, copy=True)
+        hidden = [(row, site) for row, site in sites if site.edges]
+        if hidden:
+            for row, site in hidden:
+                rows = outputs if row is None else outputs[row : row + 1]
+                _hide(rows[:, :, head_of(site)], site.edges, short=self._kind != "cross")
+            return outputs
         if self._directions is not None:
             self._take_directions(point, outputs, sites)
             return outputs
@@ -214,6 +220,33 @@ class Replace:
             generator = np.random.default_rng((self._directions or 0, point.layer, *heads))
             drawn = generator.standard_normal(tuple(outputs.shape[2:]), dtype=np.float32)
             rows -= xp.astype(norm * _like(drawn / np.linalg.norm(drawn), norm), rows.dtype)
+
+
+_SUM = 1e-5
+"""The share below which what the weights of a query lack of 1 is rounding."""
+
+
+def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> None:
+    """Change attention weights to those of a softmax in which some queries do not see some keys.
+
+    Their weight goes to the other keys, in proportion: e^s_j / Σ e^s, with the sum over what is
+    left. That is a score of −inf, without the score. A part of the sum that belongs to no key, such
+    as a learned sink, stays in it. A query with no weight on any other key then reads nothing.
+    weights: (row, query, key), changed in place. edges: pairs (query, key). short: whether the
+        queries are the last tokens alone if they are fewer than the keys.
+    """
+    xp = namespace(weights)
+    missing = weights.shape[2] - weights.shape[1] if short else 0
+    for query in sorted({query for query, _ in edges if query >= missing}):
+        own = weights[:, query - missing]
+        wide = xp.astype(own, xp.float32) if own.dtype.itemsize < 4 else own
+        kept = xp.asarray(wide, copy=True)
+        kept[:, [key for each, key in edges if each == query]] = 0
+        whole, rest = (xp.sum(each, axis=-1, keepdims=True) for each in (wide, kept))
+        least = max(_SUM, 2 * float(xp.finfo(own.dtype).eps))
+        unseen = xp.where(whole < 1 - least, 1 - whole, xp.zeros_like(whole))
+        left = xp.where(rest + unseen > 0, rest + unseen, xp.ones_like(rest))
+        weights[:, query - missing] = xp.astype(kept * ((whole + unseen) / left), own.dtype)
 
 
 def _like(values: Array, other: Array) -> Array:

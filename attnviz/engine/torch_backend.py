@@ -19,8 +19,6 @@ from attnviz.engine.attribution.one_token_on_torch import (
 from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
-from attnviz.engine.edges import Cutter
-from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import (
@@ -184,9 +182,6 @@ class TorchBackend:
         opened = self.open_patchable("self", given)
         require_language_model(opened, self._model.info.name, given)
         return torch_one_token_logits(opened, tokens, heads)
-
-    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
-        return TorchCutter(self.open_patchable(kind, given))
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

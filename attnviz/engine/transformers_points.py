@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,7 +32,6 @@ from attnviz.engine.hook_points import (
     Hide,
     HookedCall,
     HookPoints,
-    Keep,
     LostTrackError,
     enclosing_block,
 )
@@ -101,29 +99,19 @@ class _Registered(_Points):
             yield
 
     @contextmanager
-    def masking(
-        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
-    ) -> Iterator[None]:
+    def masking(self, counter: CallCounter, hide: Hide, given: Input) -> Iterator[None]:
         def attend(call: AttentionCall) -> Attended:
             _, point = counter.take(call.module)
             query, key, _ = call.inputs
             hidden = hide(point, query.shape[2], key.shape[2])
-            if hidden is None and keep is None:
-                return call.own()
             if hidden is None:
-                hidden = torch.zeros(
-                    (point.heads, query.shape[2], key.shape[2]),
-                    dtype=torch.bool,
-                    device=query.device,
-                )
+                return call.own()
             output, weights = call.hiding(hidden)
             if weights is None or not bool((weights[:, hidden] == 0).all()):
                 raise UnsupportedError(
                     f"{type(self._model).__name__} leaves weight on a key whose score is −∞ "
                     f"in layer {point.layer}: its attention is no plain softmax"
                 )
-            if keep is not None:
-                keep(point, weights)
             return output, weights
 
         with taking_calls(attend):
@@ -247,9 +235,9 @@ class _Projections(_Points):
             yield
 
     def masking(
-        self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None
+        self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
-        return _Hide(counter, hide, given, keep)
+        return _Hide(counter, hide, given)
 
 
 class _Hide(SoftmaxWatch):
@@ -257,22 +245,18 @@ class _Hide(SoftmaxWatch):
 
     The softmaxes run in the order of the attention calls. counter: identifies the call of each
     softmax. hide: returns the keys to hide in a call.
-    given: the text. keep: takes the weights of each call.
+    given: the text.
     """
 
-    def __init__(self, counter: CallCounter, hide: Hide, given: Input, keep: Keep | None) -> None:
+    def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
         self._counter = counter
         self._hide = hide
-        self._keep = keep
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         _, point = self._counter.take(None)
         hidden = self._hide(point, scores[-2], scores[-1])
-        weights = compute(None if hidden is None else hidden.reshape(scores))
-        if self._keep is not None:
-            self._keep(point, weights.reshape(-1, point.heads, *scores[-2:]))
-        return weights
+        return compute(None if hidden is None else hidden.reshape(scores))
 
 
 class _ProjectionSearch(SoftmaxWatch):

@@ -1,8 +1,8 @@
 """Count the operations of a run from the sizes of the model.
 
-The choice of a backend and of threads, the announced time and the progress use these counts. An
-operation is an addition or a multiplication in a product of matrices. A function of single numbers,
-such as an exponential, counts as the operations that take the same time.
+The choice of a backend and of threads uses these counts. An operation is an addition or a
+multiplication in a product of matrices. A function of single numbers, such as an exponential,
+counts as the operations that take the same time.
 """
 
 from __future__ import annotations

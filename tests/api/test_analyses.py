@@ -95,10 +95,6 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
     ),
     (
-        lambda: attnviz.path("tiny", (0, 1), weights=True, seed=2),
-        ("path", "L0H1", "--weights", "--seed", "2"),
-    ),
-    (
         lambda: attnviz.retrieve("tiny", needle="The key is|blue rain", lengths="128", haystacks=1),
         ("retrieve", "--needle", "The key is|blue rain", "--lengths", "128", "--haystacks", "1"),
     ),

@@ -25,7 +25,6 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "ablate": lambda model: attnviz.ablate(model, TEXTS),
     "atlas": lambda model: attnviz.atlas(model, TEXTS),
     "capture": lambda model: attnviz.capture(model, TEXT),
-    "cut": lambda model: attnviz.cut(model, TEXT, "it→cat"),
     "check": lambda model: attnviz.check(model, "rules.toml"),
     "diff": lambda model: attnviz.diff(model, model, TEXTS),
     "generate": lambda model: attnviz.generate(model, TEXT),

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import attnviz
-from attnviz.models import pace as measured
 from attnviz.models.bundled import Bundled
 from attnviz.models.numpy_checkpoint import open_numpy
 from attnviz.models.operations import ModelSizes, sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import pace, seconds
 
 from .test_numpy_checkpoint import made
 
@@ -86,28 +82,3 @@ def test_what_is_held_grows_and_every_head_is_counted() -> None:
     assert two == pytest.approx(2 * one)
     assert one > 64 * (8 * 768 + 4 * 768)  # the residual's copies, and a feed-forward block
     assert Counter(WIDE.every_head()) == dict.fromkeys(range(12), 12)
-
-
-def test_time_is_that_of_the_measured_pace_and_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "pace", lambda: 1e9)
-    monkeypatch.setattr(measured, "workers", lambda tasks: min(tasks, 4))
-    assert seconds(Bundled(), 8e9, 1) == pytest.approx(8)
-    assert seconds(Bundled(), 8e9, 10) == pytest.approx(2)
-
-
-def test_the_pace_is_measured_once_and_leaves_numpys_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    product: Callable[..., Any] = np.matmul
-    calls = []
-
-    def counted(*factors: Any, **more: Any) -> Any:
-        calls.append(factors)
-        return product(*factors, **more)
-
-    monkeypatch.setattr(np, "matmul", counted)
-    pace.cache_clear()
-    assert 1e8 < pace() == pace() < 1e13
-    made_once = len(calls)
-    assert pace() > 0
-    assert len(calls) == made_once > 1

@@ -76,6 +76,12 @@ class Scan:
         with self._runner.open():
             return self._runner.read_out is not None
 
+    @property
+    def causal(self) -> bool:
+        """Return whether a token sees no later token."""
+        with self._runner.open():
+            return self._runner.causal
+
     def require_token_losses(self) -> None:
         """Raise UsageError if the first text has one label or answer, not one for each token."""
         runner = self._runner
@@ -270,7 +276,8 @@ def _scored(
     last = ENDING if options.positions == "last" and next_tokens else None
     plain = answer = runner.ends(ChangedRuns(given, variants, replaced, last))
     metrics, near = _output_metrics(plain.hidden, options.positions)
-    no_op = [at for at in near if runner.is_no_op(variants[at])]
+    whole = (at for at in near if not variants[at].edges)
+    no_op = [at for at in whole if runner.is_no_op(variants[at])]
     asked, read_out = _asked(runner, given, options.positions), runner.read_out
     baseline: dict[str, float] = {}
     tokens: NDArray[np.float64] | None = None

@@ -139,11 +139,7 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 
 
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
-    """Return the index in ``clean`` of each token of ``corrupt``, −1 for none.
-
-    align: where the tokens between the shared ends are aligned, at their start or end.
-    clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
-    """
+    """Return the index in ``clean`` of each token of ``corrupt``, −1 for none."""
     within = [length - begin - end for length in (clean, corrupt)]
     both, more = min(within), within[1] - min(within)
     ahead = 0 if align == "start" else within[0] - both
@@ -237,7 +233,9 @@ def control_pairs(
                 source = _source(pairs[fit[number]], direction)
             else:
                 source, drawn = _randomised(model, pair, direction, generator), drawn + 1
-            found.append((place, _with_source(pair, source, direction)))
+            clean, corrupt = pair.clean, pair.corrupt
+            clean, corrupt = (source, corrupt) if direction == "denoise" else (clean, source)
+            found.append((place, replace(pair, clean=clean, corrupt=corrupt)))
     return ControlPairs(tuple(found), drawn)
 
 
@@ -245,18 +243,8 @@ def _source(pair: TokenPair, direction: Direction) -> Tokens:
     return pair.clean if direction == "denoise" else pair.corrupt
 
 
-def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> TokenPair:
-    if direction == "denoise":
-        return replace(pair, clean=source)
-    return replace(pair, corrupt=source)
-
-
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Return whether another pair's source can be the unrelated source of this pair.
-
-    direction: says which of the two prompts is the source.
-    It can if it has other tokens wherever this pair's prompts differ.
-    """
+    """Return whether another pair's source can be the unrelated source of this pair."""
     own, others = _source(pair, direction), _source(other, direction)
     if other is pair or pair.places is not None or len(own) != len(others):
         return False

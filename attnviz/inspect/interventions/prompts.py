@@ -94,7 +94,7 @@ class PromptPair(Options):
         if isinstance(pairs, str | os.PathLike):
             object.__setattr__(self, "pairs", Path(pairs))
         elif pairs is not None and not isinstance(pairs, PromptPairs):
-            object.__setattr__(self, "pairs", given_pairs(pairs))
+            object.__setattr__(self, "pairs", _given_pairs(pairs))
 
 
 def read_pairs(
@@ -141,12 +141,8 @@ def read_pairs(
     return PromptPairs((Prompts(clean, corrupt, second=second),))
 
 
-def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Return the prompt pairs that Python code gave; raise UsageError for anything else.
-
-    rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``
-        or ``and``.
-    """
+def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
+    """Return the prompt pairs that Python code gave; raise UsageError for anything else."""
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
@@ -15,8 +16,7 @@ from attnviz.draw.signed import Place, interval_text, layer_grid, ranked_table
 from attnviz.inspect.interventions.means import Mean
 from attnviz.records import HeadLabel
 
-Cells = tuple[str | doc.Column, Sequence[str]]
-"""A column of a table and its cells."""
+Entry = TypeVar("Entry")
 
 
 def place_name(place: Place, letters: str, base: int) -> str:
@@ -61,23 +61,30 @@ def effect_grid(
 
 def effect_table(
     title: str,
-    names: Sequence[str],
-    found: Sequence[Mean],
+    entries: Sequence[Entry],
     scale: NumberScale,
-    columns: Sequence[Cells],
+    name: Callable[[Entry], str],
+    mean: Callable[[Entry], Mean],
+    *columns: doc.ColumnOf[Entry],
 ) -> doc.Table:
     """Return a table with a row for each effect: bar, value, interval, further columns.
 
-    title: over the table. names, found: the name and the effect of each row. scale: the number
-        format. columns: the column of the value, then those after the interval; a column without
-        any filled cell is left out. Rows whose interval includes zero are grey.
+    title: over the table. entries: of the rows. scale: the number format. name, mean: return the
+        name and the effect of an entry. columns: the column of the value, then those after the
+        interval; a column without any filled cell is left out. Rows whose interval includes zero
+        are grey.
     """
-    doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
+    means = [mean(entry) for entry in entries]
+    doubt = ("95% interval", [interval_text(each.interval, scale) for each in means])
     if not any(doubt[1]):
         plain = NumberScale(scale.limit, False, scale.percent)
-        doubt = ("std error", [number(one.error, plain) for one in found])
-    values, grey = [one.value for one in found], [one.unclear for one in found]
-    return ranked_table(title, names, values, scale, [columns[0], doubt, *columns[1:]], grey)
+        doubt = ("std error", [number(each.error, plain) for each in means])
+    first, *others = (
+        (doc.Column(column.title, *column[2:]), [column.write(entry) for entry in entries])
+        for column in columns
+    )
+    values, grey = [each.value for each in means], [each.unclear for each in means]
+    return ranked_table(title, [*map(name, entries)], values, scale, [first, doubt, *others], grey)
 
 
 def number(value: float | None, scale: NumberScale) -> str:
@@ -88,27 +95,33 @@ def number(value: float | None, scale: NumberScale) -> str:
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 
-def base_rates(title: str, found: Sequence[Mean], scale: NumberScale) -> Cells:
+def base_rates(
+    title: str, mean: Callable[[Entry], Mean], scale: NumberScale
+) -> doc.ColumnOf[Entry]:
     """Return the table column of the base rates, under a title.
 
-    found: the effect of each row. scale: the number format.
+    mean: returns the effect of an entry. scale: the number format.
     """
-    return title, [number(one.base_rate, scale) for one in found]
+    return doc.ColumnOf(title, lambda entry: number(mean(entry).base_rate, scale))
 
 
 def label_column(
     labels: Mapping[Place, HeadLabel],
-    heads: Iterable[Place | None],
+    head: Callable[[Entry], Place | None],
     write: Callable[[HeadLabel], str],
-) -> Cells:
+) -> doc.ColumnOf[Entry]:
     """Return the table column of the labels of heads.
 
-    labels: by (layer, head). heads: that of each row; None stands for several heads. write: returns
-        the string for a label.
+    labels: by (layer, head). head: returns that of an entry; None stands for several heads. write:
+        returns the string for a label.
     """
-    known = [labels.get(head) if head is not None else None for head in heads]
-    cells = ["" if label is None else write(label) for label in known]
-    return doc.Column(label_title(labels.values()), right=False), cells
+
+    def text(entry: Entry) -> str:
+        place = head(entry)
+        label = None if place is None else labels.get(place)
+        return "" if label is None else write(label)
+
+    return doc.ColumnOf(label_title(labels.values()), text, right=False)
 
 
 def incomplete(done: int, wanted: int, noun: str, changes: str) -> str:

@@ -18,7 +18,7 @@ from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Scores
 from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
-from attnviz.progress import Advance, Watch
+from attnviz.progress import Watch
 from attnviz.reading import damaged, typed
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
@@ -169,18 +169,3 @@ class Study(ABC):
         self.seconds = time.monotonic() - start
         if self.empty:
             raise KeyboardInterrupt
-
-
-def progress(total: float, advance: Advance) -> Callable[[float], None]:
-    """Return a function that adds up finished costs and reports their share of ``total``.
-
-    advance: is called with that share, from 0 to 1.
-    """
-    done = 0.0
-
-    def add(cost: float) -> None:
-        nonlocal done
-        done += cost
-        advance(min(done / total, 1.0) if total else 1.0)
-
-    return add

@@ -18,7 +18,7 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.prune.records import Head, PruneStep, RandomLoss
+from attnviz.inspect.prune.report import Head, PruneStep, RandomLoss
 from attnviz.inspect.prune.request import Importance, PruneRequest
 from attnviz.records import ModelInfo
 
@@ -192,11 +192,7 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield the removals in the order of one ranking, in batches that are measured together.
-
-    meter: measures importance. bounds: the heads that must remain. goal: when to stop. how: the
-        measure of importance.
-    """
+    """Yield the removals in the order of one ranking, in batches that are measured together."""
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
     order = order[: goal.count]
@@ -206,10 +202,7 @@ def _ranked(
 
 
 def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """Return a key for sorting heads: the least important head first, NaN last.
-
-    scores: the importance of each.
-    """
+    """Return a key for sorting heads: the least important head first, NaN last."""
     return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
@@ -241,11 +234,7 @@ def _scores(
     candidates: Sequence[Head],
     loss: float,
 ) -> dict[Head, float]:
-    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient.
-
-    meter: measures it. candidates: the heads to measure. loss: that without the heads in
-        ``removed``.
-    """
+    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient."""
     if method == "gradient":
         gradients = meter.gradients(removed)
         return {head: gradients[head] for head in candidates}
@@ -292,17 +281,9 @@ class ScanMeter:
     on_measured: is called after each piece with its number of removals, as a share of all texts.
     """
 
-    def __init__(
-        self,
-        scanner: Scan,
-        texts: int,
-        probe: Head,
-        on_measured: Callable[[float], None] = lambda removals: None,
-    ) -> None:
-        self._scanner = scanner
-        self._texts = texts
-        self._probe = probe
-        self._on_measured = on_measured
+    def __init__(self, scanner: Scan, texts: int, probe: Head) -> None:
+        self._scanner, self._texts, self._probe = scanner, texts, probe
+        self.on_measured: Callable[[float], None] = lambda removals: None
         self._baseline: float | None = None
         self._known: dict[tuple[Head, ...], float] = {}
 
@@ -346,7 +327,7 @@ class ScanMeter:
                 )
             deltas[scores.text, list(scores.variants)] = scores.metrics["loss_delta"]
             clean[scores.text] = scores.baseline["loss"]
-            self._on_measured(len(scores.variants) / self._texts)
+            self.on_measured(len(scores.variants) / self._texts)
         self._baseline = float(clean.mean())
         losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
         return losses

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from attnviz.inspect.prune.records import Head, PrunedModel
+from attnviz.inspect.prune.report import Head, PrunedModel
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.model import Model
 from attnviz.models.stack_model import StackModel
@@ -57,10 +57,7 @@ class StackPlan:
         return cut_record(info, name, plan, removed, self.parameters - gone)
 
     def _numbers(self, *parts: str) -> int:
-        """Return how many parameters in some projections belong to heads.
-
-        parts: the names of these projections.
-        """
+        """Return how many parameters in some projections belong to heads."""
         return sum(
             math.prod(shape)
             for role, shape in self._shapes.items()

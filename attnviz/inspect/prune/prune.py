@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +23,14 @@ from attnviz.inspect.prune.order import (
     removal_order,
 )
 from attnviz.inspect.prune.plan import StackPlan, is_planned
-from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
+from attnviz.inspect.prune.report import Half, PruneReport
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.progress import UNWATCHED, Advance, Watch
+from attnviz.progress import UNWATCHED, Watch, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import Texts, encode_texts
 
@@ -71,36 +68,49 @@ def prune(
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
-    work = _Work(advance)
     if not request.until_loss:  # refused before anything is measured
-        work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
-        advance.expect(
-            f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}",
-            partial(_seconds, model, halves, work.total),
-        )
+        goal_of(request, bounds, info, 0.0)
+    advance.begin(f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}")
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
     probe = bounds.all_heads()[-1]  # the cheapest
     ranking, held_out = (
-        ScanMeter(scan, len(half), probe, work.add)
-        for scan, half in zip(scans, halves, strict=True)
+        ScanMeter(scan, len(half), probe) for scan, half in zip(scans, halves, strict=True)
     )
     for meter in (ranking, held_out):
         require_number("loss", meter.baseline, model.info)  # which then knows of broken weights
     info = model.info
     goal = goal_of(request, bounds, info, held_out.baseline)
-    work.total = _estimate(bounds, goal, request)
+    add = shares_of(_estimate(bounds, goal, request), advance)
+    ranking.on_measured = held_out.on_measured = add
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
     took = time.monotonic() - started
+    none = f"no head can go without passing {request.until_loss or 0:g} times the loss"
     if not steps and request.out is not None:
-        raise UsageError(f"{_none(request)}: nothing was written")
+        raise UsageError(f"{none}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
     pruned = store.make(removed)
-    notes = dict.fromkeys(note for scan in scans for note in scan.notes)
+    both = [
+        Half(len(half), sum(map(len, half)), meter.baseline)
+        for half, meter in zip(halves, (ranking, held_out), strict=True)
+    ]
+    notes = list(dict.fromkeys(note for scan in scans for note in scan.notes))
+    if len(model.kinds) > 1:
+        notes.append(
+            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
+            "model itself writes"
+        )
+    if len(texts.texts) == 1:
+        notes.append(
+            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
+            "model you will deploy"
+        )
+    if not steps:
+        notes.append(none)
     return PruneReport(
         model=replace(info, backend="torch") if request.method == "gradient" else info,
         layers=bounds.layers,
@@ -108,8 +118,8 @@ def prune(
         source=texts.source,
         texts=len(tokens),
         tokens=sum(map(len, tokens)),
-        ranking=_half(halves[0], ranking),
-        held_out=_half(halves[1], held_out),
+        ranking=both[0],
+        held_out=both[1],
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
         request=request,
         limit=goal.loss,
@@ -120,7 +130,7 @@ def prune(
         seed=request.seed,
         seconds=took,
         index_base=request.index_base,
-        notes=(*notes, *_notes(model, request, steps, texts)),
+        notes=tuple(notes),
     )
 
 
@@ -145,7 +155,7 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
     plain = range(len(before), len(text) - len(after))
     middle = len(plain) // 2
     first, second = (
-        _kept(text, [*range(len(before)), *part, *range(plain.stop, len(text))])
+        text.taken([*range(len(before)), *part, *range(plain.stop, len(text))])
         for part in (plain[:middle], plain[middle:])
     )
     if min(len(first), len(second)) < 2 or not middle:
@@ -155,14 +165,6 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
             "--texts FILE"
         )
     return (first,), (second,)
-
-
-def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
-    return Tokens(
-        tuple(text.ids[place] for place in places),
-        tuple(text.texts[place] for place in places),
-        tuple(text.special[place] for place in places),
-    )
 
 
 def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
@@ -184,11 +186,7 @@ def needs_torch(model: Model) -> bool:
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
-    """Return an object that plans or writes the pruned model.
-
-    out: the directory to write to; None to plan only. ids: a text, over which the written model is
-        compared. The bundled model is loaded again only if it is written.
-    """
+    """Return an object that plans or writes the pruned model."""
     if out is None and isinstance(model, StackModel) and is_planned(model):
         return StackPlan(model)
     if isinstance(model, NumpyCheckpoint):
@@ -201,51 +199,6 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPl
     return PruneStore(model, out, ids)
 
 
-def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
-    return Half(len(texts), sum(map(len, texts)), meter.baseline)
-
-
-def _none(request: PruneRequest) -> str:
-    return f"no head can go without passing {request.until_loss:g} times the loss"
-
-
-def _notes(
-    model: Model, request: PruneRequest, steps: tuple[PruneStep, ...], texts: Texts
-) -> tuple[str, ...]:
-    notes = []
-    if len(model.kinds) > 1:
-        notes.append(
-            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
-            "model itself writes"
-        )
-    if len(texts.texts) == 1:
-        notes.append(
-            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
-            "model you will deploy"
-        )
-    if not steps:
-        notes.append(_none(request))
-    return tuple(notes)
-
-
-class _Work:
-    """Adds up the finished measurements, and reports their share.
-
-    The unit is one removal measured over one of the two halves of the texts. ``total``, an
-    estimate, is set when it is known.
-    """
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance = advance
-        self._done = 0.0
-        self.total = 0.0
-
-    def add(self, removals: float) -> None:
-        self._done += removals
-        if self.total:
-            self._advance(min(self._done / self.total, 1.0))
-
-
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     """Return about how many removals will be measured, each over one half of the texts."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
@@ -255,19 +208,8 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
     return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
 
 
-def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how many seconds this many removals take, each over one half of the texts."""
-    sizes = sizes_of(model)
-    text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
-    one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
-    return seconds(model, removals * len(halves[0]) * one, len(halves[0]))
-
-
 def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds.
-
-    together: how many removals make a round.
-    """
+    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

@@ -59,10 +59,11 @@ def smaller_models(
             shell = _tried(partial(_empty, model_class, config, model))
             if shell is None or count_parameters(shell) >= count_parameters(model):
                 continue
+            shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
             seen: list[dict[str, Tensor]] = []
             for fused in (False, True):
                 try:
-                    tensors = _cut(state, shell, plan, info, projections, fused)
+                    tensors = cut_tensors(state, shapes, plan, info, projections, fused=fused)
                 except UncutError:
                     continue
                 if not any(_equal(tensors, other) for other in seen):
@@ -104,7 +105,6 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """Return the config with the plan's numbers of heads, or None if it does not allow them."""
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
@@ -123,18 +123,6 @@ def _empty(model_class: Any, config: Any, model: Any) -> Any:
     if getattr(model, "generation_config", None) is not None:
         shell.generation_config = deepcopy(model.generation_config)
     return shell.eval()
-
-
-def _cut(
-    state: Mapping[str, Tensor],
-    shell: Any,
-    plan: CutPlan,
-    info: ModelInfo,
-    projections: Mapping[int, OutputProjection],
-    fused: bool,
-) -> dict[str, Tensor]:
-    shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
-    return cut_tensors(state, shapes, plan, info, projections, fused=fused)
 
 
 def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

@@ -24,7 +24,7 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.prune.plan import cut_record, heads_by_layer, masked_record
-from attnviz.inspect.prune.records import Head, PrunedModel
+from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
 from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import OutputProjection, silenced
@@ -123,7 +123,6 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """Return the logits in float64, or for a model without logits the final hidden states."""
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()
@@ -258,10 +257,7 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return the model that was written, loaded on the device and in the dtype of ``model``.
-
-    draft: its directory. shell: a model of its class, without memory for its tensors.
-    """
+    """Return the model that was written, loaded on the device and in the dtype of ``model``."""
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
@@ -286,12 +282,9 @@ def _finished(
 ) -> PrunedModel:
     facts = {
         "schema": _SCHEMA,
-        "form": record.form,
-        "heads": record.heads,
-        "kv_heads": record.kv_heads,
-        "parameters": record.parameters,
+        **record.facts,
         "removed": {str(layer): sorted(heads) for layer, heads in sorted(removed.items()) if heads},
-        "zeroed": [{"layer": layer, "head": head} for layer, head in record.zeroed],
+        "zeroed": heads_data(record.zeroed),
     }
     if plan is not None:
         facts["kept"] = {str(layer): list(heads) for layer, heads in sorted(plan.query.items())}

@@ -12,8 +12,8 @@ import pytest
 
 from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError
-from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.progress import UNWATCHED, Watch, shares_of
 from attnviz.resume import ResumeFile
 
 SCHEMA = "attnviz.ablate-resume/1"
@@ -56,7 +56,7 @@ def values(series: Made) -> dict[tuple[int, int], float]:
 
 def test_only_what_is_missing_is_measured() -> None:
     series, shares = Made(), list[float]()
-    add = progress(9, shares.append)
+    add = shares_of(9, shares.append)
     assert series.cover([1, 3, 4], [0, 2], add) == 6
     assert series.cover([0, 1, 2], [0], add) == 2
     assert series.asked == [(0, (1, 3, 4)), (2, (1, 3, 4)), (0, (0, 2))]
@@ -68,7 +68,7 @@ def test_only_what_is_missing_is_measured() -> None:
 
 
 def test_a_resumed_series_is_the_same(tmp_path: Path) -> None:
-    path, nothing = tmp_path / "scan.jsonl", progress(1, lambda share: None)
+    path, nothing = tmp_path / "scan.jsonl", shares_of(1, lambda share: None)
     with ResumeFile(path, SCHEMA, {}) as file:
         Made(file).cover([0, 1, 2], [0, 1], nothing)
     with ResumeFile(path, SCHEMA, {}) as file:
@@ -94,7 +94,7 @@ def test_a_resumed_series_is_the_same(tmp_path: Path) -> None:
 def test_a_damaged_piece_is_refused(tmp_path: Path, line: dict[str, Any], said: str) -> None:
     path = tmp_path / "scan.jsonl"
     with ResumeFile(path, SCHEMA, {}) as file:
-        Made(file).cover([0], [0], progress(1, lambda share: None))
+        Made(file).cover([0], [0], shares_of(1, lambda share: None))
     text, changes = line["text"], line["variants"]
     kept = {"variants": changes, "metrics": {"kl": [1.0]}, "said": line.get("said", f"text {text}")}
     with path.open("a", encoding="ascii") as stream:

@@ -19,7 +19,7 @@ from attnviz.inspect.prune.order import (
     random_losses,
     removal_order,
 )
-from attnviz.inspect.prune.records import PruneStep
+from attnviz.inspect.prune.report import PruneStep
 from attnviz.inspect.prune.request import Importance, PruneRequest
 from attnviz.records import ModelInfo
 
@@ -194,7 +194,8 @@ class _Headless:
 
 def test_losses_are_means_over_the_texts() -> None:
     shares: list[float] = []
-    meter = ScanMeter(_Scanner(), 2, (0, 0), shares.append)
+    meter = ScanMeter(_Scanner(), 2, (0, 0))
+    meter.on_measured = shares.append
     one, two, three, again = meter.losses([[(0, 1)], [(1, 0), (0, 1)], [(0, 0)], [(0, 1), (1, 0)]])
     assert one == three == pytest.approx(2.0 + 0.3)
     assert two == again == pytest.approx(2.0 + 0.6)
@@ -208,11 +209,6 @@ def test_the_whole_model_is_measured_once() -> None:
     meter = ScanMeter(scanner, 2, (4, 2))
     assert meter.losses([()]) == [meter.baseline] == [pytest.approx(2.0)]
     assert scanner.measured == [Variant(((4, 2),))] * 2
-
-
-def test_gradients_are_passed_on() -> None:
-    meter = ScanMeter(_Scanner(), 1, (0, 0))
-    assert meter.gradients([(0, 0)]) == {(0, 1): 1.0}
 
 
 def test_a_model_without_predictions_is_refused() -> None:

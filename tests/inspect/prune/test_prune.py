@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +12,6 @@ import torch
 from attnviz.models.bundled import Bundled
 
 from ...command_line import Result
-from ...terminals import POSIX
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -125,37 +119,6 @@ def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: li
     assert (again["model"]["heads"], again["model"]["layers"]) == (_INFO.heads // 2, _INFO.layers)
 
 
-def test_named_heads_of_a_grouped_checkpoint(
-    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
-    directory = str(checkpoint("llama"))
-    document = _document(
-        run, "the cat sat on the mat", "--model", directory, "--heads", "0.0-2,1.3-5", "--out", "d"
-    )
-    assert document["pruned"]["form"] == "cut"
-    assert (document["pruned"]["heads"], document["pruned"]["kv_heads"]) == (3, 1)
-    assert json.loads((tmp_path / "d" / "heads.json").read_text())["kept"] == {
-        "0": [3, 4, 5],
-        "1": [0, 1, 2],
-    }
-
-
-def test_gpt2_is_masked_and_says_that_nothing_got_smaller(
-    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
-    text, directory = "the cat sat on the mat", str(checkpoint("gpt2"))
-    result = run("prune", text, "--model", directory, "--heads", "L0H1,L1H2", "--out", "d", "-q")
-    assert result.code == 0, result
-    assert "none saved" in " ".join(result.out.split())
-    facts = json.loads((tmp_path / "d" / "heads.json").read_text())
-    assert (facts["form"], facts["removed"]) == ("masked", {"0": [1], "1": [2]})
-    from transformers import AutoModelForCausalLM
-
-    weight = AutoModelForCausalLM.from_pretrained(tmp_path / "d").transformer.h[1].attn.c_proj
-    assert weight.weight[4:6].abs().max() == 0
-    assert weight.weight[:4].abs().min() > 0
-
-
 def test_an_encoder_decoder_is_pruned_in_its_encoder(
     run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -167,20 +130,6 @@ def test_an_encoder_decoder_is_pruned_in_its_encoder(
     assert len(document["removed"]) == 1
     assert any("only the encoder's heads" in note for note in document["notes"])
     assert (tmp_path / "d" / "model.safetensors").is_file()
-
-
-@pytest.mark.long
-def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
-    result = run("prune", "--fraction", "0.2", "--width", "100", "--explain", "--save", "s.txt")
-    assert result.code == 0, result
-    text = " ".join(result.out.split())
-    for words in ("Held-out loss · nats per token", "Removed heads", "Step by step", "on the half"):
-        assert words in text
-    assert "Without 5 of 24 heads the held-out loss rises by" in text
-    assert "How to read this" in text
-    saved = Path("s.txt").read_text()
-    assert "Held-out loss" in saved
-    assert "\x1b" not in saved
 
 
 def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Path) -> None:
@@ -270,50 +219,6 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     assert (document["steps"], document["removed"]) == ([], [])
     assert document["parameters_after"] == document["parameters_before"]
     assert "No head removed: no head can go" in redrawn("prune", *arguments).out
-
-
-@pytest.mark.long
-def test_a_file_that_grows_too_large_leaves_nothing(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    resource = pytest.importorskip("resource")
-
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-
-    done = subprocess.run(
-        [*program, "prune", _TEXT, "--heads", "L0H0", "--draws", "0", "--out", "d", "-q"],
-        cwd=tmp_path,
-        env=environment,
-        preexec_fn=small_files,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 3, done
-    assert done.stderr.count("\n") == 1
-    assert "cannot" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-@POSIX
-def test_ctrl_c_leaves_nothing(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> None:
-    process = subprocess.Popen(
-        [*program, "prune", "--rerank", "--draws", "1000", "--fraction", "0.7", "--out", "d"],
-        cwd=tmp_path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    time.sleep(2.5)
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT), err
-    assert b"Traceback" not in err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:

@@ -9,7 +9,7 @@ from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.ablate.scan import AblationStudy
 from attnviz.measures.one_text import head_scores
@@ -64,19 +64,9 @@ def ablate(
     return replace(
         report,
         source=texts.source,
-        target=_target(report, request),
+        target=(request.target or joined(report.targets[0])) if report.targets else None,
         patterns=_patterns(report, model, ignored=request.no_known_labels),
     )
-
-
-def _target(report: AblationReport, request: AblateRequest) -> str | None:
-    """Return the decoder's text that belongs to the first text, as given or as generated.
-
-    None for a model without an encoder.
-    """
-    if not report.targets:
-        return None
-    return request.target if request.target is not None else joined(report.targets[0])
 
 
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:

@@ -27,7 +27,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.forms import Form
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.ablate.scan import AblationSeries, metric_of
 from attnviz.measures.bootstrap import few_note
@@ -87,6 +87,7 @@ def refuse_for_corpus(request: AblateRequest) -> None:
     given = {
         "--target": request.target is not None,
         "--by-token": request.by_token,
+        "--edge": request.edge is not None,
         "--budget": request.budget is not None,
         f"--method {request.how}": request.how != "exact",
         f"--mode {request.mode} without --reference FILE": request.mode != "zero"
@@ -169,7 +170,7 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
     """Return what a block adds to the sums; the axes of effects are (ablation, metric)."""
     scan = job.scan()
     pieces = _measured(AblationSeries("removals", job, scan, None), job)
-    values = np.stack([_values(own, job) for own in pieces])
+    values, lost = map(np.stack, zip(*(_values(own, job) for own in pieces), strict=True))
     fine = np.abs(values) < _LARGEST  # NaN is not
     cut = np.where(fine, values, 0)
     based = np.array(
@@ -179,7 +180,7 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
         "effects": exact_sum(cut),
         "squares": exact_sum(cut**2),
         "measured": fine.sum(0),
-        "broken": (~fine & ~np.isnan(values)).sum(0) + _lost(pieces, job),
+        "broken": (~fine & ~np.isnan(values)).sum(0) + lost.sum(0),
         "baseline": exact_sum(np.where(np.isnan(based), 0, based)),
         "based": (~np.isnan(based)).sum(0),
         "texts": np.array(len(values)),
@@ -190,7 +191,7 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
         sums[f"kept.{block.index:02}"] = values.view(np.int64)
     if block.index == 0:
         control = AblationSeries("control", job, scan.changed(control=True), None)
-        chances = np.stack([_values(own, job) for own in _measured(control, job)])
+        chances = np.stack([_values(own, job)[0] for own in _measured(control, job)])
         there = np.isfinite(chances)
         sums["control"] = exact_sum(np.where(there, chances, 0))
         sums["controls"] = there.sum(0)
@@ -198,28 +199,23 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
 
 
 def _measured(series: AblationSeries, job: AblationJob) -> list[list[Scores]]:
-    """Return the pieces of each text of a job, all of whose ablations are measured."""
     count = range(len(job.texts))
     series.cover(range(len(job.variants)), count, lambda cost: None)
     return [series.pieces[text] for text in count]
 
 
-def _values(pieces: Sequence[Scores], job: AblationJob) -> Floats:
-    """Return the effects (ablation, metric) over one text; NaN for a metric that it lacks."""
+def _values(pieces: Sequence[Scores], job: AblationJob) -> tuple[Floats, Integers]:
+    """Return the effects (ablation, metric) over one text, and 1 where such an effect is NaN.
+
+    A metric that the text lacks is NaN in the first, and 0 in the second.
+    """
     found = np.full((len(job.variants), len(_NAMES)), np.nan)
+    lost = np.zeros(found.shape, np.int64)
     for piece in pieces:
         for name, values in piece.metrics.items():
-            found[list(piece.variants), _NAMES.index(name)] = values
-    return found
-
-
-def _lost(texts: Sequence[Sequence[Scores]], job: AblationJob) -> Integers:
-    """Return how many texts gave NaN for an ablation and a metric that they have."""
-    found = np.zeros((len(job.variants), len(_NAMES)), np.int64)
-    for piece in chain.from_iterable(texts):
-        for name, values in piece.metrics.items():
-            found[list(piece.variants), _NAMES.index(name)] += np.isnan(values)
-    return found
+            at = list(piece.variants), _NAMES.index(name)
+            found[at], lost[at] = values, np.isnan(values)
+    return found, lost
 
 
 def report_of(record: CorpusRecord) -> AblationReport:

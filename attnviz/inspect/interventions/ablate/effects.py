@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
-from attnviz.inspect.interventions.ablate.records import Effect
+from attnviz.inspect.interventions.ablate.report import Effect
 from attnviz.inspect.interventions.means import Mean, p_values
 from attnviz.measures.bootstrap import intervals
 
@@ -114,10 +114,7 @@ def _values(parts: _Parts) -> dict[_Key, list[float]]:
 
 
 def _error(parts: _Parts, key: _Key) -> float | None:
-    """Return the standard error of a mean over texts; None unless every text has its own error.
-
-    parts: the pieces of each ablation. key: (index of the ablation, metric).
-    """
+    """Return the standard error of a mean over texts; None unless every text has its own error."""
     index, name = key
     drawn = [piece.errors[name][at] for piece, at in parts[index] if name in piece.errors]
     if len(drawn) < len(parts[index]):

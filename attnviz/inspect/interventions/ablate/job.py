@@ -5,28 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from itertools import chain
 from typing import Any
 
-import numpy as np
-
-from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.ablate.edges import Edge, EdgeAxes, Pairs
+from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, model_identity
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.stack_model import StackModel
-from attnviz.progress import Advance, Watch
+from attnviz.progress import Advance
 from attnviz.records import Kind, ModelInfo, Tokens
 from attnviz.regions import both_texts, finished
 from attnviz.resume import digest, texts_digest
@@ -50,6 +46,8 @@ class AblationJob:
     variants: the ablations. pair: answer and foil as (id, text), or None. answer: the text of the
         answer, or of the label whose loss counts. options: of the scan.
     notes: sentences on changes that were made to the texts.
+    edges: those that are hidden in the heads, in place of removing these. draws: random edges for
+        the control, one draw after the other.
     """
 
     model: Model
@@ -66,6 +64,8 @@ class AblationJob:
     answer: str | None
     options: ScanOptions
     notes: tuple[str, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    draws: tuple[Pairs, ...] = ()
 
     @property
     def info(self) -> ModelInfo:
@@ -86,13 +86,24 @@ class AblationJob:
         choice = Choice(kind=request.kind, target=request.target, truncate=truncate)
         kind = attention_kind(model, Choice(kind=choice.kind))
         two_stacks = "decoder" in model.kinds
+        if request.edge is not None and len(texts.texts) > 1:
+            raise UsageError("--edge names words of one text: give one, without --texts")
+        if request.edge is not None and isinstance(model, OwnAttention):
+            raise UnsupportedError(
+                f"{model.info.name!r} is attention alone: there is no prediction that a hidden "
+                "edge could change; choose a language model"
+            )
         if choice.target is not None and (not two_stacks or len(texts.texts) > 1):
             why = "has one stack and writes none" if not two_stacks else "is to read several texts"
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
         tokens, joined = encode_texts(model, texts, truncate, least), tuple[str, ...]()
         if request.second is not None:
-            tokens, joined = _joined(model, texts, request)
+            if len(texts.texts) > 1:
+                raise UsageError("--and joins a text to one other: leave out --texts, or --and")
+            reader = joining(model, texts.texts[0], request.second)
+            tokens = (encoded(model, texts.texts[0], truncate, reader.encode),)
+            joined = reader.notes(tokens[0])
         references, words = _references(model, texts, tokens, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
@@ -141,6 +152,17 @@ class AblationJob:
                 f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
                 "have none to remove",
             )
+        variants = choose_ablations(request, model.info, heads)
+        edges, draws = tuple[Edge, ...](), tuple[Pairs, ...]()
+        if request.edge is not None:
+            given = inputs_of(tokens, targets)[0]
+            reads_on = model.causal if isinstance(model, StackModel) else scan.causal
+            causal = kind == "decoder" or (kind == "self" and reads_on)
+            axes = EdgeAxes(given.queries(kind), given.keys(kind), causal)
+            edges = axes.edges(request.edge)
+            draws = axes.random(edges, request.seed)
+            hidden = tuple(sorted(set(chain.from_iterable(edge.pairs for edge in edges))))
+            variants = tuple(replace(variant, edges=hidden) for variant in variants)
         return cls(
             model=model,
             request=request,
@@ -151,39 +173,20 @@ class AblationJob:
             references=references,
             reference_targets=reference_targets,
             reference_words=words,
-            variants=choose_ablations(request, model.info, heads),
+            variants=variants,
             pair=pair,
             answer=None if answer is None else answer[1],
             options=options,
             notes=notes,
+            edges=edges,
+            draws=draws,
         )
 
-    @cached_property
-    def operations(self) -> tuple[float, ...]:
-        """Return for each text how many operations one ablation takes on average."""
-        sizes = sizes_of(self.model)
-        layers = [variant.layer for variant in self.variants]
+    def cost(self, text: int) -> float:
+        """Return the cost of one ablation over a text for the progress. text: its index."""
+        tokens = len(self.texts[text])
         hidden = self.info.architecture.endswith("MaskedLM")  # each word is hidden in its turn
-        return tuple(
-            (1 + hidden * len(text))
-            * self.options.draws
-            * sizes.changed(len(text), layers)
-            / max(len(layers), 1)
-            for text in self.texts
-        )
-
-    def expected(self, watch: Watch, share: float) -> None:
-        """Announce in ``watch`` which ablations will be measured, and about how long that takes.
-
-        share: the ablations' part of all work, from 0 to 1.
-        """
-        texts = len(self.texts)
-        units = counted(len(self.variants), UNITS[self.request.unit])
-        total = sum(self.operations) * len(self.variants) / share
-        watch.expect(
-            f"ablating {units}" + (f" × {texts:,} texts" if texts > 1 else ""),
-            lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
-        )
+        return float(tokens * (1 + hidden * tokens))
 
     def scan(self) -> Scan:
         """Return an object that ablates the model's heads over the texts and measures the effects.
@@ -197,14 +200,6 @@ class AblationJob:
             kind=self.kind,
             references=inputs_of(self.references, self.reference_targets),
         )
-
-    def drawn(self) -> list[int]:
-        """Return the indices of the texts in random order, for a time budget that may run out.
-
-        The first text stays first, because it is the one that is shown.
-        """
-        rest = np.random.default_rng(self.options.seed).permutation(len(self.texts) - 1) + 1
-        return [0, *rest.tolist()]
 
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
@@ -247,34 +242,16 @@ class AblationJob:
             "positions": options.positions,
             "answer_and_foil": list(options.pair) if options.pair else None,
             **({} if options.label is None else {"label": options.label}),
+            **({"edges": [*map(list, self.variants[0].edges)]} if self.edges else {}),
             "token_losses": options.token_losses,
             "method": self.request.how,
         }
 
 
-def _joined(
-    model: Model, texts: Texts, request: AblateRequest
-) -> tuple[tuple[Tokens, ...], tuple[str, ...]]:
-    """Return the tokens of the one text and of ``--and``, joined, and a note on how they are.
-
-    Raises UsageError for several texts, UnsupportedError as ``joining``.
-    """
-    if len(texts.texts) > 1:
-        raise UsageError("--and joins a text to one other: leave out --texts, or --and")
-    assert request.second is not None
-    reader = joining(model, texts.texts[0], request.second)
-    tokens = encoded(model, texts.texts[0], request.truncate, reader.encode)
-    return (tokens,), reader.notes(tokens)
-
-
 def _references(
     model: Model, texts: Texts, tokens: tuple[Tokens, ...], request: AblateRequest
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """Return the tokens of the texts that replacement values come from, and a description.
-
-    texts, tokens: the measured texts, and the tokens of each. Both results are empty or None for
-    zero ablation.
-    """
+    """Return the tokens of the texts that replacement values come from, and a description."""
     mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
@@ -291,12 +268,7 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the indices of texts with a replacement among the references, and a note on others.
-
-    tokens: of each measured text. references: the texts that may replace them, of at least as many
-        tokens. If no text can be replaced, all indices are returned: the scan then says what is
-        missing.
-    """
+    """Return the indices of texts with a replacement among the references, and a note on others."""
     kept = [
         place
         for place, text in enumerate(tokens)
@@ -333,16 +305,17 @@ def choose_ablations(
     if together:
         return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
     singles = tuple(Variant(unit) for unit in units)
+    if request.edge is not None:
+        whole = request.layer is None and not request.head
+        every = Variant(tuple(chain.from_iterable(units)), "every head" if whole else None)
+        return (*singles, every) if len(units) > 1 else singles
     return (*singles, *_across_layers(request, info, heads))
 
 
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """Return the head numbers, by layer, that ``typed`` names; None if nothing is chosen.
-
-    heads: how many heads each layer has. A choice for every layer leaves out layers without heads.
-    """
+    """Return the head numbers, by layer, that ``typed`` names; None if nothing is chosen."""
     layers, base = request.layer, request.index_base
     chosen = choose_heads(layers, typed, info.layers, info.heads, base)
     if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):
@@ -377,10 +350,7 @@ def _units(
 def _across_layers(
     request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
 ) -> list[Variant]:
-    """Return an ablation of all layers at once for each head that was named without a layer.
-
-    heads: how many heads each layer has.
-    """
+    """Return an ablation of all layers at once for each head that was named without a layer."""
     if request.unit != "head":
         return []
     bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.edges import read_edges
 from attnviz.options import (
     Budget,
     ChatOption,
@@ -46,8 +47,14 @@ class _Written(ChatOption, SecondText, Kind):
 
 @dataclass(frozen=True)
 class _Ablation(Options, panel="What is ablated"):
-    """The options on which heads are ablated, and what replaces their outputs."""
+    """The options on which heads are ablated, or which edges in them, and what replaces outputs."""
 
+    edge: str | None = option(
+        "WORD→WORD",
+        "Hide the attention of the first word (query) to the second (key) instead of whole heads: "
+        "in every chosen head at once, and in each alone; several with commas.",
+        words=True,
+    )
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
     unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
     mode: Mode = option(
@@ -69,6 +76,10 @@ class _Ablation(Options, panel="What is ablated"):
             )
         if self.draws is not None and self.mode != "resample":
             raise UsageError("--draws counts the texts of a resample: add --mode resample")
+        if self.edge is not None:
+            read_edges(self.edge)
+            if self.mode != "zero":
+                raise UsageError("--edge hides attention, nothing stands in: leave out --mode")
         object.__setattr__(self, "reference", texts_of(self.reference, "--reference"))
 
 
@@ -153,6 +164,8 @@ class AblateRequest(
         how = self.how
         if how == "exact":
             return
+        if self.edge is not None:
+            raise UsageError(f"--edge is measured exactly: leave out --method {how} and --budget")
         if self.unit != "head" or self.together:
             raise UsageError(
                 f"--method {how} ranks single heads: leave out --together and --unit, or choose "

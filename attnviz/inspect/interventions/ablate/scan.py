@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.claims import one_text
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.ablate.words import one_text
-from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS
+from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import few_note, spearman
-from attnviz.progress import Advance, Watch
+from attnviz.progress import Advance, Watch, shares_of
 from attnviz.reading import damaged, finite, typed
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
@@ -42,17 +44,18 @@ class AblationSeries(Series[Scores]):
 
     changed, noun, nouns = "variants", "removal", "removals"
 
-    def __init__(self, name: str, job: AblationJob, scan: Scan, file: ResumeFile | None) -> None:
+    def __init__(
+        self, name: str, job: AblationJob, scan: Scan, file: ResumeFile | None, texts: int = 0
+    ) -> None:
         self._job, self.scan = job, scan
-        super().__init__(name, len(job.variants), len(job.texts), file)
+        super().__init__(name, len(job.variants), texts or len(job.texts), file)
 
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
         for scores in self.scan.scan_all(missing, self._job.variants):
             yield scores.text, scores
 
     def cost(self, text: int) -> float:
-        """Return about how many operations one ablation over a text takes. text: its index."""
-        return self._job.operations[text]
+        return self._job.cost(text)
 
     def details(self, piece: Scores) -> dict[str, Any]:
         losses = piece.token_losses
@@ -118,6 +121,25 @@ class AblationSeries(Series[Scores]):
             done += len(chunk)
 
 
+class RandomEdges(AblationSeries):
+    """The control of hidden edges: random edges in the same heads, each draw in place of a text."""
+
+    def __init__(self, job: AblationJob, scan: Scan, file: ResumeFile | None) -> None:
+        super().__init__(_CONTROL, job, scan.changed(), file, len(job.draws))
+
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for draw, wanted in missing.items():
+            variants = [replace(one, edges=self._job.draws[draw]) for one in self._job.variants]
+            for scores in self.scan.scan(0, variants, wanted):
+                yield draw, replace(scores, text=draw)
+
+    def cost(self, text: int) -> float:
+        return super().cost(0)
+
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
+        return replace(super().rebuild(0, changes, metrics, kept), text=text)
+
+
 class AblationStudy(Study):
     """Measures a job of ablations, and makes the report from the measurements.
 
@@ -140,8 +162,8 @@ class AblationStudy(Study):
     def run(self, watch: Watch) -> None:
         """Measure the ablations by the requested method.
 
-        With several texts, a random baseline of the ranked ablations is measured too. watch: is
-        given the progress.
+        With several texts, and for hidden edges, a random baseline of the ranked ablations is
+        measured too. watch: is given the progress.
         """
         job, texts = self.job, range(len(self.job.texts))
         how, amount = job.request.how, job.request.amount
@@ -156,29 +178,30 @@ class AblationStudy(Study):
         if amount is not None:
             wanted = self._by_gradient()[: amount.count]
         # The control is of those that the ranking shows: the most important, half as many harmful.
-        controlled = how == "exact" and len(texts) > 1
+        controlled = how == "exact" and (len(texts) > 1 or bool(job.draws))
         controls = min(job.request.top * 3 // 2, len(wanted)) if controlled else 0
-        if how == "exact":
-            job.expected(watch, len(wanted) / (len(wanted) + controls))
-        add = progress((len(wanted) + controls) * sum(job.operations), watch)
+        controls *= len(job.draws) or 1
+        many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
+        watch.begin(f"ablating {counted(len(job.variants), UNITS[job.request.unit])}{many}")
+        add = shares_of((len(wanted) + controls) * sum(map(job.cost, texts)), watch)
 
         def finished(text: int) -> None:
             watch.found(lambda: one_text(self.report([text]), text, len(texts)))
 
         self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
         if controls:
-            self.control = AblationSeries(
-                _CONTROL, job, self.ablations.scan.changed(control=True), self.file
-            )
-            self.control.cover(self._ranked(), texts, add)
+            scan = self.ablations.scan
+            if job.draws:
+                self.control = RandomEdges(job, scan, self.file)
+            else:
+                self.control = AblationSeries(_CONTROL, job, scan.changed(control=True), self.file)
+            self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank the heads and measure ablations over as many texts as the time allows.
-
-        seconds: the budget. advance: is called with the share that is done. A run that continues
-            another one uses its ranking, or it would measure other heads.
-        """
-        job, order, start = self.job, self.job.drawn(), time.monotonic()
+        """Rank the heads and measure ablations over as many texts as the time allows."""
+        job, start = self.job, time.monotonic()
+        drawn = np.random.default_rng(job.options.seed).permutation(len(job.texts) - 1) + 1
+        order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
 
         def spent() -> float:
             return min((time.monotonic() - start) / seconds, 1.0)
@@ -204,7 +227,6 @@ class AblationStudy(Study):
         self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
 
     def _by_gradient(self) -> list[int]:
-        """Return the indices of the ablations of single heads, the largest gradient first."""
         variants = self.job.variants
         singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
@@ -225,7 +247,9 @@ class AblationStudy(Study):
         return [
             index
             for index, variant in enumerate(self.job.variants)
-            if variant.heads in shown or variant.name is not None
+            if variant.heads in shown
+            or variant.name is not None
+            or (variant.edges and len(variant.heads) > 1)
         ]
 
     # What was found ----------------------------------------------------------------------------
@@ -239,7 +263,7 @@ class AblationStudy(Study):
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts() if texts is None else texts
         pieces = self._pieces(self.ablations, texts)
-        control = self._pieces(self.control, texts)
+        control = self._pieces(self.control, range(len(job.draws)) if job.draws else texts)
         effects = ablation_effects(pieces, job.variants, options.seed, control)
         foil = job.pair[1][1] if job.pair else None
         return AblationReport(
@@ -275,6 +299,8 @@ class AblationStudy(Study):
             top=request.top,
             by_token=request.by_token,
             index_base=request.index_base,
+            edges=job.edges,
+            edge_draws=len(job.draws),
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
@@ -319,10 +345,7 @@ class AblationStudy(Study):
         return list(chain.from_iterable(found.get(text, ()) for text in texts))
 
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Return a note on how many texts the time budget allowed; empty if it allowed all.
-
-        measured: over how many texts the effects were measured.
-        """
+        """Return a note on how many texts the time budget allowed; empty if it allowed all."""
         wanted = len(self.job.texts)
         if self.ranked_over is None or self.ranked_over == measured == wanted:
             return ()

@@ -14,7 +14,6 @@ from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.run import Patching, open_patching
-from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.pairs import (
@@ -25,15 +24,13 @@ from attnviz.inspect.interventions.pairs import (
     fitting,
     joining,
 )
-from attnviz.inspect.interventions.patch.records import AskedToken
+from attnviz.inspect.interventions.patch.report import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, model_identity, require_number
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, Tokens
 from attnviz.regions import both_texts, finished
@@ -107,7 +104,6 @@ class PatchJob:
 
     @property
     def _side(self) -> int:
-        """Return 0 if the clean run is the base run, 1 if the corrupt run is."""
         return 0 if self.request.direction == "noise" else 1
 
     @property
@@ -220,7 +216,9 @@ def prepare(
 
     patching = opened("exact")
     places, together = _chosen(patching, request, model)
-    _announce(watch, model, request, tokens, len(controls.pairs), places=places)
+    units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
+    many = f" × {len(tokens):,} pairs" if len(tokens) > 1 else ""
+    watch.begin(f"patching {SITES[request.what].words} of {units}{many}")
     index = {place: number for number, place in enumerate(kept)}
     asked, unasked = fitting(
         given,
@@ -255,37 +253,6 @@ def prepare(
         patching=patching,
         opened=opened,
     )
-
-
-def _announce(
-    watch: Watch,
-    model: Model,
-    request: PatchRequest,
-    pairs: Sequence[TokenPair],
-    controls: int,
-    *,
-    places: Sequence[Place],
-) -> None:
-    """Announce in ``watch`` what will be patched, and about how long that takes.
-
-    pairs, controls: the measured pairs, and how many unrelated pairs there are. places: the (layer,
-        head) to patch.
-    """
-    units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
-    many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
-
-    def expected() -> float:
-        sizes, read = sizes_of(model), ENDING * (request.metric != "logit_diff")
-        runs = [
-            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], read) for pair in pairs
-        ]
-        controlled = request.method != "gradient" and request.metric != "kl"
-        rounds = float(len(pairs) * (2 if request.method == "both" else 1))
-        rounds += controls * controlled
-        rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
-        return seconds(model, rounds * sum(runs) / len(runs), len(places))
-
-    watch.expect(f"patching {SITES[request.what].words} of {units}{many}", expected)
 
 
 def _asked(
@@ -375,10 +342,7 @@ def _chosen(
 
 
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """Return the least difference of the metric between two runs for which shares are shown.
-
-    patching: gives predictions, whose logits show how large rounding errors are.
-    """
+    """Return the least difference of the metric between two runs for which shares are shown."""
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least

@@ -33,10 +33,7 @@ Asked = Literal["exact", "gradient", "both"]
 
 
 def _names(whole: bool) -> str:
-    """Return the kinds of patch sites for the help: those of heads, or those of layers.
-
-    whole: True lists those of whole layers.
-    """
+    """Return the kinds of patch sites for the help: those of heads, or those of layers."""
     names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
     return listed(names, "or")
 

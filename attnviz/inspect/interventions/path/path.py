@@ -8,120 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
-from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
-from attnviz.engine.patching import ATTENDED, SITES, Into, PathEffects
+from attnviz.engine.patching import ATTENDED, Into, PathEffects
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
+from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
-from attnviz.inspect.interventions.shown import place_name
 from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model, NumpyModel, require_number
-from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.models.pace import seconds
 from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.records import Kind, ModelInfo, Provenance
+from attnviz.records import Kind, ModelInfo
 from attnviz.regions import finished
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
 
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
 
-_LARGE, _TIMES = 0.1, 2.0
-"""The least share that is called clear, and how many times as large as the mean share of the other
-heads of the layer the lower end of its interval must be."""
-
 _MEMORY = 2**28
 """The bytes that what heads read may take, which decides how many heads are followed at once."""
-
-
-class Listener(NamedTuple):
-    """The sender's share in one input of a later head, mean over prompt pairs.
-
-    into: the input: queries, keys or values. place: (layer, head), or (layer, key/value head).
-    share: the sender's share of the input's difference between the prompts. Its base rate is the
-        mean share of the other heads of the sender's layer. explained: the share of all outputs
-        before the later head. moved: the norm of this difference as a share of the norm in the
-        clean run.
-    """
-
-    into: Into
-    place: Place
-    share: Mean
-    explained: float
-    moved: float
-
-    @property
-    def clear(self) -> bool:
-        """Return whether the share is large, and its interval far above that of other heads."""
-        if self.share.interval is None or self.share.value < _LARGE:
-            return False
-        return self.share.interval[0] > _TIMES * max(self.share.base_rate or 0.0, 0.0)
-
-
-@dataclass(frozen=True, repr=False)
-class PathReport(Report, Provenance):
-    """The report of ``attnviz path``: the share of one head, the sender, in later heads' inputs.
-
-    model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
-        heads with the share in each input, the largest share first. into: the input that the user
-        chose, queries, keys or values; None for all three. top: the number of rows in the ranking.
-    """
-
-    model: ModelInfo
-    sender: Place
-    pairs: tuple[TokenPair, ...]
-    listeners: tuple[Listener, ...]
-    into: Into | None
-    top: int = 8
-
-    command = "path"
-
-    def data(self) -> dict[str, Any]:
-        from attnviz.inspect.interventions.path.data import path_data
-
-        return path_data(self)
-
-    def rows(self) -> Iterable[tuple[object, ...]]:
-        from attnviz.inspect.interventions.path.data import path_entries
-
-        entries = path_entries(self)
-        return table_of([*entries[0]], entries)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.interventions.path.document import path_document
-
-        return path_document(self).shown(explain=explain, hints=hints)
-
-    def name(self, place: Place, into: Into | None = None) -> str:
-        """Return a head's name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
-
-        place: (layer, head). into: the input whose head is named; None for the head itself.
-        """
-        return place_name(place, self.letter(into), self.index_base)
-
-    def letter(self, into: Into | None) -> str:
-        """Return the letters before a head's number in its name, ``H`` or ``KV``.
-
-        into: the input whose head is named; None for the head itself.
-        """
-        shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
-        return "KV" if shared else "H"
 
 
 @dataclass(frozen=True)
@@ -216,7 +130,7 @@ def path(
     """
     if isinstance(model, OwnAttention):
         raise alone(model.info)
-    sender = sender_of(model, request.sender, request.index_base)
+    sender = _sender_of(model, request.sender, request.index_base)
     found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
     report = found.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
@@ -255,10 +169,7 @@ def all_paths(
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     info = model.info
     senders = [(kind, layer, head) for layer in layers for head in range(info.heads)]
-    advance.expect(
-        f"following {len(senders):,} heads × {len(encoded):,} pairs",
-        lambda: _seconds(model, list(encoded.values())),
-    )
+    advance.begin(f"following {len(senders):,} heads × {len(encoded):,} pairs")
     tokens = max(len(pair.clean) for pair in encoded.values())
     most = max(_MEMORY // (24 * info.layers * info.heads * info.head_dim * tokens), info.heads)
     found: list[dict[HeadKey, PathEffects]] = []
@@ -292,14 +203,7 @@ def _measured(pairs: PromptPairs) -> range:
     return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
 
 
-def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
-    """Return about how many seconds the prompt pairs take: mostly the runs of both prompts."""
-    sizes = sizes_of(model)
-    runs = sum(sizes.forward(len(one.clean)) + sizes.forward(len(one.corrupt)) for one in pairs)
-    return seconds(model, runs, len(pairs))
-
-
-def sender_of(model: Model, head: str, base: int) -> Place:
+def _sender_of(model: Model, head: str, base: int) -> Place:
     """Return the (layer, head) that is followed; raise UsageError if no later head reads from it.
 
     head: as typed, one head. base: the number of the first layer and head, 0 or 1.

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.inspect.interventions.ablate.words import without_words
+from attnviz.inspect.interventions.ablate.claims import without_words
 from attnviz.models.bundled import Bundled
-from attnviz.texts import built_in_texts
 
 from ...classifiers import save_classifier
 
@@ -58,25 +57,6 @@ def test_the_first_answer(redrawn: Any) -> None:
     assert "\x1b" not in result.out
     assert not any(line.endswith(" ") for line in result.lines)
     assert max(map(len, result.lines)) <= 100
-
-
-@pytest.mark.long
-def test_the_built_in_texts_and_all_heads(scan: Any) -> None:
-    document = scan()
-    assert document["schema"] == "attnviz.ablate/1"
-    assert document["text"] == built_in_texts().texts[0]
-    assert document["text_count"] == 10
-    assert all(entry["ci_low"] < entry["ci_high"] for entry in document["heads"])
-    assert all(0 < entry["adjusted_p"] <= 1 for entry in document["heads"])
-    assert names(document) == NAMES
-    assert (document["mode"], document["metric"], document["unit"]) == (
-        "zero",
-        "loss_delta",
-        "head",
-    )
-    assert document["baseline"]["loss"] > 1
-    assert document["complete"] is True
-    assert all(entry["trait"]["name"] for entry in document["heads"])
 
 
 def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
@@ -197,20 +177,6 @@ def test_the_last_position_is_another_metric_and_says_so(redrawn: Any, scan: Any
         "last prediction of each text only"
         in redrawn("ablate", SENTENCE, "--positions", "last").out
     )
-
-
-@pytest.mark.parametrize("metric", ["kl", "flip_rate", "output_mse", "output_cosine"])
-def test_another_metric_ranks(scan: Any, redrawn: Any, metric: str) -> None:
-    document = scan(SENTENCE, "--metric", metric)
-    assert document["metric"] == metric
-    best = max(document["heads"], key=lambda entry: entry[metric])["name"]
-    screen = redrawn("ablate", SENTENCE, "--metric", metric).lines
-    title = next(
-        place
-        for place, line in enumerate(screen)
-        if line.startswith("Largest changes, this text only")
-    )
-    assert screen[title + 2].startswith(best)
 
 
 def test_gradients_are_called_a_hint(redrawn: Any, scan: Any) -> None:
@@ -335,12 +301,6 @@ def test_refused(refused: Callable[..., str], options: tuple[str, ...], said: st
     assert said in refused(2, "ablate", CAT, *options)
 
 
-def test_a_text_without_a_loss(refused: Any) -> None:
-    assert "the text is empty" in refused(2, "ablate", " ")
-    words = ("--model", "configs/gpt2", "--layer", "99")
-    assert "no layer 99" in refused(2, "ablate", "cat dog", *words)
-
-
 def test_a_text_of_one_token(refused: Any, tmp_path: Path, checkpoint: Any) -> None:
     (tmp_path / "texts").write_text("the cat\n\nsat\n", encoding="utf-8")
     said = refused(2, "ablate", "--texts", "texts", "--model", str(one_word_model(checkpoint)))
@@ -360,32 +320,6 @@ def one_word_model(checkpoint: Any) -> Path:
         tokenizer["post_processor"] = None
         (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     return directory
-
-
-def test_a_text_beyond_the_context(refused: Any, run: Any, checkpoint: Any, tmp_path: Path) -> None:
-    long = " ".join(["cat"] * 40)
-    model = ("--model", str(checkpoint("gpt2")))
-    assert "add --truncate" in refused(2, "ablate", long, *model)
-    document = run("ablate", long, *model, "--truncate", "--json").document
-    assert len(document["tokens"]) == 17
-
-
-def test_a_damaged_line(refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "texts.jsonl").write_text('{"text": "fine"}\n{"text": "cut\n', encoding="utf-8")
-    said = refused(3, "ablate", "--texts", "texts.jsonl")
-    assert said.startswith("texts.jsonl line 2 is damaged: expected")
-
-
-def test_a_missing_file(refused: Any) -> None:
-    assert "cannot read gone" in refused(3, "ablate", "--texts", "gone")
-    assert "cannot read gone" in refused(3, "ablate", CAT, "--mode", "mean", "--reference", "gone")
-    assert "no directory" in refused(3, "ablate", CAT, "--save", "gone/scan.json")
-
-
-def test_an_empty_reference(refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "empty").write_text("\n", encoding="utf-8")
-    said = refused(2, "ablate", CAT, "--mode", "mean", "--reference", "empty")
-    assert said.startswith("--reference empty has no text")
 
 
 def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import attnviz
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate import corpus
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.measures.bootstrap import student_t
 from attnviz.models.bundled import Bundled
 from attnviz.texts import natural_texts

@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.engine.effects import Metric, Scores, Variant
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
-from attnviz.inspect.interventions.ablate.records import Effect
+from attnviz.inspect.interventions.ablate.report import Effect
 from attnviz.measures.bootstrap import bootstrap_interval
 
 

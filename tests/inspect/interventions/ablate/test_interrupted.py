@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pexpect
-import pyte
 import pytest
 
-from ....terminals import POSIX, Start, interrupted
+from ....terminals import POSIX
 
 COUNT = 32
 
@@ -97,61 +95,3 @@ def test_ctrl_c_shows_what_is_done(
     assert err.endswith("attnviz: interrupted\n")
     assert "Traceback" not in err
     assert pieces(path) >= 4
-
-
-@pytest.mark.long
-def test_ctrl_c_before_anything_is_done(start: Start) -> None:
-    child = start("ablate", "-")
-    time.sleep(1)
-    assert interrupted(child).replace("^C", "").split() == ["attnviz:", "interrupted"]
-
-
-def shown(
-    program: Sequence[str],
-    environment: dict[str, str],
-    columns: int,
-    *arguments: str,
-    **variables: str,
-) -> tuple[pyte.Screen, str]:
-    """The screen that a finished run leaves in a terminal, and all that was written to it."""
-    child = pexpect.spawn(
-        program[0],
-        [*program[1:], "ablate", *arguments],
-        env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | variables,
-        dimensions=(60, columns),
-        timeout=600,
-        encoding="utf-8",
-    )
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 0, output
-    screen = pyte.Screen(columns, 200)
-    pyte.Stream(screen).feed(output)
-    return screen, output
-
-
-@pytest.mark.long
-@POSIX
-def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], texts: Path) -> None:
-    screen, output = shown(program, environment, 120, "--texts", str(texts))
-    lines = [line.rstrip() for line in screen.display]
-    text = "\n".join(lines)
-    assert "ablating heads" in output  # the bar
-    assert "ablating heads" not in text  # gone at the end
-    assert lines[0].startswith("tiny · 24 heads · zero ablation")
-    assert "95% interval" in text
-    row = next(y for y, line in enumerate(lines) if line.startswith("L0 "))
-    backgrounds = {screen.buffer[row][x].bg for x in range(120)} - {"default"}
-    assert len(backgrounds) >= 3
-    inks = {screen.buffer[row][x].fg for x in range(4, 30)} - {"default"}
-    assert inks <= {"ffffff", "000000"}
-
-
-@pytest.mark.long
-def test_a_terminal_without_colour(program: Sequence[str], environment: dict[str, str]) -> None:
-    screen, _ = shown(program, environment, 80, "A cat sat.", "--head", "3", NO_COLOR="1")
-    cells = [cell for line in screen.buffer.values() for cell in line.values()]
-    assert {cell.fg for cell in cells} | {cell.bg for cell in cells} == {"default"}
-    text = "\n".join(screen.display)
-    assert "▀" not in text
-    assert {"░", "█"} <= set(text)

@@ -13,7 +13,7 @@ from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair
-from attnviz.inspect.interventions.patch.records import (
+from attnviz.inspect.interventions.patch.report import (
     AskedToken,
     PairRuns,
     PatchEffect,

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 import attnviz
-from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.outlet import Outlet
-from attnviz.inspect.interventions.patch.run import PatchSeries
+from attnviz.inspect.interventions.patch.patch import PatchSeries
 from attnviz.models.bundled import Bundled
 
 from ..make_pairs import made
@@ -69,42 +66,6 @@ def test_random_weights_carry_nothing() -> None:
     assert found.finding.startswith("Random weights: nothing carries")
     assert found.to_dict()["ratio"] is False
     assert all(entry["effect"] is None for entry in found.to_dict()["heads"])
-
-
-def loop(what: str, place: tuple[int, int], tokens: list[int] | None = None) -> float:
-    """M after a patch of one head of the corrupt run, by hooks and slices of the plain decoder."""
-    model = Bundled()
-    decoder = TorchDecoder.from_llama(model.checkpoint.config, model.checkpoint.tensors).eval()
-    answer, foil = (model.encode(f" {word}").ids[1] for word in ("Harris", "Carr"))
-    layer, head = place
-    module = decoder.layers[layer].self_attn.output_projection
-    kept: dict[str, torch.Tensor] = {}
-
-    def swap(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        if "clean" not in kept:
-            kept["clean"] = args[0].clone()
-            return args
-        changed = args[0].clone()
-        columns = slice(head * model.info.head_dim, (head + 1) * model.info.head_dim)
-        rows = slice(None) if tokens is None else tokens
-        changed[:, rows, columns] = kept["clean"][:, rows, columns]
-        return (changed,)
-
-    handle = module.register_forward_pre_hook(swap)
-    with torch.inference_mode():
-        decoder(torch.tensor([model.encode(CLEAN).ids]))
-        logits = decoder(torch.tensor([model.encode(CORRUPT).ids]))[0, -1]
-    handle.remove()
-    return float(logits[answer] - logits[foil])
-
-
-def test_it_is_what_a_hook_on_the_model_measures(patch: Callable[..., Any]) -> None:
-    found = patch(*ASKED, "--head", "L1H2,L3H1")
-    for entry in found["heads"]:
-        by_hand = loop("output", (entry["layer"], entry["head"]))
-        assert entry["metric"] == pytest.approx(by_hand, abs=1e-4)
-    last = patch(*ASKED, "--head", "L1H2", "--at", "last")["heads"][0]
-    assert last["metric"] == pytest.approx(loop("output", (1, 2), [13]), abs=1e-4)
 
 
 def test_noise_goes_the_other_way(patch: Callable[..., Any]) -> None:
@@ -178,14 +139,6 @@ def test_prompts_of_unequal_length(patch: Callable[..., Any]) -> None:
     assert len(found["corrupt"]["tokens"]) == len(found["clean"]["tokens"]) + 1
 
 
-def test_an_encoder_decoder(patch: Callable[..., Any], checkpoint: Any) -> None:
-    words = ("the cat sat", "the mat sat", "--model", str(checkpoint("t5")))
-    for kind in ("encoder", "decoder", "cross"):
-        found = patch(*words, "--kind", kind, "--target", "the", "--metric", "log_prob",
-                      "--answer", "cat")  # fmt: skip
-        assert found["kind"] == kind
-
-
 # What stays the same, and what it says --------------------------------------------------------
 
 
@@ -224,32 +177,6 @@ def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> N
         run("patch", "--head", "L1H0", "-q")
     (found,) = shown
     assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
-
-
-def test_every_file(run: Any, tmp_path: Path) -> None:
-    names = [f"p{ending}" for ending in (".json", ".csv", ".md", ".txt", ".html", ".svg")]
-    asked = [word for name in names for word in ("--save", name)]
-    result = run("patch", *ASKED, *asked, "--index-base", "1", "--explain")
-    assert result.code == 0
-    assert "How to read this" in result.out
-    assert "L2H3" in result.out
-    assert (
-        (tmp_path / "p.csv").read_text().splitlines()[0].startswith("name,layer,head,pairs,effect")
-    )
-    assert json.loads((tmp_path / "p.json").read_text())["heads"][6]["name"] == "L1H2"
-    for name in names[2:]:
-        assert "Harris" in (tmp_path / name).read_text(encoding="utf-8")
-
-
-def test_from_python(patch: Callable[..., Any]) -> None:
-    found = attnviz.patch("tiny", CLEAN, CORRUPT, answer="Harris", foil="Carr", head=(1, 2))
-    assert (
-        found.to_dict()["heads"][0]["effect"]
-        == patch(*ASKED, "--head", "L1H2")["heads"][0]["effect"]
-    )
-    several = attnviz.patch(pairs=list(made())[:5], head="L1H0,L1H2")
-    assert np.mean([row["effect"] for row in several.to_dicts()]) > 0.2
-    assert several.to_dict()["heads"][0]["ci_low"] is not None
 
 
 # What is refused -----------------------------------------------------------------------------

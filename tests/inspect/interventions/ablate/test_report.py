@@ -6,22 +6,16 @@ import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
 
-from attnviz.draw.values import write_object
-from attnviz.engine.effects import METRICS, Metric, Variant
-from attnviz.inspect.interventions.ablate.data import ablation_data, ablation_rows
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.draw.values import json_values, write_object
+from attnviz.engine.effects import METRICS, Variant
+from attnviz.inspect.interventions.ablate.report import AblationReport
 
 from .conftest import made_effect, with_loss
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
 Scans = Callable[..., AblationReport]
-
-
-def test_every_metric_has_its_row() -> None:
-    assert tuple(METRICS) == get_args(Metric)
 
 
 def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
@@ -112,7 +106,7 @@ def test_names_by_unit(scans: Scans) -> None:
 
 def written(report: AblationReport) -> str:
     stream = io.StringIO()
-    write_object(ablation_data(report), stream, AblationReport.lists)
+    write_object(report.data(), stream, AblationReport.lists)
     return stream.getvalue()
 
 
@@ -122,12 +116,12 @@ def test_json_is_the_data(scans: Scans) -> None:
     )
     text = written(report)
     assert text.isascii()
-    assert json.loads(text) == ablation_data(report)
+    assert json.loads(text) == json_values(report.data())
 
 
 def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
     report = scans(texts=5, by_token=True)
-    data = ablation_data(report)
+    data = report.data()
     assert next(iter(data)) == "schema"
     assert data["schema"] == "attnviz.ablate/1"
     assert data["model"]["layers"] == 3
@@ -139,16 +133,16 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
         assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
         for name in METRICS:
             one = effect.means.get(name)
-            assert entry[name] == (None if one is None else one.value)
+            assert json_values(entry[name]) == (None if one is None else one.value)
         assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["token_loss_deltas"][0][0] is None
         assert entry["trait"]["score"] <= 1
         assert "adjusted_p" not in entry
-    assert "token_loss_deltas" not in ablation_data(scans())["heads"][0]
-    for entry in ablation_data(of_many_texts(report, adjusted=0.25))["heads"]:
+    assert "token_loss_deltas" not in scans().data()["heads"][0]
+    for entry in of_many_texts(report, adjusted=0.25).data()["heads"]:
         assert entry["adjusted_p"] == 0.25
-    for entry in ablation_data(scans(texts=4))["heads"]:
+    for entry in scans(texts=4).data()["heads"]:
         assert (entry["ci_low"], entry["ci_high"], entry["intervals"]) == (None, None, {})
 
 
@@ -158,17 +152,11 @@ def test_json_has_no_infinity(scans: Scans) -> None:
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
 
 
-def test_json_of_gradients_alone(scans: Scans) -> None:
-    report = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
-    heads = ablation_data(report)["heads"]
-    assert [(h["layer"], h["head"], h["gradient"]) for h in heads] == [(0, 1, 0.5), (1, 0, 0.25)]
-
-
 def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:
     report = scans(
         variants=[Variant(((0, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5, (1, 1): 2.0}
     )
-    header, *rows = ablation_rows(report)
+    header, *rows = report.rows()
     single, joint, hint = (dict(zip(header, row, strict=True)) for row in rows)
     effect = report.effects[0]
     assert (single["name"], single["layer"], single["head"]) == ("L0H3", 0, 3)

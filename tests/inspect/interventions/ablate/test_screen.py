@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
+from attnviz.draw.document import Group, HeadGrid, Part, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
-from attnviz.inspect.interventions.ablate.document import first_groups
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.ablate.words import finding
+from attnviz.inspect.interventions.ablate.claims import finding
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.screen import first_groups
 from attnviz.texts import natural_texts
 
 from ....first_screens import SIZES
@@ -35,12 +35,10 @@ Screen = Callable[..., str]
 
 CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "all_80": ({}, 80, PLAIN),
-    "all_120": ({"source": "a.txt"}, 120, PLAIN),
     "all_200": ({"layers": 4, "heads": 19}, 200, PLAIN),
     "narrow_40": ({"by_token": True}, 40, PLAIN),
     "ascii_80": ({"by_token": True}, 80, ASCII),
     "chosen_80": ({"variants": THREE}, 80, PLAIN),
-    "by_token_100": ({"variants": THREE, "by_token": True, "top": 1}, 100, PLAIN),
     "explained_100": ({}, 100, PLAIN),
     "many_texts_120": (
         {"texts": 6, "mode": "mean", "reference": "the 6 measured texts", "source": "six.txt"},
@@ -49,7 +47,6 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     ),
     "many_heads_80": ({"layers": 2, "heads": 47, "patterns": False}, 80, PLAIN),
     "kl_80": ({"metric": "kl"}, 80, PLAIN),
-    "flips_80": ({"metric": "flip_rate"}, 80, PLAIN),
     "gradient_80": ({"variants": [], "method": "gradient", "gradients": GRADIENTS}, 80, PLAIN),
     "budget_80": (
         {
@@ -127,15 +124,6 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
         shown = [effect.shown(name).value for name in report.metrics_aside()]
         said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
         assert said == pytest.approx(shown, abs=0.6)
-
-
-def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:
-    assert len([part for part in parts(scans()) if isinstance(part, Maps)]) == 1
-    *_, text = (part for part in parts(scans(by_token=True)) if isinstance(part, Maps))
-    assert len(text.maps) == 4
-    for shown in text.maps:
-        assert shown.weights.shape == (1, 13)
-        assert np.nanmax(np.abs(shown.weights)) <= shown.limit
 
 
 def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
+from attnviz.draw.values import label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import (
     METRICS,
     Method,
@@ -24,13 +25,13 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
+from attnviz.inspect.interventions.ablate.edges import Edge
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.measures.sign_flips import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
-    from attnviz.draw.document import Document
     from attnviz.mergeable import CorpusRecord
 
 _MOST_LISTED = 4
@@ -110,6 +111,8 @@ class AblationReport(Report, Provenance):
     classes: the labels of a classifier, whose loss is −ln p of the label that it predicts with
         every head; empty for other models.
     counts: of a corpus, the number of texts and of their tokens; ``texts`` then has the first one.
+    edges: those that were hidden in the heads, which were not removed then. edge_draws: how many
+        draws of random edges their base rates are the mean of.
     known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
         it adds up with those of other shards.
     """
@@ -138,6 +141,8 @@ class AblationReport(Report, Provenance):
     by_token: bool = False
     classes: tuple[str, ...] = ()
     counts: tuple[int, int] | None = None
+    edges: tuple[Edge, ...] = ()
+    edge_draws: int = 0
     known: Mapping[Place, HeadLabel] = field(default_factory=dict)
     record: CorpusRecord | None = None
 
@@ -145,19 +150,68 @@ class AblationReport(Report, Provenance):
     lists = ("heads", "together")
 
     def data(self) -> dict[str, Any]:
-        from attnviz.inspect.interventions.ablate.data import ablation_data
+        """Return the report as one JSON object.
 
-        return ablation_data(self)
+        ``heads`` has an entry for each ablation of a head (or other unit of the report), in the
+        order of the scan, and ``together`` one for each set of heads that were ablated together.
+        Heads that were not measured, because of ``--method gradient`` or a budget, have only their
+        gradients in ``heads``.
+        """
+        report = replace(self, index_base=0)
+        first = token_facts(self.texts[0]) if self.texts else {"tokens": [], "token_ids": []}
+        return {
+            "schema": "attnviz.ablate/1",
+            "model": model_facts(self.model),
+            "text": self.text,
+            "source": self.source or None,
+            "kind": self.kind,
+            **first,
+            **({"texts": [*map(token_facts, self.texts)]} if len(self.texts) > 1 else {}),
+            **({"targets": [*map(token_facts, self.targets)]} if self.targets else {}),
+            "text_count": self.text_count,
+            "mode": "edge" if self.edges else self.mode,
+            **({"edges": [edge._asdict() for edge in self.edges]} if self.edges else {}),
+            "reference": self.reference,
+            "draws": self.draws,
+            "unit": self.unit,
+            "method": self.method,
+            "positions": self.positions,
+            "metric": self.metric,
+            "seed": self.seed,
+            "index_base": 0,
+            "answer": self.answer,
+            "foil": self.foil,
+            **({"labels": self.classes} if self.classes else {}),
+            "complete": self.complete,
+            "seconds": round(self.seconds, 3),
+            "notes": self.notes,
+            "baseline": self.baseline,
+            "rank_correlation": self.rank_correlation,
+            **({} if math.isnan(self.chance) else {"chance": self.chance}),
+            "heads": [
+                *(effect_entry(report, effect) for effect in report.singles),
+                *(_hint(report, head) for head in report.unmeasured),
+            ],
+            "together": [effect_entry(report, effect) for effect in report.joint],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.inspect.interventions.ablate.data import ablation_rows
+        """Yield the CSV header, a row for each ablation, and for each head with a gradient alone.
 
-        return iter(ablation_rows(self))
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.interventions.ablate.document import ablation_document
-
-        return ablation_document(self).shown(explain=explain, hints=hints)
+        The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of
+        the report's metric over several texts. Indices start at 0.
+        """
+        report = replace(self, index_base=0)
+        rows = []
+        for effect in self.effects:
+            removed = " ".join(f"L{layer}H{head}" for layer, head in effect.variant.heads)
+            rows.append(effect_entry(report, effect) | {"texts": effect.texts, "removed": removed})
+        for head in self.unmeasured:
+            name = report.head_name(head)
+            facts = {"name": name, "removed": name, "texts": self.text_count}
+            rows.append(_hint(report, head) | facts)
+        names = ("name", "layer", "head", "removed", "texts")
+        return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
 
     @property
     def ranked_by(self) -> MetricInfo:
@@ -177,6 +231,12 @@ class AblationReport(Report, Provenance):
     def joint(self) -> list[Effect]:
         """Return the ablations of several heads together, which have no cell in the grid."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
+
+    @property
+    def unmeasured(self) -> list[Place]:
+        """Return every (layer, head) with a gradient that was not ablated alone."""
+        measured = {effect.head for effect in self.effects}
+        return [head for head in self.gradients if head not in measured]
 
     @property
     def text_count(self) -> int:
@@ -214,10 +274,11 @@ class AblationReport(Report, Provenance):
         """Return how likely chance alone gives the largest change of the loss of one text.
 
         See ``chance_of_largest``, which compares all ablations that were measured. The result is
-        NaN if the loss of each token is not known, and for another metric or several texts.
+        NaN if the loss of each token is not known, and for another metric, several texts, or hidden
+        edges, which have a control.
         """
         losses = [effect.token_losses for effect in self.effects]
-        apart = self.metric != "loss_delta" or self.texts_wanted != 1
+        apart = self.metric != "loss_delta" or self.texts_wanted != 1 or bool(self.edges)
         if apart or not losses or not all(losses):
             return math.nan
         return chance_of_largest(np.array([text for (text,) in losses]))
@@ -280,6 +341,24 @@ class AblationReport(Report, Provenance):
             return (layer, head // group) if heads == whole and head % group == 0 else None
         return (layer, head) if len(heads) == 1 else None
 
+    def missing(self, variant: Variant) -> str:
+        """Return what an ablation takes away: its name, or ``it → cat in L2H5`` for an edge."""
+        edges = ", ".join(edge.name for edge in self.edges)
+        return f"{edges} in {self.name(variant)}" if edges else self.name(variant)
+
+    def edge_weight(self, variant: Variant) -> float:
+        """Return the attention weight on the edges, if they were visible.
+
+        It is the sum over the keys, and the mean over the queries and over the heads of the
+        ablation. NaN without edges, or if the attention of a head was not kept.
+        """
+        seen, pairs = self.patterns, np.array(variant.edges)
+        known = set() if seen is None else {(each.layer, each.head) for each in seen.heads}
+        if seen is None or not pairs.size or not known.issuperset(variant.heads):
+            return math.nan
+        weights = [seen.weights(*head)[pairs[:, 0], pairs[:, 1]].sum() for head in variant.heads]
+        return float(np.mean(weights)) / len(set(pairs[:, 0].tolist()))
+
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""
         letters = _LETTERS[self.unit]
@@ -296,3 +375,46 @@ class AblationReport(Report, Provenance):
         if len(names) <= _MOST_LISTED:
             return " ".join(names)
         return f"{' '.join(names[: _MOST_LISTED - 1])} and {len(names) - _MOST_LISTED + 1} more"
+
+
+def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
+    """Return the JSON object of one ablation: its heads and its metrics."""
+    variant, head, means = effect.variant, effect.head, effect.means
+    entry: dict[str, Any] = {
+        "layer": variant.layer if len(variant.layers) == 1 else None,
+        "head": head[1] if head else None,
+        "name": report.name(variant),
+        "removed": [list(each) for each in variant.heads],
+        **{name: effect.value(name) for name in METRICS},
+    }
+    if effect.texts > 1:  # of few texts there is no interval
+        ends = {name: list(mean.interval) for name, mean in means.items() if mean.interval}
+        entry["ci_low"], entry["ci_high"] = ends.get(report.metric, (None, None))
+        entry["intervals"] = ends
+    adjusted = effect.shown(report.metric).adjusted
+    if adjusted is not None:
+        entry["adjusted_p"] = adjusted
+    errors = {name: mean.error for name, mean in means.items() if mean.error is not None}
+    if errors:
+        entry["standard_errors"] = errors
+    if head is not None:
+        entry |= _hint(report, head)
+    if any(mean.base_rate is not None for mean in means.values()):
+        control = "random_edges" if report.edges else "random_direction"
+        bases = {name: mean.base_rate for name, mean in means.items()}
+        entry[control] = {name: bases.get(name) for name in METRICS}
+    if report.edges:
+        entry["edge_weight"] = report.edge_weight(variant)
+    if report.by_token and effect.token_losses:
+        entry["token_loss_deltas"] = list(effect.token_losses)
+    return entry
+
+
+def _hint(report: AblationReport, head: Place) -> dict[str, Any]:
+    """Return what is known of a head without an ablation: its gradient and its label."""
+    label, known = report.labels.get(head), head in report.gradients
+    return {
+        **dict(zip(("layer", "head"), head, strict=True)),
+        **({"gradient": report.gradients[head]} if known else {}),
+        **({} if label is None else {"trait": label_facts(label)}),
+    }

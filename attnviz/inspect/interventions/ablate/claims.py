@@ -1,4 +1,7 @@
-"""The sentences of ``attnviz ablate``: provenance, finding, caveats, explanation."""
+"""The sentences of ``attnviz ablate``: what its numbers allow to say, and what they do not.
+
+The finding, the facts that a reader needs to repeat the run, the titles and the caveats.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words
 from attnviz.engine.answers import START_END
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
@@ -64,6 +67,8 @@ def answer(report: AblationReport) -> str:
     if report.ranks:
         return _ranking_words(report)
     end = " One text." * (report.text_count == 1)
+    if report.edges:
+        return _edge_words(report) + end
     if not report.effects:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
@@ -91,8 +96,23 @@ def answer(report: AblationReport) -> str:
     return f"{said}, not beyond chance ({draws}).{end}"
 
 
+def _edge_words(report: AblationReport) -> str:
+    """Return what hidden edges change: in all heads at once, in the control, in one head."""
+    found = (*report.joint, *report.ranking(1).matter, *report.effects)
+    first, base = found[0], found[0].shown(report.metric).base_rate
+    said = without_words(report, first)
+    if report.metric == "loss_delta":
+        said += f", KL {_three_digits(first.value('kl'), False)}"
+    signed = report.ranked_by.signed
+    if base is not None:
+        said += f"; random edges {_three_digits(base, signed)}"
+    if report.joint and report.singles and (best := report.ranking(1).matter):
+        alone = _three_digits(best[0].shown(report.metric).value, signed)
+        said += f"{'; ' if base is None else ', '}{report.name(best[0].variant)} alone {alone}"
+    return f"{said}."
+
+
 def _is_little(report: AblationReport, effect: Effect) -> bool:
-    """Return whether a missing head changes the loss by less than ``_LITTLE``."""
     return report.metric == "loss_delta" and abs(effect.shown("loss_delta").value) < _LITTLE
 
 
@@ -113,7 +133,7 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     effect: of its ablation. called: the name of the head in the sentence; its usual name by
         default.
     """
-    name, value = called or report.name(effect.variant), effect.shown(report.metric).value
+    name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
@@ -140,7 +160,6 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
-    """Return the name of what the metric measures, and its unit with a blank in front."""
     if report.metric == "loss_delta":
         return f"the {_loss_name(report)}", " nats" if report.classes else " nats a token"
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
@@ -182,10 +201,7 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions have equal effects.
-
-    first: the effects of these heads. This is for metrics that are never below zero.
-    """
+    """Return the names of the first heads, and whether random directions have equal effects."""
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
     if report.metric == "output_mse":
@@ -228,10 +244,7 @@ def interval_words(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Return a number as a string with three digits, such as ``+0.470``; zero has no sign.
-
-    signed: True writes ``+`` before positive numbers.
-    """
+    """Return a number as a string with three digits, such as ``+0.470``; zero has no sign."""
     return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
@@ -307,6 +320,8 @@ def ablates_every(report: AblationReport) -> bool:
 
 
 def _ablation(report: AblationReport) -> str:
+    if report.edges:
+        return f"{', '.join(edge.name for edge in report.edges)} hidden"
     if report.mode == "zero":
         return "zero ablation"
     reference = f" over {report.reference}" if report.reference else ""
@@ -326,7 +341,11 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
     if brief:
         return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
-    title = f"{metric.title} when one {UNITS[report.unit]} is ablated{unit}"
+    done = f"one {UNITS[report.unit]} is ablated"
+    if report.edges:
+        done = f"the edge{'s are' if len(report.edges) > 1 else ' is'} hidden in one"
+        done += f" {UNITS[report.unit]}"
+    title = f"{metric.title} when {done}{unit}"
     return f"{title}, where measured" if report.method == "budget" else title
 
 
@@ -388,15 +407,29 @@ def caveats(report: AblationReport) -> list[str]:
             f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
             "token alone cannot beat that: --texts FILE measures whether it lasts."
         )
-    if report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed:
+    if report.edges:
+        found.append(
+            "edge: the score of the attention from the first word to the second becomes -inf, and "
+            "the softmax runs over the other keys; nothing else is changed."
+        )
+    alone = report.text_count == 1 and len(report.singles) > 1 and not report.edges
+    if alone and not report.ranked_by.signed:
         found.append(
             "one text: a change of the output is above zero for every head, so this text alone "
             f"has no control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, "
             "and a random direction of equal norm ablated instead of each head."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
-        found.append("control: ablates a random direction of equal norm instead of the head.")
+        found.append(f"control: {control_words(report)}.")
     return found
+
+
+def control_words(report: AblationReport) -> str:
+    """Return a clause on what the control does instead of an ablation."""
+    if report.edges:
+        draws = counted(report.edge_draws, "draw")
+        return f"random edges of the same distance hidden instead, mean of {draws}"
+    return "ablates a random direction of equal norm instead of the head"
 
 
 def explanation(report: AblationReport) -> Explanation:

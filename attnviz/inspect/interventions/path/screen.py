@@ -10,7 +10,7 @@ from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
-from attnviz.inspect.interventions.path.path import Listener, PathReport
+from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
@@ -28,7 +28,7 @@ _METHOD = (
 )
 
 
-def path_document(report: PathReport) -> doc.Document:
+def document(report: PathReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
@@ -38,9 +38,11 @@ def path_document(report: PathReport) -> doc.Document:
         doc.Quote("corrupt", joined(report.pairs[0].corrupt), 8),
     ]
     shown = [into for into in ATTENDED if _of(report, into)]
-    grids = [path_grid(report, into) for into in shown]
+    grids = [_path_grid(report, into) for into in shown]
     bar = signed_scale(_scale(report.listeners), "share", "share")
     kind = f" {SITES[report.into].words}" if report.into else ""
+    hints = [f"--into {report.listeners[0].into}"] * (report.into is None)
+    hints += ["attnviz patch measures what carries the answer", "--explain"]
     return doc.Document(
         f"what reads from a head of {info.name}",
         f"What reads from {report.name(report.sender)} of {info.name}",
@@ -53,19 +55,19 @@ def path_document(report: PathReport) -> doc.Document:
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
         doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts."),
-        doc.next_steps(_hints(report)),
+        doc.next_steps(hints),
         heading=[
             *named(info),
             (f"what{kind} of later heads take from {report.name(report.sender)}", False),
             (report.source or counted(len(report.pairs), "pair"), False),
         ],
         quoted=report.text if len(report.pairs) == 1 else "",
-        finding=finding(report),
-        first=lambda columns, lines: first_groups(report, columns),
+        finding=_finding(report),
+        first=lambda columns, lines: _first_groups(report, columns),
     )
 
 
-def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
+def _first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     """Return the first screen: grids of the sender's share, and the ranking.
 
     The grid of the strongest input comes first, then as many others as fit. columns: the width of
@@ -76,7 +78,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     grids: list[doc.HeadGrid] = []
     width = -_GAP
     for into in order:
-        grid = path_grid(report, into)
+        grid = _path_grid(report, into)
         width += max(full_width(grid), len(grid.title[0][0])) + _GAP
         if grids and width > columns:
             break
@@ -86,17 +88,10 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
 
 
-def _hints(report: PathReport) -> list[str]:
-    best = report.listeners[0]
-    hints = [f"--into {best.into}"] if report.into is None else []
-    hints.append("attnviz patch measures what carries the answer")
-    return [*hints, "--explain"]
-
-
 # Words ---------------------------------------------------------------------------------------
 
 
-def finding(report: PathReport) -> str:
+def _finding(report: PathReport) -> str:
     """Return the finding: the later heads in whose input the sender has the largest share.
 
     Too few pairs have no interval: the largest share is said, and that nothing was tested.
@@ -140,11 +135,8 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
     return NumberScale.over(one.share.value for one in listeners)
 
 
-def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head.
-
-    into: the input: queries, keys or values. The grids of all inputs have one scale.
-    """
+def _path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
+    """Return a grid of the sender's share in one input of every later head."""
     found = _of(report, into)
     grid = effect_grid(
         {one.place: one.share for one in found},
@@ -179,19 +171,13 @@ def share_table(
     names: of the rows. shown: the share of each row. scale: the number format; by default one for
         the shown shares. brief: True leaves out the last two columns.
     """
-    scale, found = scale or _scale(shown), [one.share for one in shown]
-    more = [
-        ("all parts", [f"{one.explained:.2f}" for one in shown]),
-        ("difference", [whole_percent(one.moved) for one in shown]),
+    scale = scale or _scale(shown)
+    columns: list[doc.ColumnOf[tuple[str, Listener]]] = [
+        doc.ColumnOf(f"share{scale.times}", lambda row: scale.text(row[1].share.value)),
+        base_rates("other heads", lambda row: row[1].share, scale),
     ]
-    return effect_table(
-        "",
-        names,
-        found,
-        scale,
-        [
-            (f"share{scale.times}", [scale.text(one.value) for one in found]),
-            base_rates("other heads", found, scale),
-            *([] if brief else more),
-        ],
-    )
+    if not brief:
+        columns.append(doc.ColumnOf("all parts", lambda row: f"{row[1].explained:.2f}"))
+        columns.append(doc.ColumnOf("difference", lambda row: whole_percent(row[1].moved)))
+    rows = [*zip(names, shown, strict=True)]
+    return effect_table("", rows, scale, lambda row: row[0], lambda row: row[1].share, *columns)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,12 +13,12 @@ import pytest
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.draw.values import write_object
 from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.patch.data import patch_data, patch_rows
-from attnviz.inspect.interventions.patch.document import first_groups, token_grid
-from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
-from attnviz.inspect.interventions.patch.words import finding
+from attnviz.inspect.interventions.patch.report import (
+    PatchEffect,
+    PatchReport,
+)
+from attnviz.inspect.interventions.patch.screen import finding, first_groups, token_grid
 
 from ....first_screens import SIZES
 
@@ -166,7 +164,7 @@ def test_a_grid_of_tokens_keeps_those_that_carry_most(reports: Reports) -> None:
 
 def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
     report = reports(pairs=40, together=JOINT, index_base=1)
-    data = patch_data(report)
+    data = report.to_dict()
     screen = terminal_block(report.document(explain=True), PLAIN, 100).plain
     assert data["heads"][0]["name"] == "L0H0"
     assert "L1H1" in screen
@@ -176,9 +174,6 @@ def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
         assert (entry["ci_low"], entry["ci_high"]) == effect.share.interval
     for effect in report.ranking():
         assert f"{effect.share.value:+.3f}" in screen
-    rows = list(patch_rows(report))
+    rows = list(report.rows())
     assert [row[4] for row in rows[1:]] == [e.share.value for e in (*report.effects, JOINT)]
-    stream = io.StringIO()
-    write_object(patch_data(report), stream, report.lists)
-    assert json.loads(stream.getvalue()) == data
     assert rows[0][:4] == ("name", "layer", "head", "pairs")

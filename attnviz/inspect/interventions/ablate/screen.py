@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, entropy_words, label_text, label_words, notes_group
+from attnviz.draw.provenance import (
+    advised,
+    entropy_words,
+    label_text,
+    label_words,
+    notes_group,
+    probability,
+)
 from attnviz.draw.signed import Place, explained, one_line, signed_scale
 from attnviz.engine.effects import METRICS, Metric
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
-from attnviz.inspect.interventions.ablate.words import (
+from attnviz.inspect.interventions.ablate.claims import (
     ablates_every,
     about,
     caveats,
+    control_words,
     effect_words,
     explanation,
     finding,
@@ -26,9 +33,9 @@ from attnviz.inspect.interventions.ablate.words import (
     map_title,
     ranking_titles,
 )
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import (
-    Cells,
     base_rates,
     effect_grid,
     effect_table,
@@ -41,7 +48,7 @@ _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
-def ablation_document(report: AblationReport) -> doc.Document:
+def document(report: AblationReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
     found = report.effects
@@ -51,8 +58,8 @@ def ablation_document(report: AblationReport) -> doc.Document:
         notes_group((*report.model.notes, *report.notes), tokens),
         doc.Group([grid] if grid is not None else []),
         doc.Group(ranking_tables(report), spaced=True),
-        doc.Group(together(report)),
-        doc.Group(attention_maps(report)),
+        doc.Group(_together(report)),
+        doc.Group(_attention_maps(report)),
         doc.Group(where_it_hurts(report) if report.by_token else []),
         doc.Group([doc.Say(text) for text in caveats(report)]),
         doc.Group(every, full=True),
@@ -74,6 +81,7 @@ def _hints(report: AblationReport) -> list[str]:
     """Return the options to try next on the command line."""
     hints = []
     best = report.ranking(1).matter
+    random = report.model.weights == "random"
     has_losses = not report.classes or any(each.token_losses for each in report.effects)
     can_show = "loss" in report.baseline and has_losses and report.record is None
     if best and not report.by_token and can_show:
@@ -81,7 +89,7 @@ def _hints(report: AblationReport) -> list[str]:
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
-    elif not (report.ranks or report.texts[0].joined) and report.model.weights != "random":
+    elif not (report.ranks or report.texts[0].joined or report.edges or random):
         hints.append("--texts FILE for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
@@ -149,64 +157,67 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 
 
 def _gradients(report: AblationReport, most: int) -> doc.Table:
-    heads = report.by_gradient[:most]
     scale = NumberScale.over(report.gradients.values(), signed=False)
-    found = [Mean(report.gradients[head]) for head in heads]
+    gradients = report.gradients
     return effect_table(
         "Highest by gradient",
-        [report.head_name(head) for head in heads],
-        found,
+        report.by_gradient[:most],
         scale,
-        [
-            (f"gradient{scale.times}", [scale.text(one.value) for one in found]),
-            label_column(report.labels, heads, _label),
-        ],
+        report.head_name,
+        lambda head: Mean(gradients[head]),
+        doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
+        label_column(report.labels, lambda head: head, _label),
     )
 
 
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
 ) -> doc.Table:
-    """Return a table with a row for each ablation.
-
-    effects: the ablations. among: those whose values the number format must cover. title: of the
-        table.
-    """
+    """Return a table with a row for each ablation; ``among`` gives the number format."""
     scale = scale_of(among, report.metric)
-    found = [effect.shown(report.metric) for effect in effects]
+
+    def mean(effect: Effect) -> Mean:
+        return effect.shown(report.metric)
+
+    def weight(effect: Effect) -> str:
+        share = report.edge_weight(effect.variant)
+        return "" if math.isnan(share) else probability(share)
+
+    columns: list[doc.ColumnOf[Effect]] = [
+        _metric_column(among, report.metric),
+        label_column(report.labels, lambda effect: effect.head, _label),
+        doc.ColumnOf("edge weight", weight),
+        base_rates("control", mean, scale),
+        *(_metric_column(among, name) for name in report.metrics_aside(effects)),
+    ]
     table = effect_table(
-        title,
-        [report.name(effect.variant) for effect in effects],
-        found,
-        scale,
-        [
-            _metric_column(effects, among, report.metric),
-            label_column(report.labels, [effect.head for effect in effects], _label),
-            base_rates("control", found, scale),
-            *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
-        ],
+        title, effects, scale, lambda effect: report.name(effect.variant), mean, *columns
     )
-    return explained(table, "control", "a random direction of equal norm ablated instead")
+    control = "a random direction of equal norm ablated instead"
+    return explained(table, "control", control_words(report) if report.edges else control)
 
 
-def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Cells:
+def _metric_column(among: Sequence[Effect], name: Metric) -> doc.ColumnOf[Effect]:
     metric, scale = METRICS[name], scale_of(among, name)
-    values = [effect.shown(name).value for effect in effects]
-    sign = "%" * metric.percent
-    cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
-    return metric.label + scale.times, cells
+
+    def text(effect: Effect) -> str:
+        value = effect.shown(name).value
+        return scale.text(value) + "%" * metric.percent if math.isfinite(value) else "-"
+
+    return doc.ColumnOf(metric.label + scale.times, text)
 
 
 def _label(label: HeadLabel) -> str:
     return label_text(label, _LABEL_ROOM)
 
 
-def together(report: AblationReport) -> list[doc.Part]:
+def _together(report: AblationReport) -> list[doc.Part]:
     """Return the effects of ablating heads together, next to the sum of their single effects."""
     joint = report.joint
     if not joint:
         return []
-    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
+    title = "Hidden in all of them" if report.edges else "Ablated together"
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, title)]
     scale = scale_of(report.effects, report.metric)
     alone = {single.head: single.means.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
@@ -222,7 +233,7 @@ def together(report: AblationReport) -> list[doc.Part]:
 # Maps and texts ------------------------------------------------------------------------------
 
 
-def attention_maps(report: AblationReport) -> list[doc.Part]:
+def _attention_maps(report: AblationReport) -> list[doc.Part]:
     """Return the attention maps of the heads at the top of the ranking."""
     seen = report.patterns
     if seen is None:
@@ -263,7 +274,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
     These are the joint ablations and the first ones of the ranking, all on one scale.
     """
-    maps = token_maps(report)
+    maps = _token_maps(report)
     if not maps:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"
         return [doc.Facts([(line, True)])]
@@ -272,7 +283,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
     return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
 
 
-def token_maps(report: AblationReport) -> list[doc.Map]:
+def _token_maps(report: AblationReport) -> list[doc.Map]:
     """Return a map of one query for each ablation whose effect on each token is known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
@@ -285,7 +296,7 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
     limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
     maps = []
     for effect, delta in zip(chosen, deltas, strict=True):
-        name = report.name(effect.variant)
+        name = report.missing(effect.variant)
         words: doc.Words = [(name, True), (effect_words(report, effect), False)]
         strip = doc.Map(
             f"{name} by token", delta[None], Tokens.bare((0,)), tokens, words, limit=limit
@@ -325,7 +336,7 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
     if report.by_token:
         texts_room = lines - sum(map(_least_lines, tables))
         return [_by_token(report, columns, texts_room), doc.Group(tables, yields=1)]
-    grid, texts = head_grid(report, scaled=False), token_maps(report)
+    grid, texts = head_grid(report, scaled=False), _token_maps(report)
     half = (columns - _GAP) // 2
     grid = None if grid is None else one_line(grid, half)
     tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
@@ -358,7 +369,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
     """Return the ranking without its title, some harmful heads, and the joint ablations."""
     found: list[doc.Part] = []
     most = max(len(report.effects), len(report.gradients))
-    for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
+    for place, part in enumerate([*ranking_tables(report, most), *_together(report)]):
         if isinstance(part, doc.Table) and place:
             part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
         elif isinstance(part, doc.Table):
@@ -376,7 +387,6 @@ def _least_lines(part: doc.Part) -> int:
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Return the height in lines of the grid without its title."""
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
     return len(grid.rows) * parts + (parts == 1)
@@ -409,11 +419,8 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
 
 
 def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
-    """Return as many whole attention maps as fit.
-
-    rows: the most rows of maps, 0 for any number.
-    """
-    for part in attention_maps(report):
+    """Return as many whole attention maps as fit."""
+    for part in _attention_maps(report):
         if isinstance(part, doc.Maps):
             causal, tokens = part.maps[0].causal, len(part.maps[0].keys)
             cell = 2 if causal else 5  # with a word above each column

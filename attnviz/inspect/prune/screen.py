@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.provenance import model_words
-from attnviz.inspect.prune.records import PruneReport
+from attnviz.inspect.prune.report import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
 _ROWS = 12
@@ -19,32 +20,29 @@ _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
 has all the room that it needs."""
 
 
-def prune_document(report: PruneReport) -> doc.Document:
+def document(report: PruneReport) -> doc.Document:
     """Return the document: the held-out loss after each removal, the removed heads, the result."""
-    title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
-    groups = [
-        doc.Group(_about(report)),
-        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
-    ]
+    model, halves = report.model, _halves(report)
+    parts: list[doc.Part] = []
     if report.steps:
-        groups += [doc.Group([part]) for part in (_curve(report), _grid(report), _steps(report))]
-    groups.append(doc.Group([doc.Say(text) for text in (*_losses(report), *_result(report))]))
-    model = report.model
+        parts = [_curve(report), _grid(report), _steps(report)]
+    said = [*_losses(report), *_result(report)] if report.steps else []
+    random = [("random weights", False)] if model.weights == "random" else []
     return doc.Document(
         f"pruned heads of {model.name}",
-        title,
-        groups,
-        doc.Explanation("prune", f"{_halves(report)}, seed {report.seed}."),
-        doc.next_steps(_hints(report)),
-        heading=[
-            model_words(model)[0],
-            *([("random weights", False)] if model.weights == "random" else []),
-            model_words(model)[-1],
-            (_halves(report), False),
+        f"{model.name} without {counted(len(report.steps), 'head')}: held-out loss",
+        [
+            doc.Group(_about(report)),
+            doc.Group([doc.Note(note) for note in (*model.notes, *report.notes)]),
+            *(doc.Group([part]) for part in parts),
+            doc.Group([doc.Say(text) for text in said]),
         ],
+        doc.Explanation("prune", f"{halves}, seed {report.seed}."),
+        doc.next_steps(_hints(report)),
+        heading=[model_words(model)[0], *random, model_words(model)[-1], (halves, False)],
         quoted=report.text if report.texts == 1 else "",
         finding=_finding(report),
-        first=lambda columns, lines: _first(report, columns, lines),
+        first=partial(_first, report),
     )
 
 
@@ -83,7 +81,7 @@ def _finding(report: PruneReport) -> str:
     )
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
     stopped += " One text." if report.texts == 1 else ""
-    chance = report.last_random
+    chance = report.random_of(report.steps[-1])
     if chance is None:
         return f"{found}.{stopped}"
     found += f"; without as many random heads it {_moves(report, chance.mean)}"
@@ -115,21 +113,11 @@ def _change(report: PruneReport, loss: float, sign: bool = False) -> str:
     return f"{100 * (ratio - 1):+.1f}%" if sign else f"{100 * abs(ratio - 1):.1f}%"
 
 
-def _times(report: PruneReport, loss: float) -> str:
-    ratio = report.ratio(loss)
-    return f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
-
-
 def _about(report: PruneReport) -> list[doc.Part]:
     size = counted(report.tokens, "token")
     if report.texts > 1:
         size = f"{counted(report.texts, 'text')}, {size}"
     seed = [(f"seed {report.seed}", False)] if report.random else []
-    parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (size, False), *seed])]
-    if report.texts == 1:
-        parts.append(doc.Quote("text", report.text))
-    if report.source:
-        parts.append(doc.Facts([(f"from {report.source}", False)]))
     rules = [
         report.request.goal,
         _halves(report),
@@ -139,7 +127,12 @@ def _about(report: PruneReport) -> list[doc.Part]:
         *(["stopped by the held-out loss"] if report.limit is not None else []),
         "a layer may lose all" if report.request.empty_layers else "each layer keeps a head",
     ]
-    return [*parts, doc.Facts([(rule, False) for rule in rules])]
+    return [
+        doc.Facts([*model_words(report.model), (size, False), *seed]),
+        *([doc.Quote("text", report.text)] if report.texts == 1 else []),
+        *([doc.Facts([(f"from {report.source}", False)])] if report.source else []),
+        doc.Facts([(rule, False) for rule in rules]),
+    ]
 
 
 # The first screen ----------------------------------------------------------------------------
@@ -147,17 +140,16 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen: the loss curve, the grid and, if they fit, the removals."""
-    result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
-        return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
+        return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1)]
+    result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     wide = columns >= _WIDE
     rows = max(lines - _AROUND_CURVE, 3)
     curve = _curve(report, min(rows, lines // 2 if wide else _CURVE_ROWS))
     grid = _grid(report, lines - 4, columns - _CURVE_COLUMNS - 3)
     if columns < _GRID_ONLY:
         return [doc.Group([curve]), doc.Group([grid], yields=3), result]
-    title = [("Step by step", True), ("ratio: to the full model", False)]
-    steps = [_steps(report)._replace(title=title, least=3)] if wide else []
+    steps = [_steps(report, brief=True)] if wide else []
     right = doc.Group([grid, *steps], spaced=True)
     beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(_CURVE_COLUMNS, yields=True)
     return [doc.Group([curve, right], beside=beside), result]
@@ -202,11 +194,7 @@ _TEN = 10
 
 
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
-    """Return a grid of heads with the number of the removal in each cell, or a dot.
-
-    lines, columns: the available lines and width in characters, 0 for any; if they are too few,
-        there is a cell for each layer.
-    """
+    """Return a grid of heads with the number of the removal in each cell, or a dot."""
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.index_base, range(report.model.heads)
     digits = len(str(len(report.steps)))
@@ -248,38 +236,46 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
     )
 
 
-def _steps(report: PruneReport) -> doc.Table:
+def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
     """Return a table of the removals in order; if there are many, only some of them."""
     places = _spread(report)
     digits = len(str(len(report.steps)))
-    rows = []
-    for place in places:
-        step = report.steps[place]
-        chance = [point.mean for point in report.random if point.heads_left == step.heads_left]
-        cells = (
-            f"{place + 1:>{digits}} {report.head_name((step.layer, step.head))}",
-            f"{step.loss:.4f}",
-            f"{report.ratio(step.loss):.3f}",
-            f"{report.ratio(chance[0]):.3f}" if chance else "",
-            NumberScale(1.0).text(step.score, 4),
-            str(step.heads_left),
-        )
-        rows.append(doc.Row(cells))
-    score = "gradient" if report.request.method == "gradient" else "Δ alone"
-    columns = [
-        doc.Column("step", right=False, tone="strong"),
-        doc.Column(f"held-out {report.loss_name}"),
-        doc.Column("ratio"),
-        doc.Column("random"),
-        doc.Column(score, keep=5),
-        doc.Column("left", keep=4),
-    ]
-    skipped = len(report.steps) - len(places)
-    meaning = [("ratio, random: to the full model", False)]
-    if report.request.method == "exact":
+    exact = report.request.method == "exact"
+
+    def random(place: int) -> str:
+        chance = report.random_of(report.steps[place])
+        return f"{report.ratio(chance.mean):.3f}" if chance else ""
+
+    ratios = "ratio" if brief else "ratio, random"
+    meaning = [(f"{ratios}: to the full model", False)]
+    if exact and not brief:
         meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
-    more = f"{skipped} steps between are in --json" if skipped else ""
-    return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
+    skipped = len(report.steps) - len(places)
+    steps = report.steps
+    columns: list[doc.ColumnOf[int]] = [
+        doc.ColumnOf(
+            "step",
+            lambda at: f"{at + 1:>{digits}} {report.head_name((steps[at].layer, steps[at].head))}",
+            right=False,
+            tone="strong",
+        ),
+        doc.ColumnOf(f"held-out {report.loss_name}", lambda at: f"{steps[at].loss:.4f}"),
+        doc.ColumnOf("ratio", lambda at: f"{report.ratio(steps[at].loss):.3f}"),
+        doc.ColumnOf("random", random),
+        doc.ColumnOf(
+            "Δ alone" if exact else "gradient",
+            lambda at: NumberScale(1.0).text(steps[at].score, 4),
+            keep=5,
+        ),
+        doc.ColumnOf("left", lambda at: str(steps[at].heads_left), keep=4),
+    ]
+    return doc.table(
+        places,
+        *columns,
+        title=[("Step by step", True), *meaning],
+        more=f"{skipped} steps between are in --json" if skipped else "",
+        least=3 if brief else 0,
+    )
 
 
 def _spread(report: PruneReport) -> list[int]:
@@ -287,8 +283,7 @@ def _spread(report: PruneReport) -> list[int]:
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)
-    beside = {point.heads_left for point in report.random}
-    found = [place for place in places if report.steps[place].heads_left in beside]
+    found = [place for place in places if report.random_of(report.steps[place])]
     return found or sorted({round(at * places[-1] / (_ROWS - 1)) for at in range(_ROWS)})
 
 
@@ -296,15 +291,15 @@ def _spread(report: PruneReport) -> list[int]:
 
 
 def _losses(report: PruneReport) -> list[str]:
-    if not report.steps:
-        return []
     last, half = report.steps[-1], report.ranking
+    ratio = report.ratio(last.loss)
+    times = f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
     line = (
         f"Held-out {report.loss_name}: {report.baseline:.4f} to {last.loss:.4f} nats per token "
-        f"({_times(report, last.loss)}); on the half that ranked {half.baseline:.4f} to "
+        f"({times}); on the half that ranked {half.baseline:.4f} to "
         f"{last.ranking_loss:.4f} (×{last.ranking_loss / half.baseline:.2f})"
     )
-    chance = report.last_random
+    chance = report.random_of(last)
     if chance is not None:
         line += f"; in random order {chance.mean:.4f}"
         if report.request.draws > 1:
@@ -313,8 +308,6 @@ def _losses(report: PruneReport) -> list[str]:
 
 
 def _result(report: PruneReport) -> list[str]:
-    if not report.steps:
-        return []
     model, before = report.pruned, report.parameters_before
     share = (before - model.parameters) / before
     if model.form == "cut":

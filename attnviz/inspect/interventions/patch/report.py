@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
+from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance
-
-if TYPE_CHECKING:
-    from attnviz.draw.document import Document
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 
 class AskedToken(NamedTuple):
@@ -167,19 +165,67 @@ class PatchReport(Report, Provenance):
     lists = ("heads", "by_token", "pairs")
 
     def data(self) -> dict[str, Any]:
-        from attnviz.inspect.interventions.patch.data import patch_data
+        """Return the report as one JSON object.
 
-        return patch_data(self)
+        ``heads`` has an entry for each patch; ``head`` is null for ``--what mlp`` and
+        ``residual``. ``clean`` and ``corrupt`` are the prompts of the first pair; ``metric`` is the
+        mean over all pairs.
+        """
+        report = replace(self, index_base=0)
+        data: dict[str, Any] = {
+            "schema": "attnviz.patch/1",
+            "model": model_facts(self.model),
+            "kind": self.kind,
+            **_pair(self.pairs[0], self.clean_metric, self.corrupt_metric),
+            "what": self.what,
+            "direction": self.direction,
+            "at": self.at,
+            "metric": self.metric,
+            "method": self.method,
+            "ratio": self.ratio,
+            "reason": self.why or None,
+            "control": self.control or None,
+            "source": self.source or None,
+            "pair_count": len(self.pairs),
+            "complete": self.complete,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "notes": self.notes,
+            "query_heads_per_head": self.group,
+            "rank_correlation": self.rank_correlation,
+            "heads": [_effect(report, effect) for effect in self.effects],
+            "together": None if self.together is None else _effect(report, self.together),
+        }
+        if self.by_token is not None:
+            tokens, found = self.base, self.by_token
+            data["by_token"] = [
+                {
+                    "index": token,
+                    "token": tokens.texts[token],
+                    "layer": place[0],
+                    "head": None if self.whole_layers else place[1],
+                    "effect" if self.ratio else "change": value,
+                }
+                for token, row in zip(found.tokens, found.values, strict=True)
+                for place, value in zip(found.places, row, strict=True)
+            ]
+        if len(self.pairs) > 1:
+            data["pairs"] = [_pair(one, one.clean_metric, one.corrupt_metric) for one in self.pairs]
+        return data
 
-    def rows(self) -> Iterable[tuple[object, ...]]:
-        from attnviz.inspect.interventions.patch.data import patch_rows
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the CSV header, then a row for each patch: name, layer, head, effect and others."""
+        names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
+        data = self.data()
+        entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]
+        rows = ({**entry, "pairs": data["pair_count"]} for entry in entries)
+        return table_of(("name", "layer", "head", "pairs", *names), rows)
 
-        return patch_rows(self)
-
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.interventions.patch.document import patch_document
-
-        return patch_document(self).shown(explain=explain, hints=hints)
+    @property
+    def base(self) -> Tokens:
+        """Return the prompt of the first pair's base run, which the patches change."""
+        pair = self.pairs[0].tokens
+        return pair.clean if self.direction == "noise" else pair.corrupt
 
     @property
     def whole_layers(self) -> bool:
@@ -229,3 +275,40 @@ class PatchReport(Report, Provenance):
     def names(self, effect: PatchEffect) -> str:
         """Return the names of all heads or layers that one patch replaces, with blanks between."""
         return " ".join(map(self.name, effect.places))
+
+
+def _pair(pair: PairRuns, clean: float, corrupt: float) -> dict[str, Any]:
+    return {
+        "clean": {**token_facts(pair.tokens.clean), "metric": clean},
+        "corrupt": {**token_facts(pair.tokens.corrupt), "metric": corrupt},
+        "answer": {"id": pair.answer.id, "token": pair.answer.text},
+        "foil": pair.foil and {"id": pair.foil.id, "token": pair.foil.text},
+    }
+
+
+def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
+    layer, head = effect.places[0]
+    one, share = len(effect.places) == 1, effect.share
+    entry: dict[str, Any] = {
+        "layer": layer if one else None,
+        "head": head if one and not report.whole_layers else None,
+        "name": report.names(effect),
+        **({} if one else {"heads": effect.places}),
+        "effect": share.value,
+        "metric": effect.metric,
+        "change": effect.change,
+    }
+    if len(report.pairs) > 1:
+        entry["ci_low"], entry["ci_high"] = share.interval or (None, None)
+    entry["base_rate"] = share.base_rate
+    if share.adjusted is not None:
+        entry["carries"] = effect.carries
+        entry["adjusted_p"] = share.adjusted
+    if report.fdr:
+        entry["q"] = effect.q
+    if report.method != "exact":
+        entry["gradient"] = effect.gradient
+    known = report.labels.get(effect.places[0]) if one else None
+    if known is not None:
+        entry["label"] = known_label_facts(known)
+    return entry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,10 +14,15 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.document import Group, HeadGrid, Part, Plot
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.prune.data import prune_data, prune_rows
-from attnviz.inspect.prune.document import _first
-from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.report import (
+    Half,
+    PrunedModel,
+    PruneReport,
+    PruneStep,
+    RandomLoss,
+)
 from attnviz.inspect.prune.request import PruneRequest
+from attnviz.inspect.prune.screen import _first
 from attnviz.records import ModelInfo
 
 from ...first_screens import fitting
@@ -118,17 +122,6 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
             assert screen.plain.isascii()
 
 
-@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
-def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
-    report = _report(random=())
-    steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
-    plot = _part(replace(report, steps=steps), Plot)
-    lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
-    ticks = [float(line[0]) for line in lines if len(line) == 2 and line[0].strip()]
-    assert 2 <= len(ticks) <= 6
-    assert ticks == sorted(set(ticks), reverse=True)
-
-
 def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
     grid = _part(_report(), HeadGrid)
     assert isinstance(grid, HeadGrid)
@@ -198,12 +191,6 @@ def test_the_finding(changes: dict[str, object], finding: str) -> None:
     assert _report(**changes).document().finding == finding
 
 
-def test_the_heading_says_what_was_held_out() -> None:
-    one, many = _report().document(), _report(texts=7, ranking=Half(4, 9, 1.5)).document()
-    assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
-    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
-
-
 _SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
 
 
@@ -241,7 +228,7 @@ def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
 
 def test_the_document_and_the_table_hold_every_number() -> None:
     report = _report(limit=2.5)
-    document = json.loads(json.dumps(prune_data(report), allow_nan=False))
+    document = report.to_dict()
     assert next(iter(document)) == "schema"
     assert document["schema"] == "attnviz.prune/1"
     assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
@@ -257,7 +244,7 @@ def test_the_document_and_the_table_hold_every_number() -> None:
     assert (document["split"], document["held_out"]) == ("tokens", {"texts": 1, "tokens": 6})
     assert document["ranking"]["baseline"] == {"loss": 1.5}
     assert [step["loss"] for step in document["ranking"]["steps"]] == [1.55, 1.6, 1.65, 1.7]
-    header, *lines = prune_rows(report)
+    header, *lines = report.rows()
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
     assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
@@ -268,5 +255,4 @@ def test_the_document_and_the_table_hold_every_number() -> None:
 
 def test_numbers_that_json_lacks_are_null() -> None:
     broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
-    document = json.dumps(prune_data(broken), allow_nan=False)
-    assert json.loads(document)["baseline"] == {"loss": None}
+    assert broken.to_dict()["baseline"] == {"loss": None}

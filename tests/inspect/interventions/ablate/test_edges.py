@@ -1,0 +1,205 @@
+"""``ablate --edge``: which edges are meant, which are drawn at random, and what a person sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.draw.labels import width
+from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes, read_edges
+from attnviz.records import Tokens
+
+SENTENCE = "The cat sat on the mat because it was tired."
+PIECES = ("<s>", " it", " saw", " A", "nn", " and", " it", " ran", " on", "</s>")
+SPECIAL = tuple(piece.startswith("<") for piece in PIECES)
+TOKENS = Tokens(tuple(range(len(PIECES))), PIECES, SPECIAL)
+CAUSAL, BOTH_WAYS = EdgeAxes(TOKENS, TOKENS, True), EdgeAxes(TOKENS, TOKENS, False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("it→cat", [("it", "cat")]),
+        (" it -> cat ", [("it", "cat")]),
+        ("it→cat,it->the mat", [("it", "cat"), ("it", "the mat")]),
+        (",→,,it→,", [(",", ","), ("it", ",")]),
+        ("it:2→-1", [("it:2", "-1")]),
+    ],
+)
+def test_what_is_typed(typed: str, words: list[tuple[str, str]]) -> None:
+    assert read_edges(typed) == words
+
+
+@pytest.mark.parametrize("typed", ["", "it", "→", "it→", "→cat", "a→b→c", "a→b,→c"])
+def test_what_is_no_edge(typed: str) -> None:
+    with pytest.raises(UsageError, match="cannot read --edge"):
+        read_edges(typed)
+
+
+@pytest.mark.parametrize(
+    ("axes", "typed", "pairs"),
+    [
+        (CAUSAL, "ran→Ann", {(7, 3), (7, 4)}),
+        (CAUSAL, "Ann→Ann", {(3, 3), (4, 3), (4, 4)}),  # the mask hides (3, 4)
+        (BOTH_WAYS, "Ann→Ann", {(3, 3), (3, 4), (4, 3), (4, 4)}),
+        (CAUSAL, "it:2→it,8→-3", {(6, 1), (8, 7)}),
+        (BOTH_WAYS, "saw→ran", {(2, 7)}),
+    ],
+)
+def test_a_word_means_all_of_its_tokens(axes: EdgeAxes, typed: str, pairs: set[Any]) -> None:
+    found = axes.edges(typed)
+    assert {pair for edge in found for pair in edge.pairs} == pairs
+
+
+@pytest.mark.parametrize(
+    ("axes", "typed", "said"),
+    [
+        (CAUSAL, "saw→ran", r"'saw' \(token 2\) comes before 'ran' \(token 7\)"),
+        (CAUSAL, "dog→saw", "no query 'dog' in the text"),
+        (CAUSAL, "saw→dog", "no key 'dog' in the text: give a word of it, WORD:2"),
+        (CAUSAL, "0→0", "'<s>' .token 0. sees no other key: nothing would be left"),
+        (CAUSAL, "1→0,1→1", "'it' .token 1. sees no other key"),
+    ],
+)
+def test_an_edge_that_cannot_be_hidden(axes: EdgeAxes, typed: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        axes.edges(typed)
+
+
+@pytest.mark.parametrize("axes", [CAUSAL, BOTH_WAYS])
+@pytest.mark.parametrize("typed", ["ran→saw", "Ann→saw,ran→it:2", "it→it"])
+def test_random_edges_have_the_same_distances_elsewhere(axes: EdgeAxes, typed: str) -> None:
+    edges = axes.edges(typed)
+    named = {pair for edge in edges for pair in edge.pairs}
+    distances = sorted(query - key for edge in edges for query, key in edge.pairs)
+    draws = axes.random(edges, seed=3)
+    assert 1 < len(draws) <= DRAWS
+    assert draws == axes.random(edges, seed=3)
+    assert len(edges) > 1 or len(set(draws)) == len(draws)
+    for pairs in draws:
+        assert sorted(query - key for query, key in pairs) == distances
+        assert named.isdisjoint(pairs)
+        assert not any(SPECIAL[at] for pair in pairs for at in pair)
+        assert not axes.causal or all(query >= key for query, key in pairs)
+
+
+def test_without_another_place_nothing_is_drawn() -> None:
+    assert CAUSAL.random(CAUSAL.edges("on→1"), 0) == ()
+
+
+@pytest.fixture
+def hidden(redrawn: Any) -> Any:
+    """The JSON object of ``attnviz ablate SENTENCE --edge EDGE ARGUMENTS --json``."""
+    return lambda edge, *more: (
+        redrawn("ablate", SENTENCE, "--edge", edge, *more, "--json", "-q").document
+    )
+
+
+def test_every_head_at_once_and_each_alone_beside_random_edges(hidden: Any) -> None:
+    found = hidden("it→cat,it->mat")
+    assert found["mode"] == "edge"
+    assert found["edges"] == [
+        {"query": "it", "key": "cat", "pairs": [[9, 2]]},
+        {"query": "it", "key": "mat", "pairs": [[9, 6], [9, 7]]},
+    ]
+    assert len(found["heads"]) == 24
+    (joint,) = found["together"]
+    assert (joint["name"], len(joint["removed"])) == ("every head", 24)
+    assert joint["kl"] > max(entry["kl"] for entry in found["heads"]) / 2 > 0
+    compared = [entry for entry in found["heads"] if "random_edges" in entry]
+    assert 8 <= len(compared) <= 12
+    assert joint["random_edges"]["kl"] > 0
+    assert "chance" not in found
+    weights = attnviz.capture("tiny", SENTENCE)
+    for entry in found["heads"]:
+        own = weights[entry["name"]][9, [2, 6, 7]].sum()
+        assert entry["edge_weight"] == pytest.approx(own, abs=1e-6)
+
+
+def test_both_backends_and_python_give_the_same(redrawn: Any, checkpoint: Any) -> None:
+    model = str(checkpoint("gpt2"))
+    asked = ("ablate", "the cat sat", "--edge", "sat->the", "--layer", "1", "--model", model)
+    numpy, torch = (
+        redrawn(*asked, "--json", "--backend", each).document for each in ("numpy", "torch")
+    )
+    ours = attnviz.ablate(model, "the cat sat", edge="sat→the", layer=1).to_dict()
+    for name in "heads", "together":
+        assert ours[name] == numpy[name]
+        for one, other in zip(numpy[name], torch[name], strict=True):
+            assert one["kl"] == pytest.approx(other["kl"], rel=1e-3, abs=1e-9)
+            assert one["loss_delta"] == pytest.approx(other["loss_delta"], abs=1e-6)
+
+
+def test_the_control_is_the_mean_of_its_draws(hidden: Any) -> None:
+    """Of one distance all other places are drawn: each can be named in its turn."""
+    found = hidden("it→cat", "--head", "L1H1")
+    (entry,) = found["heads"]
+    assert found["together"] == []
+    others = [hidden(f"{at}→{at - 7}", "--head", "L1H1")["heads"][0] for at in (8, 10, 11, 12)]
+    mean = np.mean([other["loss_delta"] for other in others])
+    assert entry["random_edges"]["loss_delta"] == pytest.approx(mean, abs=1e-6)
+
+
+def test_other_kinds_of_attention(redrawn: Any, checkpoint: Any) -> None:
+    model = ("--model", str(checkpoint("bert")))
+    seen = redrawn("ablate", "the cat sat", "--edge", "cat→sat", *model, "--json").document
+    assert seen["edges"][0]["query"] == "cat"  # which a causal model would refuse
+    assert seen["together"][0]["output_mse"] > 0
+    model = ("--model", str(checkpoint("t5")), "--target", "the mat")
+    for kind, edge, pairs in (
+        ("encoder", "the→sat", [[1, 3]]),
+        ("decoder", "mat→the", [[3, 2]]),
+        ("cross", "mat→cat", [[3, 2]]),
+    ):
+        asked = ("the cat sat", "--edge", edge, "--kind", kind)
+        found = redrawn("ablate", *asked, *model, "--json").document
+        assert found["edges"][0]["pairs"] == pairs, kind
+        assert found["together"][0]["output_mse"] > 0
+
+
+def test_an_interrupted_run_goes_on(hidden: Any, tmp_path: Path) -> None:
+    file = tmp_path / "edge.jsonl"
+    whole = hidden("it→cat", "--resume", str(file))
+    lines = file.read_text().splitlines()
+    parts = [json.loads(line).get("part") for line in lines[1:]]
+    assert parts.count("control") == 4
+    file.write_text("\n".join(lines[:-2]) + "\n")
+    again = hidden("it→cat", "--resume", str(file))
+    assert again["heads"] == whole["heads"]
+    assert again["together"] == whole["together"]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    shown = redrawn("ablate", SENTENCE, "--edge", "it→cat", "--no-full", env=size)
+    assert len(shown.lines) < lines
+    assert max(map(width, shown.lines)) <= columns
+    assert "it → cat hidden" in shown.lines[0]
+    text = " ".join(shown.out.split())
+    assert "Without it → cat in every head the loss rises by 0.00664 nats a token" in text
+    assert "; random edges +0.00970, L1H1 alone +0.00429. One text." in text
+    assert "random edges of the same distance hidden instead, mean of 4 draws" in text
+    assert "edge weight" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((SENTENCE, "--edge", "it"), 2, "cannot read --edge 'it'"),
+        ((SENTENCE, "--edge", "cat→it"), 2, "a causal query sees no later key"),
+        (("--edge", "it→cat"), 2, "--edge names words of one text"),
+        ((SENTENCE, "--edge", "it→cat", "--mode", "mean"), 2, "leave out --mode"),
+        ((SENTENCE, "--edge", "it→cat", "--budget", "3"), 2, "--edge is measured exactly"),
+        (("--edge", "it→cat", "--texts", "x", "--shard", "0/2"), 2, "--edge is not for a corpus"),
+        (("a b", "--edge", "b→a", "--model", "mha"), 5, "is attention alone"),
+    ],
+)
+def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+    assert said in refused(code, "ablate", *arguments)
