@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
-    from attnviz.inspect.atlas.records import AtlasReport
+    from attnviz.inspect.atlas.report import AtlasReport
     from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.records import ModelReport
@@ -249,7 +249,6 @@ def atlas(
     truncate: bool = False,
     top: int = 10,
     out: str | os.PathLike[str] | None = None,
-    format: Literal["page", "headvis"] = "page",
     shard: str | None = None,
     resume: str | os.PathLike[str] | None = None,
     column: str | None = None,
@@ -269,7 +268,6 @@ def atlas(
     given = locals()
     from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.inspect.atlas import atlas as question
-    from attnviz.inspect.atlas.directory import write_atlas
     from attnviz.inspect.atlas.request import AtlasRequest
     from attnviz.texts import built_in_texts
 
@@ -279,7 +277,7 @@ def atlas(
     opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
     found = question.atlas(opened, corpus, request, part, file)
     if request.out is not None:
-        write_atlas(found, opened, request.out, request.format)
+        found.write(request.out, opened)
     return found
 
 

@@ -17,12 +17,10 @@ import pytest
 import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import atlas
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas.atlas import atlas, report_of
+from attnviz.inspect.atlas.report import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, scan
-from attnviz.inspect.atlas.summary import report_of
-from attnviz.inspect.atlas.tally import edges
+from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, edges, scan
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
@@ -147,11 +145,11 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     parts = [measured(tiny, Shard(number, 3)).record for number in range(3)]
     for number, part in enumerate(parts):
         part.save(tmp_path / str(number))
-    expected = json.dumps(whole.data())
+    expected = json.dumps(whole.to_dict())
     for order in itertools.permutations(parts):
-        assert json.dumps(report_of(reduce(add, order)).data()) == expected
+        assert json.dumps(report_of(reduce(add, order)).to_dict()) == expected
     read = reduce(add, [read_record(tmp_path / str(number)) for number in (2, 0, 1)])
-    assert json.dumps(report_of(read).data()) == expected
+    assert json.dumps(report_of(read).to_dict()) == expected
     attnviz.merge(parts).write(tmp_path / "atlas", tiny)
     assert len((tmp_path / "atlas" / "heads.jsonl").read_text().splitlines()) == len(whole.heads)
     assert not report_of(parts[0]).complete
@@ -174,7 +172,7 @@ def test_shards_of_two_texts_add_up_to_the_bit(
         part = attnviz.atlas(model, texts, shard=f"{number}/2", resume=file, **asked)
         assert part.complete is False
     merged = attnviz.merge([*reversed(files)])
-    assert json.dumps(merged.data()) == json.dumps(alone.data())
+    assert json.dumps(merged.to_dict()) == json.dumps(alone.to_dict())
     assert merged.kept == alone.kept
     assert all(text.target is not None for text in alone.kept.values())
     # A query of cross attention may be a special token, which then counts among the tokens too.
