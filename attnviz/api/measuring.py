@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.atlas.report import AtlasReport
     from attnviz.inspect.head.records import HeadCard
-    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.patterns.report import PatternReport
     from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.retrieve.records import RetrieveReport
     from attnviz.mergeable import CorpusRecord

@@ -38,7 +38,7 @@ from attnviz.models.shapes import nearest
 from attnviz.records import Input
 
 if TYPE_CHECKING:  # rules of params alone load no model
-    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.patterns.report import PatternReport
 
 _FURTHEST = 3
 """How many of the heads beyond a bound are named."""

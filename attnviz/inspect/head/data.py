@@ -14,7 +14,7 @@ from attnviz.inspect.head.records import Firing, HeadCard, Hurt
 from attnviz.inspect.heads.written import weight_rows
 from attnviz.inspect.interventions.ablate.data import effect_entry
 from attnviz.inspect.interventions.path.data import path_entry
-from attnviz.inspect.patterns.data import score_entry
+from attnviz.inspect.patterns.report import score_entry
 
 SCHEMA = "attnviz.head/1"
 

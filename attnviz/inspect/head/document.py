@@ -25,7 +25,7 @@ from attnviz.inspect.heads.report import HeadsView
 from attnviz.inspect.interventions.ablate.document import ranking_tables, where_it_hurts
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.path.document import path_table, share_table
-from attnviz.inspect.patterns.document import score_table
+from attnviz.inspect.patterns.tables import score_table
 from attnviz.inspect.why.document import ranking_table, text_parts
 
 _LEAD, _GAP = 9, 3

@@ -27,7 +27,7 @@ from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.interventions.path.path import AllPaths, PathReport, all_paths, alone
 from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.why.records import WhyReport
 from attnviz.inspect.why.request import WhyRequest

@@ -14,7 +14,7 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.path.path import Listener, PathReport
-from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.patterns.report import PatternReport, PatternScores
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens
 

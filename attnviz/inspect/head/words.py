@@ -20,7 +20,7 @@ from attnviz.inspect.interventions.ablate.words import (
 )
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.path import Listener
-from attnviz.inspect.patterns.words import behind, interval, short
+from attnviz.inspect.patterns.tables import behind, interval, short
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import logits, placed, quoted
 from attnviz.measures.registry import label_named

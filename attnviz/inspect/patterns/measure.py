@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts, Held, Reduce, reads_sums
 from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patterns.probes import ProbeText, batches
-from attnviz.inspect.patterns.summary import measures_of
+from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
 from attnviz.inspect.patterns.sums import (
     SHUFFLES,
     Evens,

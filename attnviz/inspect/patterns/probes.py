@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,9 +16,9 @@ from pathlib import Path
 
 from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
-from attnviz.inspect.patterns.relations import WordView
-from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
+from attnviz.inspect.patterns.relations import AnnotatedSentence, WordPair, WordView
+from attnviz.inspect.patterns.report import Probe
+from attnviz.measures.registry import DESCRIBED, LABELS, RELATIONS, STATISTICS, of_family
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Input, Tokens
@@ -28,6 +29,23 @@ COPIES = "random repeats"
 PREFIX = "random copies"
 SENTENCES = "annotated sentences"
 OWN = "text"
+
+ON_TEXT = "text_"
+"""The prefix of scores on natural text if their label is given on random tokens."""
+
+_POSITION, _IDENTITY = of_family("position"), of_family("identity")
+_RUNNING = of_family("position", "content", "alignment")
+
+SCORES_OF: Mapping[str, Mapping[str, str]] = {
+    NATURAL: {name: name for name in _RUNNING} | {name: ON_TEXT + name for name in _IDENTITY},
+    COPIES: {name: name for name in _IDENTITY},
+    PREFIX: {"induction": "prefix_matching"},
+    OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
+}
+"""For each probe, the measures taken from it, and the names of the scores they give."""
+
+AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITION}
+"""Measures that further probes confirm, but that are not averaged over them."""
 
 UNREAD = "more than a tenth of its tokens is unknown to the tokenizer"
 """The reason for leaving a text out."""
@@ -60,6 +78,17 @@ class ProbeText:
     passage: Input
     seed: int | None = None
     words: WordView | None = None
+
+    @property
+    def pairs(self) -> Sequence[tuple[str, int, int]]:
+        """Return the (relation, query, key) of each annotated pair of words."""
+        return () if self.words is None else self.words.pairs
+
+
+def measures_of(probe: str) -> tuple[str, ...]:
+    """Return the names of the measures whose scores over a text of this probe are used."""
+    described = DESCRIBED if probe in (NATURAL, OWN) else ()
+    return (*dict.fromkeys((*SCORES_OF.get(probe, ()), *AGREES_ON.get(probe, ()), *described)),)
 
 
 def probe_texts(
@@ -172,34 +201,32 @@ def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
 
 
 def described(
-    texts: Sequence[ProbeText],
-    probe: str,
-    scores: tuple[str, ...],
     probing: Probing,
-    skipped: tuple[str, ...] = (),
-) -> Probe:
-    """Return the report's description of one probe, a set of texts.
+    texts: Sequence[ProbeText],
+    relations: tuple[str, ...],
+    skipped: tuple[str, ...],
+) -> tuple[Probe, ...]:
+    """Return the report's description of each probe, a set of texts.
 
-    texts: of all probes. probe: the name of this one. scores: the names of those that come from it.
-    skipped: a sentence for each text that could not be used.
+    relations: the annotated ones. skipped: a sentence for each annotated text that was left out.
     """
-    mine = [text for text in texts if text.probe == probe]
-    lengths = [len(text.passage.queries(probing.kind)) for text in mine]
-    pairs: dict[str, int] = {}
-    for text in mine:
-        for relation, _, _ in text.words.pairs if text.words is not None else ():
-            pairs[relation] = pairs.get(relation, 0) + 1
-    seeds = tuple(dict.fromkeys(text.seed for text in mine if text.seed is not None))
-    return Probe(
-        name=probe,
-        texts=len(mine),
-        shortest=min(lengths),
-        longest=max(lengths),
-        scores=scores,
-        seeds=seeds,
-        pairs=pairs,
-        skipped=skipped,
-    )
+    probes = []
+    for name in dict.fromkeys(text.probe for text in texts):
+        own = [text for text in texts if text.probe == name]
+        lengths = [len(text.passage.queries(probing.kind)) for text in own]
+        annotated = name == SENTENCES
+        probe = Probe(
+            name,
+            len(own),
+            min(lengths),
+            max(lengths),
+            relations if annotated else tuple(SCORES_OF[name].values()),
+            seeds=tuple(dict.fromkeys(text.seed for text in own if text.seed is not None)),
+            pairs=dict(Counter(relation for text in own for relation, _, _ in text.pairs)),
+            skipped=skipped if annotated else (),
+        )
+        probes.append(probe)
+    return tuple(probes)
 
 
 # Files ---------------------------------------------------------------------------------------

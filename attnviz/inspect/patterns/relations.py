@@ -12,8 +12,40 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.inspect.patterns.records import AnnotatedSentence
 from attnviz.records import Tokens
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """An annotated pair of words of a sentence with a grammatical relation.
+
+    relation: such as ``subject``. dependent, head: the indices of both words in the sentence.
+    """
+
+    relation: str
+    dependent: int
+    head: int
+
+
+@dataclass(frozen=True)
+class AnnotatedSentence:
+    """A sentence in which a person has annotated pairs of related words.
+
+    text: the whole sentence.
+    words: for each word the range of its characters in ``text``, without punctuation at its ends.
+    pairs: the related words. line: its number in the file, counted from 1.
+    """
+
+    text: str
+    words: tuple[range, ...]
+    pairs: tuple[WordPair, ...]
+    line: int
+
+    def __post_init__(self) -> None:
+        for pair in self.pairs:
+            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
+                raise ValueError(f"no such words: {pair}")
+
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CONTINUES = "##"

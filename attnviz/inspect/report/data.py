@@ -10,7 +10,7 @@ from attnviz.count.params.params import params_data
 from attnviz.draw.values import json_number, model_facts, table_of
 from attnviz.inspect.head.data import card_data
 from attnviz.inspect.interventions.ablate.data import effect_entry
-from attnviz.inspect.patterns.data import score_entry
+from attnviz.inspect.patterns.report import score_entry
 from attnviz.inspect.report.records import ModelReport
 
 SCHEMA = "attnviz.report/1"

@@ -14,8 +14,7 @@ from attnviz.inspect.head.document import card_groups, lines_of
 from attnviz.inspect.head.page import cards_page
 from attnviz.inspect.head.words import finding as card_finding
 from attnviz.inspect.interventions.ablate.document import head_grid, ranking_tables
-from attnviz.inspect.patterns.document import leaders_table
-from attnviz.inspect.patterns.grids import label_grid
+from attnviz.inspect.patterns.tables import label_grid, leaders_table
 from attnviz.inspect.report.records import ModelReport
 from attnviz.inspect.report.words import (
     caveats,

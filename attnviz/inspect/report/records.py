@@ -10,7 +10,7 @@ from attnviz.count.params.params import ParamsReport
 from attnviz.draw.report import Report
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.interventions.ablate.records import AblationReport
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 
 if TYPE_CHECKING:

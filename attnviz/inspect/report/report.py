@@ -14,7 +14,7 @@ from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.patterns.patterns import patterns
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.records import ModelReport
 from attnviz.inspect.report.request import ReportRequest

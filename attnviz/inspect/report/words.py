@@ -13,7 +13,7 @@ from attnviz.inspect.interventions.ablate.words import answer as ablation_answer
 from attnviz.inspect.interventions.ablate.words import caveats as ablation_caveats
 from attnviz.inspect.interventions.ablate.words import without_words
 from attnviz.inspect.interventions.shown import incomplete
-from attnviz.inspect.patterns.words import found_labels
+from attnviz.inspect.patterns.tables import found_labels
 from attnviz.inspect.report.records import ModelReport
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS

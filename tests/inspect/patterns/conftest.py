@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.inspect.patterns.records import Control, Example, PatternReport, PatternScores, Probe
+from attnviz.inspect.patterns.report import Control, Example, PatternReport, PatternScores, Probe
 from attnviz.records import ModelInfo, Tokens
 
 NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "rare", "subject")

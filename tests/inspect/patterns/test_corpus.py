@@ -21,7 +21,7 @@ from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.measures.bootstrap import student_t
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.rows import Conditions

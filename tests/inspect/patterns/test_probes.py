@@ -11,7 +11,7 @@ import attnviz
 from attnviz.engine.capture import capture
 from attnviz.errors import LoadError
 from attnviz.inspect.patterns.probes import read_probe_file, shipped_sentences
-from attnviz.inspect.patterns.records import WordPair
+from attnviz.inspect.patterns.relations import WordPair
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import RELATIONS

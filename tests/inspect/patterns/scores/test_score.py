@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import LABELS, RELATIONS
 from attnviz.models.bundled import Bundled

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.inspect.patterns.probes import COPIES, OWN, PREFIX
-from attnviz.inspect.patterns.summary import measures_of
+from attnviz.inspect.patterns.probes import COPIES, OWN, PREFIX, measures_of
 from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums, ScoreSums, in_view
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation

@@ -20,9 +20,9 @@ from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
-from attnviz.inspect.patterns.records import PatternReport, Probe
-from attnviz.inspect.patterns.words import finding, short
+from attnviz.inspect.patterns.report import PatternReport, Probe
+from attnviz.inspect.patterns.screen import finding
+from attnviz.inspect.patterns.tables import label_grid, label_tint, score_grid, short
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import SINKS
 
