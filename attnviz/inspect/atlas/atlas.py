@@ -20,7 +20,7 @@ from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.values import json_number, model_facts, model_of
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.forms import Form
+from attnviz.forms import MANY, Form, Numbers
 from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.atlas.scan import (
@@ -220,18 +220,18 @@ FORM = Form(
         {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
         | {name: facts[name] for name in ("top", "sample")}
     ),
-    {
-        "2": "+texts",
-        "head 2 | texts": "+most.heads",
-        "score head": "measured compared",
-        "score head | measured": "~scores",
-        "score head | compared": "~chance",
-        "score head bin | measured": "histogram",
-        "head distance": "+links",
-        "head distance | links": "~weight ~even",
-        "head top 7 | texts": "*best.places",
-        "head sample 7 | texts": "*best.sample",
-    },
+    (
+        Numbers("texts", "2", term=MANY),
+        Numbers("most.heads", "head 2", "texts", MANY),
+        Numbers("measured compared", "score head"),
+        Numbers("scores", "score head", "measured", exact=True),
+        Numbers("chance", "score head", "compared", exact=True),
+        Numbers("histogram", "score head bin", "measured"),
+        Numbers("links", "head distance", term=MANY),
+        Numbers("weight even", "head distance", "links", exact=True),
+        Numbers("best.places", "head top 7", "texts", None),
+        Numbers("best.sample", "head sample 7", "texts", None),
+    ),
     _check,
 )
 """What the record of a shard may hold; see ``_tallies``."""

@@ -21,7 +21,7 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.forms import TWIN, Form
+from attnviz.forms import MANY, SIGNED, TWIN, Form, Numbers
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, SCORES_OF, UNREAD, ProbeText
 from attnviz.inspect.patterns.report import PatternReport, Probe
@@ -54,17 +54,22 @@ FORM = Form(
         "seed": WHOLE,
     },
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
-    {
-        "": "short noted +tokens ?texts ?random.texts ?unknown",
-        "| texts": "+most.longest *most.shortest",
-        "head | texts": "lost ?±delimiter.#",
-        "head 2 | texts": "+most.places",
-        "score head | texts": "measured",
-        "score head | measured": "based agreeing ~scores ~squares ~reach",
-        "score head | based": "~base",
-        "described head | texts": "told",
-        "described head | told": "~described",
-    },
+    (
+        Numbers("short noted"),
+        Numbers("tokens", term=MANY),
+        Numbers("texts random.texts unknown", needed=False),
+        Numbers("most.longest", terms="texts", term=MANY),
+        Numbers("most.shortest", terms="texts", term=None),
+        Numbers("lost", "head", "texts"),
+        Numbers("delimiter.", "head", "texts", SIGNED, exact=True),
+        Numbers("most.places", "head 2", "texts", MANY),
+        Numbers("measured", "score head", "texts"),
+        Numbers("based agreeing", "score head", "measured"),
+        Numbers("scores squares reach", "score head", "measured", exact=True),
+        Numbers("base", "score head", "based", exact=True),
+        Numbers("told", "described head", "texts"),
+        Numbers("described", "described head", "told", exact=True),
+    ),
 )
 """What the record of a shard may hold; see ``tallies_of``."""
 
