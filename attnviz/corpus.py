@@ -42,10 +42,6 @@ class Shard(NamedTuple):
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def takes(self, block: int) -> bool:
-        """Return True if this shard measures the block with this index."""
-        return block % self.of == self.number
-
 
 class Line(NamedTuple):
     """A text of a corpus, and the number of its line or row, from 1."""
@@ -111,7 +107,7 @@ class Reading:
             self._hash.update(len(content).to_bytes(8, "little") + content)
             self.texts += 1
             self.bytes += len(content) + 1
-            if self.shard.takes(index):
+            if index % self.shard.of == self.shard.number:
                 kept.append(line)
             if self.texts % BLOCK == 0:
                 if kept:

@@ -57,14 +57,9 @@ class Shown(NamedTuple):
 
     def of(self, heads: slice) -> Shown:
         """Return what some of the heads show."""
-        return Shown(
-            scores=self.scores[:, heads],
-            chance=self.chance[:, heads],
-            places=self.places[heads],
-            weight=self.weight[heads],
-            even=self.even[heads],
-            links=self.links[heads],
-        )
+        scores, chance = self.scores[:, heads], self.chance[:, heads]
+        weight, even, links = self.weight[heads], self.even[heads], self.links[heads]
+        return Shown(scores, chance, self.places[heads], weight, even, links)
 
 
 class TextFound(NamedTuple):

@@ -261,8 +261,10 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
     title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
     if len(names) > 1:
         title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
+    rows: list[tuple[str, Sequence[float | None]]] = [("even", heads[0].even)]
+    rows += [(_name(report, head), head.by_distance) for head in heads]
     return doc.table(
-        [("even", heads[0].even), *((_name(report, head), head.by_distance) for head in heads)],
+        rows,
         doc.ColumnOf("head", lambda row: row[0], right=False),
         *(doc.ColumnOf(names[at], cell(at)) for at in filled),
         row=lambda row: {"tone": "faint" if row[0] == "even" else "plain"},

@@ -80,10 +80,9 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Return the range of each token's characters in the text, empty for special tokens.
+    """Return the range of each token's characters in the text; None if tokens and text differ.
 
-    units: yields the characters to compare and their character offsets. None if tokens and text
-        differ.
+    units: yields the characters to compare and their character offsets.
     """
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
@@ -234,10 +233,7 @@ def word_weights(
 
 
 def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return a matrix (token, word): 1 for each token that belongs to a word, else 0.
-
-    tokens: how many there are. words: the token indices of each word.
-    """
+    """Return a matrix (token, word): 1 for each token that belongs to a word, else 0."""
     found = np.zeros((tokens, len(words)))
     for word, places in enumerate(words):
         found[list(places), word] = 1

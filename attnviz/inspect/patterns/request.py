@@ -46,23 +46,20 @@ class _Scoring(Options, panel="What is scored"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self._views) > 1:
-            one, other, *_ = self._views
-            raise UsageError(f"expected one view: --{one} and --{other} exclude each other")
+        assert self.view
 
     @property
-    def _views(self) -> list[View]:
+    def view(self) -> View:
+        """Return the transform of the attention weights before they are scored, such as ``raw``."""
         views: dict[View, bool] = {
             "raw": self.raw,
             "without-first": self.without_first,
             "norm-weighted": self.norm_weighted,
         }
-        return [view for view, given in views.items() if given]
-
-    @property
-    def view(self) -> View:
-        """Return the transform of the attention weights before they are scored, such as ``raw``."""
-        return next(iter(self._views), "raw")
+        given = [view for view, wanted in views.items() if wanted]
+        if len(given) > 1:
+            raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
+        return next(iter(given), "raw")
 
 
 @dataclass(frozen=True)

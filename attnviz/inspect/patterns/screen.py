@@ -417,7 +417,7 @@ def _statistics(report: PatternReport) -> doc.Table:
     def evenness(entry: PatternScores) -> float | None:
         return entry.statistics.get("normalised_entropy")
 
-    columns = [
+    columns: list[HeadColumn] = [
         HeadColumn("of uniform", lambda entry: score(evenness(entry))),
         HeadColumn("label", said_label, right=False),
         HeadColumn("score", lambda entry: score(entry.score) if entry.label else ""),

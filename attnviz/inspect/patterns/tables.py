@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, whole_percent
@@ -192,7 +192,7 @@ def found_labels(report: PatternReport) -> list[str]:
     return sorted(labels, key=lambda name: (name in SINKS, -len(report.labelled(name))))
 
 
-HeadColumn = doc.ColumnOf[PatternScores]
+HeadColumn: TypeAlias = doc.ColumnOf[PatternScores]
 _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix match"}}
 """For a label, related scores and the titles of their columns."""
 
@@ -202,11 +202,11 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 def leaders_table(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
     heads = {name: report.labelled(name) for name in found_labels(report)}
-    columns = [
-        doc.ColumnOf[str]("", lambda name: label_named(name).said, right=False),
-        doc.ColumnOf[str]("best", lambda name: name_of(report, heads[name][0]), right=False),
-        doc.ColumnOf[str]("score", lambda name: short(heads[name][0].score)),
-        doc.ColumnOf[str]("chance", lambda name: short(heads[name][0].chance)),
+    columns: list[doc.ColumnOf[str]] = [
+        doc.ColumnOf("", lambda name: label_named(name).said, right=False),
+        doc.ColumnOf("best", lambda name: name_of(report, heads[name][0]), right=False),
+        doc.ColumnOf("score", lambda name: short(heads[name][0].score)),
+        doc.ColumnOf("chance", lambda name: short(heads[name][0].chance)),
     ]
     if any(entry.intervals for entry in report.heads):
         columns.append(doc.ColumnOf("95%", lambda name: interval(heads[name][0], name)))
@@ -240,7 +240,7 @@ def score_table(
     def agreement(entry: PatternScores) -> str:
         return NOT_MEASURED if entry.agreement is None else whole_percent(entry.agreement)
 
-    columns = [
+    columns: list[HeadColumn] = [
         HeadColumn("score", lambda entry: score(entry.scores.get(name))),
         HeadColumn("chance", lambda entry: score(entry.base_rate.get(name))),
     ]

@@ -176,20 +176,8 @@ def test_shards_of_two_texts_add_up_to_the_bit(
     assert merged.kept == alone.kept
     assert all(text.target is not None for text in alone.kept.values())
     # A query of cross attention may be a special token, which then counts among the tokens too.
-    sampled = {each.link.text for tenth in alone.heads[0].tenths for each in tenth}
-    written = [alone.kept[index].queries(kind) for index in sampled]
-    special = kind == "cross"
-    tokens = Counter(
-        text.strip() or text
-        for each in written
-        for text, left_out in zip(each.texts, each.special, strict=True)
-        if special or not left_out
-    )
     known = [head.prefers for head in alone.heads if head.prefers is not None]
-    queries = [each for each in known if each.side == "query"]
-    assert len(queries) > 0 if special else not known
-    for each in queries:
-        assert each.base_rate == pytest.approx(tokens[each.token] / sum(tokens.values()))
+    assert any(each.side == "query" for each in known) == (kind == "cross")
 
 
 def test_the_best_of_rows_are_those_of_a_loop() -> None:

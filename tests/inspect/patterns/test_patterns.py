@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from collections.abc import Callable
@@ -137,18 +136,6 @@ def test_own_attention(run: Any) -> None:
     assert "random weights" in result.out
 
 
-def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "txt")
-    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
-    result = run("patterns", TEXT, *options)
-    assert result.code == 0
-    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
-    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
-        assert len(list(csv.DictReader(stream))) == LAYERS * HEADS
-    assert run("patterns", TEXT, *options[:2], "--quiet").err == ""
-
-
 @pytest.mark.long
 def test_every_example_of_the_help_runs(redrawn: Any) -> None:
     """Those that need a file or a checkpoint of the reader's own aside."""
@@ -199,8 +186,6 @@ def test_labels_are_offered() -> None:
 # In a terminal and in a process of its own --------------------------------------------------------
 
 
-LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
-SENTENCE = "When Mary and John went out, John gave a book to Mary."
 _HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
 
 Shown = Callable[..., pyte.Screen]
@@ -230,8 +215,8 @@ def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
 
 
 def test_cells_have_the_name_and_the_colour_of_their_label(run: Any, screen: Shown) -> None:
-    shown = screen("patterns", SENTENCE, columns=80)
-    found = run("patterns", SENTENCE, "--json").document
+    shown = screen("patterns", TEXT, columns=80)
+    found = run("patterns", TEXT, "--json").document
     heads = {(head["layer"], head["head"]): head for head in found["heads"]}
     grounds: dict[str, set[str]] = {}
     for place, cell in grid_of(shown).items():
@@ -246,28 +231,10 @@ def test_cells_have_the_name_and_the_colour_of_their_label(run: Any, screen: Sho
     assert max(map(len, rows(shown))) <= 80
 
 
-def test_without_colour_names_and_glyphs_tell(screen: Shown) -> None:
-    shown = screen("patterns", SENTENCE, NO_COLOR="1")
-    used = [cell for line in shown.buffer.values() for cell in line.values()]
-    assert all(cell.bg == "default" and cell.fg == "default" for cell in used)
-    text = "\n".join(rows(shown))
-    assert "▀" not in text
-    assert {"░", "█"} <= set(text)
-
-
-@pytest.mark.long
-def test_nothing_wraps(screen: Shown) -> None:
-    """A line that ran over the right edge would leave a row more than the stream has lines."""
-    options = ("patterns", SENTENCE, "--watch", "previous", "--explain", "--stats")
-    narrow = screen(*options, columns=61)
-    wider = screen(*options, "--width", "61", columns=99)
-    assert rows(narrow) == rows(wider)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("patterns", SENTENCE, "--control", "random-weights", "--json"),
+        ("patterns", TEXT, "--control", "random-weights", "--json"),
         ("patterns", "--explain", *(f"--save=x.{end}" for end in ("json", "csv", "svg", "html"))),
     ],
     ids=["control", "save"],
