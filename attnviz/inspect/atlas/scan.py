@@ -164,11 +164,11 @@ class _Scan:
         found = []
         for text, by_layer in zip(self._texts, self._shown, strict=True):
             layers = sorted(by_layer)
-            heads = [(one, head) for one in layers for head in range(len(by_layer[one].places))]
-            columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
-            joined = [np.concatenate(each, -1) for each in columns[:2]]
-            joined += [np.concatenate(each) for each in columns[2:]]
-            found.append(TextFound(text.queries, text.keys, tuple(heads), Shown(*joined)))
+            heads = tuple((at, head) for at in layers for head in range(len(by_layer[at].places)))
+            scores, chance, *by_head = zip(*(by_layer[at] for at in layers), strict=True)
+            joined = [np.concatenate(scores, -1), np.concatenate(chance, -1)]
+            joined += map(np.concatenate, by_head)
+            found.append(TextFound(text.queries, text.keys, heads, Shown(*joined)))
         return found
 
 

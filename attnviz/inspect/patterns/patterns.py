@@ -8,13 +8,7 @@ from dataclasses import replace
 from datetime import date
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import (
-    Choice,
-    attention_kind,
-    check_regions,
-    encoded,
-    target_tokens,
-)
+from attnviz.engine.capture import Choice, attention_kind, check_regions, encoded, target_tokens
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError

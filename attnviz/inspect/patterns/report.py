@@ -18,15 +18,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
 from attnviz.measures.registry import STATISTICS, View, label_named
 from attnviz.reading import finite, optional, typed
-from attnviz.records import (
-    HeadLabel,
-    Kind,
-    ModelInfo,
-    Provenance,
-    RegionShares,
-    Source,
-    Tokens,
-)
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, RegionShares, Source, Tokens
 
 if TYPE_CHECKING:
     from attnviz.mergeable import CorpusRecord

@@ -46,20 +46,17 @@ class _Scoring(Options, panel="What is scored"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        assert self.view
+        names = ("raw", "without_first", "norm_weighted")
+        given = [name.replace("_", "-") for name in names if getattr(self, name)]
+        if len(given) > 1:
+            raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
 
     @property
     def view(self) -> View:
         """Return the transform of the attention weights before they are scored, such as ``raw``."""
-        views: dict[View, bool] = {
-            "raw": self.raw,
-            "without-first": self.without_first,
-            "norm-weighted": self.norm_weighted,
-        }
-        given = [view for view, wanted in views.items() if wanted]
-        if len(given) > 1:
-            raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
-        return next(iter(given), "raw")
+        if self.without_first:
+            return "without-first"
+        return "norm-weighted" if self.norm_weighted else "raw"
 
 
 @dataclass(frozen=True)

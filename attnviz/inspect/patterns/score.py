@@ -28,12 +28,7 @@ from attnviz.inspect.patterns.probes import (
     shipped_sentences,
 )
 from attnviz.inspect.patterns.relations import AnnotatedSentence
-from attnviz.inspect.patterns.report import (
-    Control,
-    PatternReport,
-    PatternScores,
-    Probe,
-)
+from attnviz.inspect.patterns.report import Control, PatternReport, PatternScores, Probe
 from attnviz.inspect.patterns.summary import HeadSummary, Place, summaries
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.labels import (
@@ -49,15 +44,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import (
-    SINKS,
-    UNKNOWN_NOTE,
-    HeadLabel,
-    Kind,
-    ModelInfo,
-    RegionShares,
-    Tokens,
-)
+from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Kind, ModelInfo, RegionShares, Tokens
 from attnviz.texts import natural_texts
 
 _REACH = 0.1

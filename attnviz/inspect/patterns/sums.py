@@ -117,10 +117,7 @@ class LayerSums:
     """
 
     def __init__(
-        self,
-        text: TextFacts,
-        evens: Evens | None = None,
-        names: Collection[str] | None = None,
+        self, text: TextFacts, evens: Evens | None = None, names: Collection[str] | None = None
     ) -> None:
         self._text = text
         self._evens = Evens({}, {}) if evens is None else evens

@@ -24,7 +24,7 @@ from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, edges, scan
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
-from .corpus import PIECES, TEXTS, TOP
+from .corpus import TEXTS, TOP
 
 
 def measured(model: Any, shard: Shard) -> AtlasReport:
@@ -154,30 +154,6 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     assert len((tmp_path / "atlas" / "heads.jsonl").read_text().splitlines()) == len(whole.heads)
     assert not report_of(parts[0]).complete
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.long) for kind in ("decoder", "cross")]
-)
-def test_shards_of_two_texts_add_up_to_the_bit(
-    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    """The record has the texts that the decoder reads, which cross attention writes itself."""
-    monkeypatch.setattr("attnviz.corpus.BLOCK", 4)
-    model, asked = attnviz.load(str(checkpoint("t5"))), {"kind": kind, "top": TOP}
-    texts = [*PIECES[:8], PIECES[1]]  # two blocks of four texts, and one of one
-    alone = attnviz.atlas(model, texts, **asked)
-    files = [tmp_path / f"{number}" for number in range(2)]
-    for number, file in enumerate(files):
-        part = attnviz.atlas(model, texts, shard=f"{number}/2", resume=file, **asked)
-        assert part.complete is False
-    merged = attnviz.merge([*reversed(files)])
-    assert json.dumps(merged.to_dict()) == json.dumps(alone.to_dict())
-    assert merged.kept == alone.kept
-    assert all(text.target is not None for text in alone.kept.values())
-    # A query of cross attention may be a special token, which then counts among the tokens too.
-    known = [head.prefers for head in alone.heads if head.prefers is not None]
-    assert any(each.side == "query" for each in known) == (kind == "cross")
 
 
 def test_the_best_of_rows_are_those_of_a_loop() -> None:

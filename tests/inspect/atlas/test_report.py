@@ -108,19 +108,6 @@ def test_the_table_of_scores_says_how_many_heads_it_has(
     assert (len(found.rows), cut in str(found.title)) == (5, True)
 
 
-def test_encoders(checkpoint: Any) -> None:
-    """The links of BERT avoid its special tokens; of T5 they are those of the encoder."""
-    words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
-    for kind in ("bert", "t5"):
-        found = attnviz.atlas(checkpoint(kind), words)
-        assert found.kind in ("self", "encoder")
-        for head in found.heads:
-            for one in head.fires:
-                special = one.link.queries.special
-                assert not special[one.link.query]
-                assert not special[one.link.key]
-
-
 def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("")
