@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -41,10 +42,6 @@ class Shard(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
-
-    def takes(self, block: int) -> bool:
-        """Return True if this shard measures the block with this index."""
-        return block % self.of == self.number
 
 
 class Line(NamedTuple):
@@ -111,7 +108,7 @@ class Reading:
             self._hash.update(len(content).to_bytes(8, "little") + content)
             self.texts += 1
             self.bytes += len(content) + 1
-            if self.shard.takes(index):
+            if index % self.shard.of == self.shard.number:
                 kept.append(line)
             if self.texts % BLOCK == 0:
                 if kept:
@@ -268,27 +265,27 @@ def _parquet(path: Path) -> Iterator[Any]:
 def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
     """Return a function that yields the rows of a split of a hub's data set as they are fetched.
 
-    Both raise LoadError, in one line, for whatever goes wrong.
+    Both raise LoadError, in one line, for whatever goes wrong, such as a connection that breaks.
     """
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise LoadError(f"there is no file {name}, and {_install('a data set')}") from error
 
-    def refused(error: Exception) -> LoadError:
-        why = " ".join(str(error).split())[:200]
-        return LoadError(f"cannot read the data set {name}, split {split}: {why}")
+    @contextmanager
+    def in_one_line() -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # the library has no common class for what can go wrong
+            why = " ".join(str(error).split())[:200]
+            raise LoadError(f"cannot read the data set {name}, split {split}: {why}") from error
 
     def rows() -> Iterator[Any]:
-        try:
-            yield from found
-        except Exception as error:  # such as a connection that broke
-            raise refused(error) from error
+        with in_one_line():
+            yield from data
 
-    try:
-        found: Iterable[Any] = load_dataset(name, split=split, streaming=True)
-    except Exception as error:  # the library has no common class for what can go wrong
-        raise refused(error) from error
+    with in_one_line():
+        data: Iterable[Any] = load_dataset(name, split=split, streaming=True)
     return rows
 
 

@@ -1,13 +1,13 @@
 """What the record of each command may hold, checked before anything is computed from it.
 
 Anyone may have written a record. Its form says of which kind each fact is, what the axes of each
-array are, and which sum counts the terms of another one.
+array are, and between which bounds its numbers must be.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,43 +23,46 @@ Arrays = Mapping[str, NDArray[Any]]
 TWIN = "random."
 """What the names of the numbers of a random baseline begin with."""
 
+SHARE, MANY, SIGNED = (0.0, 1.0), (0.0, 2.0**40), (-(2.0**30), 2.0**30)
+"""Bounds of a term: of a share or a yes, of a whole number, of a number of either sign."""
+
 _SHOWN = {"model": dict, "source": str, "index_base": Literal[0, 1]}
-_MARKED = re.compile(r"([?~±+*]*)(?:(most|best)\.)?(.+)")
-_LARGEST = 2.0**30  # of a term of an exact sum
 _ROUNDING = 1e-5
+
+
+class Numbers(NamedTuple):
+    """Arrays of a record that are alike.
+
+    names: of the arrays, in ``sums`` unless they say otherwise; one that ends with a dot stands for
+        all that have a number there. axes: their names; ``any`` is an axis of any length.
+    terms: the sum that counts the terms of each value; by default each measured text is a term.
+        Axes that it lacks are repeated, those that it has beyond are added up.
+    term: the bounds of a term; None for any numbers. Exact sums whose first axis is of measures
+        have those of their units: some shares are correlations, which may be below 0.
+    exact: whether they are exact sums, which have one more axis. needed: False if they may lack.
+    """
+
+    names: str
+    axes: str = ""
+    terms: str = ""
+    term: tuple[float, float] | None = SHARE
+    exact: bool = False
+    needed: bool = True
 
 
 class Form(NamedTuple):
     """What the record of one command may hold.
 
     facts: the kinds of its facts, see ``reading.fits``. axes: returns from the facts how long an
-        axis is, or the names of its measures, which say how large their terms are.
-    arrays: for axes, such as ``score head``, and after a bar the sum that counts the terms of each
-        value, the names of arrays. Axes that the counts lack are repeated, those that they have
-        beyond are added up; without counts each measured text is a term. Terms are from 0 to 1. In
-        front of a name, ``~`` stands for exact sums, ``±`` for exact sums of terms of any size,
-        ``+`` for whole numbers of any size, ``*`` for any numbers, and ``?`` for an array that may
-        be missing. ``#`` stands for any number or length.
-    check: raises ValueError for what is wrong beyond that, given the arrays, the texts that are
-        kept, and the number of those that were measured.
+        axis is, or the names of its measures. numbers: its arrays; what counts the terms of others
+        comes first. check: raises ValueError for what is wrong beyond that, given the arrays, the
+        texts that are kept, and the number of those that were measured.
     """
 
     facts: Mapping[str, Any]
     axes: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    arrays: Mapping[str, str]
+    numbers: Sequence[Numbers]
     check: Callable[[Arrays, Mapping[int, Any], int], None] = lambda *record: None
-
-
-class _Array(NamedTuple):
-    """What is known of one array; exact sums have one more axis of two."""
-
-    marks: str
-    axes: tuple[str, ...]
-    of: str
-
-    @property
-    def exact(self) -> bool:
-        return "~" in self.marks or "±" in self.marks
 
 
 def check_form(
@@ -74,25 +77,22 @@ def check_form(
         if not fits(facts[name], kind):
             raise ValueError(f"its {name.replace('_', ' ')} is {facts[name]!r:.40}")
     model, axes = model_of(facts["model"]), form.axes(facts)
-    sizes = {name: each if isinstance(each, int) else len(each) for name, each in axes.items()}
+    sizes = {name: size if isinstance(size, int) else len(size) for name, size in axes.items()}
     sizes |= {"2": 2, "4": 4, "7": 7, "layer": model.layers, "of_layer": model.heads}
-    known = dict(_known(form, facts.get("control") is not None))
+    known = dict(_known(form, arrays, facts.get("control") is not None))
     for name, values in arrays.items():
-        one = known.setdefault(name, known.get(re.sub("[0-9]{1,9}$", "#", name), _NONE))
-        own = [*one.axes, *(["2"] if one.exact else [])]
-        shape = [
-            n if axis == "#" else sizes.setdefault(axis, n)
-            for axis, n in zip(own, values.shape, strict=False)
-        ]
-        if one is _NONE or shape != [*values.shape] or len(shape) != len(own):
+        own = known[name].axes.split() + ["2"] * known[name].exact if name in known else []
+        lengths = zip(own, values.shape, strict=False)
+        expected = [n if axis == "any" else sizes.setdefault(axis, n) for axis, n in lengths]
+        if name not in known or expected != [*values.shape] or len(own) != values.ndim:
             raise ValueError(f"{name} of {values.shape} is none of its arrays")
-    for name, one in known.items():
-        terms = _terms(one, known, arrays, measured)
-        if name in arrays:
-            _check_range(name, arrays[name], one, terms, axes)
-        elif terms.any() and "?" not in one.marks and "#" not in name:
+    for name, kind in known.items():
+        terms = _terms(kind, known, arrays, measured)
+        if name not in arrays and kind.needed and terms.any():
             raise ValueError(f"{name} is missing")
-        if name in arrays and one.axes == ("head", "2"):
+        if name in arrays and not _in_bounds(arrays[name], kind, terms, axes):
+            raise ValueError(f"{name} has numbers out of range")
+        if name in arrays and kind.axes == "head 2":
             heads, order = arrays[name], arrays[name] @ [2**20, 1]
             if (heads >= [model.layers, model.heads]).any() or (np.diff(order) <= 0).any():
                 raise ValueError(f"{name} are no heads of the model, each once and in order")
@@ -102,59 +102,49 @@ def check_form(
     form.check(arrays, texts, measured)
 
 
-_NONE = _Array("", (), "")
-
-
-def _known(form: Form, twin: bool) -> Iterator[tuple[str, _Array]]:
+def _known(form: Form, arrays: Arrays, twin: bool) -> Iterator[tuple[str, Numbers]]:
     """Yield the name of each array that a record may have. twin: with those of the baseline."""
-    for key, names in form.arrays.items():
-        axes, _, of = key.partition("|")
-        for marks, kind, name in (_MARKED.findall(each)[0] for each in names.split()):
-            one = _Array(marks, (*axes.split(),), of.strip())
-            yield f"{kind or 'sums'}.{name}", one
-            if twin and "head" in one.axes:
-                counted = one.of if one.of == "texts" else TWIN + one.of
-                yield f"{kind or 'sums'}.{TWIN}{name}", one._replace(of=counted)
+    for kind in form.numbers:
+        terms = kind.terms if kind.terms == "texts" else TWIN + kind.terms
+        for name in kind.names.split():
+            of, own = name.split(".", 1) if name[:5] in ("most.", "best.") else ("sums", name)
+            alike = [(f"{of}.{own}", kind)]
+            if twin and "head" in kind.axes.split():
+                alike.append((f"{of}.{TWIN}{own}", kind._replace(terms=terms)))
+            for whole, its in alike:
+                numbered = re.compile(re.escape(whole) + "[0-9]{1,9}")
+                there = filter(numbered.fullmatch, arrays) if whole.endswith(".") else [whole]
+                yield from ((each, its) for each in there)
 
 
 def _terms(
-    one: _Array, known: Mapping[str, _Array], arrays: Arrays, measured: int
+    kind: Numbers, known: Mapping[str, Numbers], arrays: Arrays, measured: int
 ) -> NDArray[np.float64]:
     """Return how many terms the values of an array have, in a shape that goes with its axes."""
-    if not one.of:
+    if not kind.terms:
         return np.array(float(measured))
-    axes = known[f"sums.{one.of}"].axes
-    count = arrays.get(f"sums.{one.of}", np.zeros((1,) * len(axes))).astype(float)
-    count = count.sum(tuple(at for at, axis in enumerate(axes) if axis not in one.axes))
+    axes, own = known[f"sums.{kind.terms}"].axes.split(), kind.axes.split()
+    count = arrays.get(f"sums.{kind.terms}", np.zeros((1,) * len(axes))).astype(float)
+    count = count.sum(tuple(at for at, axis in enumerate(axes) if axis not in own))
     sizes = iter(count.shape)
-    found: NDArray[np.float64] = count.reshape(
-        [next(sizes) if axis in axes else 1 for axis in one.axes]
-    )
-    return found
+    terms: NDArray[np.float64] = count.reshape([next(sizes) if a in axes else 1 for a in own])
+    return terms
 
 
-def _check_range(
-    name: str,
-    values: NDArray[Any],
-    one: _Array,
-    terms: NDArray[np.float64],
-    axes: Mapping[str, Any],
-) -> None:
-    """Raise ValueError if sums of so many terms cannot be what they are."""
-    if "*" in one.marks:
-        return
-    number = total(values) if one.exact else values
-    least: Any = 0.0
-    most: Any = 2.0**40 if "+" in one.marks else 1.0
-    measures = axes.get(one.axes[0], 0) if one.exact and one.axes else 0
-    if not isinstance(measures, int):  # some shares are correlations, which may be below 0
-        units = [MEASURES[each].unit if each in MEASURES else "share" for each in measures]
-        most = np.array([1.0 if unit == "share" else _LARGEST for unit in units])[:, None]
+def _in_bounds(
+    values: NDArray[Any], kind: Numbers, terms: NDArray[np.float64], axes: Mapping[str, Any]
+) -> bool:
+    """Return True if sums of so many terms can be what they are."""
+    if kind.term is None:
+        return True
+    least, most = map(np.array, kind.term)
+    measures = axes.get(kind.axes.split()[0], 0) if kind.exact and kind.axes else 0
+    if not isinstance(measures, int):
+        units = [MEASURES[name].unit if name in MEASURES else "share" for name in measures]
+        most = np.array([1.0 if unit == "share" else SIGNED[1] for unit in units])[:, None]
         least = -most
-    if "±" in one.marks:
-        least, most = -_LARGEST, _LARGEST
-    fine = (least * terms - _ROUNDING <= number) & (number <= most * terms * (1 + _ROUNDING))
-    if one.exact:
-        fine &= (values[..., 1] >= 0) & (values[..., 1] <= terms * 2.0**LOW)
-    if not fine.all():
-        raise ValueError(f"{name} has numbers out of range")
+    number = total(values) if kind.exact else values
+    inside = (least * terms - _ROUNDING <= number) & (number <= most * terms * (1 + _ROUNDING))
+    if kind.exact:
+        inside &= (values[..., 1] >= 0) & (values[..., 1] <= terms * 2.0**LOW)
+    return bool(inside.all())

@@ -104,39 +104,26 @@ class Tallies:
         """Return all arrays, by kind and name, such as ``sums.texts``."""
         return {
             f"{kind}.{name}": np.asarray(values, order="C")
-            for kind in _KINDS
+            for kind in _JOINS
             for name, values in getattr(self, kind).items()
         }
 
     def __add__(self, other: Tallies) -> Tallies:
         """Return the numbers of both; raise LoadError if they are not of the same heads."""
-        best = _joined(self.best, other.best, _best)
-        texts = {**self.texts, **other.texts}
-        if texts:
-            named = np.concatenate([each[..., 1].ravel() for each in best.values()])
-            known = np.unique(named[np.isfinite(named)]).astype(int).tolist()
-            texts = {index: texts[index] for index in known}
-        return Tallies(
-            _joined(self.sums, other.sums, np.add),
-            _joined(self.most, other.most, np.maximum),
-            best,
-            texts,
-        )
-
-
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any], join: Callable[..., Any]) -> Any:
-    both = {**one, **other}
-    for name in one.keys() & other.keys():
-        lists_heads = join is np.maximum and one[name].ndim == 2
-        same = (one[name] == other[name]).all if lists_heads else lambda: True
-        if one[name].shape != other[name].shape or not same():
-            raise LoadError(f"a record is damaged: its {name} are not those of the others")
-        both[name] = join(one[name], other[name])
-    return dict(sorted(both.items()))
-
-
-def _best(one: Floats, other: Floats) -> Floats:
-    return best_of(np.concatenate([one, other], 1), max(one.shape[1], other.shape[1]))
+        joined: dict[str, dict[str, Any]] = {}
+        for kind, join in _JOINS.items():
+            own, others = getattr(self, kind), getattr(other, kind)
+            joined[kind] = {**own, **others}
+            for name in own.keys() & others.keys():
+                one, two = own[name], others[name]
+                lists_heads = kind == "most" and one.ndim == 2
+                if one.shape != two.shape or (lists_heads and (one != two).any()):
+                    raise LoadError(f"a record is damaged: its {name} are not those of the others")
+                joined[kind][name] = join(one, two)
+            joined[kind] = dict(sorted(joined[kind].items()))
+        named = [rows[..., 1].ravel() for rows in joined["best"].values()]
+        texts, kept = {**self.texts, **other.texts}, {*np.concatenate([np.zeros(0), *named])}
+        return Tallies(**joined, texts={at: texts[at] for at in sorted(texts) if at in kept})
 
 
 def best_of(entries: Floats, count: int) -> Floats:
@@ -146,22 +133,32 @@ def best_of(entries: Floats, count: int) -> Floats:
         with an equal last column only the first is kept, so that what is there twice is named once.
         Where a row has fewer entries, the rest is NaN.
     """
-    found = _ranked(entries)
-    kinds = found[..., -1]
+    ranked = _ranked(entries)
+    kinds = ranked[..., -1]
     order = np.argsort(kinds, axis=1, kind="stable")
-    ranked = np.take_along_axis(kinds, order, 1)
+    sorted_kinds = np.take_along_axis(kinds, order, 1)
     again = np.zeros(kinds.shape, bool)
-    np.put_along_axis(again, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    found[again] = np.nan
-    rest = np.full((len(found), max(count - found.shape[1], 0), found.shape[2]), np.nan)
-    return np.concatenate([_ranked(found)[:, :count], rest], 1)
+    np.put_along_axis(again, order[:, 1:], sorted_kinds[:, 1:] == sorted_kinds[:, :-1], 1)
+    ranked[again] = np.nan
+    rest = np.full((len(ranked), max(count - ranked.shape[1], 0), ranked.shape[2]), np.nan)
+    return np.concatenate([_ranked(ranked)[:, :count], rest], 1)
 
 
 def _ranked(entries: Floats) -> Floats:
     keys = [entries[..., column] for column in reversed(range(1, entries.shape[-1]))]
     order = np.lexsort((*keys, -entries[..., 0]), axis=-1)
-    found: Floats = np.take_along_axis(entries, order[..., None], 1)
-    return found
+    ranked: Floats = np.take_along_axis(entries, order[..., None], 1)
+    return ranked
+
+
+_JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "sums": np.add,
+    "most": np.maximum,
+    "best": lambda one, two: best_of(
+        np.concatenate([one, two], 1), max(one.shape[1], two.shape[1])
+    ),
+}
+"""How the arrays of each kind are joined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,15 +236,11 @@ class CorpusRecord:
         from safetensors.numpy import save
 
         facts = {name: getattr(self, name) for name in ("command", "run", "shown", "parts")}
-        facts["texts"] = dict(self.tallies.texts)
+        told = json.dumps({"schema": SCHEMA, **facts, "texts": dict(self.tallies.texts)})
         arrays = self.tallies.arrays
-        told = json.dumps({"schema": SCHEMA, **facts})
         content = save(arrays, {"record": told, "sha256": _hash(told, arrays)})
         with whole_file(path, named=True) as stream:
             stream.write(content)
-
-
-_KINDS = ("sums", "most", "best")
 
 
 def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -268,8 +261,7 @@ def read_record(path: Path) -> CorpusRecord:
     shown = visible(str(path))
     content = read_bytes(path, name=shown, most=ARRAY_BYTES)
     with damaged(shown, _ADVICE):
-        size = int.from_bytes(content[:8], "little")
-        told = content[8 : 8 + size].decode()
+        told = content[8 : 8 + int.from_bytes(content[:8], "little")].decode()
         check_memory(told, shown, RESULT_BYTES)
         facts = json.loads(told)["__metadata__"]
         head, arrays = json.loads(facts["record"]), load(content)
@@ -277,26 +269,30 @@ def read_record(path: Path) -> CorpusRecord:
             raise ValueError(f"its schema is not {SCHEMA}")
         if facts["sha256"] != _hash(facts["record"], arrays):
             raise ValueError("its content does not fit its hash")
-        kinds: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
+        kinds: dict[str, dict[str, Any]] = {kind: {} for kind in _JOINS}
         for name, values in arrays.items():
-            kind, _, rest = name.partition(".")
+            kind, _, own = name.partition(".")
             if values.dtype != (np.float64 if kind == "best" else np.int64):
                 raise ValueError(f"{name} holds {values.dtype}")
-            kinds[kind][rest] = values
+            kinds[kind][own] = values
         for name, expected in _HEAD.items():
             if not fits(head[name], expected):
                 raise ValueError(f"its {name} is {head[name]!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
-        shards = {part.shard for part in parts}
-        if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
-            raise ValueError("it names no shard, or one twice")
-        for (number, of), blocks, texts, _, whole, digest in parts:
-            own = len(range(number, -(-whole // corpora.BLOCK), of))
-            if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
-                raise ValueError("its numbers of shards, blocks and texts do not go together")
-        kept = {int(index): text for index, text in head["texts"].items()}
-        tallies = Tallies(**kinds, texts=kept)
+        _check_parts(parts)
+        texts = {int(index): text for index, text in head["texts"].items()}
+        tallies = Tallies(**kinds, texts=texts)
         return CorpusRecord(head["command"], head["run"], head["shown"], parts, tallies)
+
+
+def _check_parts(parts: Sequence[ShardPart]) -> None:
+    shards = {part.shard for part in parts}
+    if len({shard.of for shard in shards}) != 1 or len(shards) < len(parts):
+        raise ValueError("it names no shard, or one twice")
+    for (number, of), blocks, texts, _, whole, digest in parts:
+        own = len(range(number, -(-whole // corpora.BLOCK), of))
+        if number >= of or -(-texts // corpora.BLOCK) != blocks or (digest and blocks != own):
+            raise ValueError("its numbers of shards, blocks and texts do not go together")
 
 
 def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
@@ -329,51 +325,49 @@ def recorded(
     KeyboardInterrupt passes, after the file was written.
     """
     run, shown = (json.loads(json.dumps(facts)) for facts in (begun.run, begun.shown))
-    begun = replace(begun, run=run, shown=shown, parts=(ShardPart(shard),))
-    record = begun
+    record = replace(begun, run=run, shown=shown, parts=(ShardPart(shard),))
+    name = visible(str(file))
     if file is not None:
         check_writable(file, named=True)
-        if file.exists():
-            kept = read_record(file)
-            mend = "it is left as it is, name another file"
-            if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
-                raise UsageError(f"{visible(str(file))} is of {kept.command}, {kept}: {mend}")
-            refuse_other_run(visible(str(file)), kept.run, begun.run, mend)
-            kept.check(form, visible(str(file)))
-            record = kept
-    reading, blocks = Reading(corpus, shard), 0
-    skipped, written = record.parts[0].blocks, time.monotonic()
+    if file is not None and file.exists():
+        kept = read_record(file)
+        mend = "it is left as it is, name another file"
+        if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
+            raise UsageError(f"{name} is of {kept.command}, {kept}: {mend}")
+        refuse_other_run(name, kept.run, run, mend)
+        kept.check(form, name)
+        record = kept
     other = UsageError(
-        f"{visible(str(file))} is of other texts than {corpus.source}: it is left as it is, name "
-        "another file"
+        f"{name} is of other texts than {corpus.source}: it is left as it is, name another file"
     )
+    reading, (part,) = Reading(corpus, shard), record.parts
+    before, blocks, written = part.blocks, 0, time.monotonic()
     try:
         for blocks, block in enumerate(reading, start=1):
-            part = record.parts[0]
-            if blocks <= skipped:
-                if blocks == skipped and reading.digest != part.read:
-                    raise other
-                continue
-            if part.digest:
+            if (blocks == before and reading.digest != part.read) or (
+                blocks > before and part.digest
+            ):
                 raise other
-            found, texts = measure(block), part.texts + len(block.lines)
+            if blocks <= before:
+                continue
+            tallies = record.tallies + measure(block)
+            texts = part.texts + len(block.lines)
             part = part._replace(blocks=blocks, texts=texts, read=reading.digest)
-            record = replace(record, parts=(part,), tallies=record.tallies + found)
+            record = replace(record, parts=(part,), tallies=tallies)
             watch(reading.share)
             watch.found(partial("{:,} texts are measured".format, texts))
             if file is not None and time.monotonic() - written > _SECONDS:
                 record.save(file)
                 written = time.monotonic()
     except BaseException:
-        if file is not None and record.parts[0].blocks > skipped:
+        if file is not None and part.blocks > before:
             record.save(file)
         raise
-    part = record.parts[0]
-    if blocks < skipped or part.digest not in ("", reading.digest):
+    if blocks < before or part.digest not in ("", reading.digest):
         raise other
-    if part.digest:
-        return record
-    record = replace(record, parts=(part._replace(whole=reading.texts, digest=reading.digest),))
-    if file is not None:
-        record.save(file)
+    if not part.digest:
+        part = part._replace(whole=reading.texts, digest=reading.digest)
+        record = replace(record, parts=(part,))
+        if file is not None:
+            record.save(file)
     return record

@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -69,31 +68,27 @@ class ResumeFile:
         try:
             if not self._path.exists() or self._path.stat().st_size == 0:
                 with whole_file(self._path, named=True) as stream:
-                    stream.write(self._line({"schema": self._schema, "run": self._run}))
+                    stream.write(_line({"schema": self._schema, "run": self._run}))
             flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
             self._stream = os.open(self._path, flags)
             lock(self._stream, self._shown)
             self.done = self._read()
-        except OSError as error:
-            self._close()
-            raise LoadError(f"cannot resume from {self._shown}: {error.strerror}") from error
-        except (LoadError, UsageError):
-            self._close()
+        except (OSError, LoadError, UsageError) as error:
+            self.__exit__()
+            if isinstance(error, OSError):
+                raise LoadError(f"cannot resume from {self._shown}: {error.strerror}") from error
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._close()
+    def __exit__(self, *raised: object) -> None:
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
 
     def append(self, piece: Piece) -> None:
         """Append a result to the file and flush it to the disk; LoadError if the system refuses."""
         assert self._stream is not None
-        line = self._line({"part": piece.part, "text": piece.text, "result": piece.result})
+        line = _line({"part": piece.part, "text": piece.text, "result": piece.result})
         try:
             while line:
                 line = line[os.write(self._stream, line) :]
@@ -101,39 +96,12 @@ class ResumeFile:
         except OSError as error:
             raise LoadError(f"cannot write {self._shown}: {error.strerror}") from error
 
-    def _close(self) -> None:
-        if self._stream is not None:
-            os.close(self._stream)
-            self._stream = None
-
-    @staticmethod
-    def _line(entry: object) -> bytes:
-        return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
-
     def _read(self) -> list[Piece]:
         """Return the finished results in the file; cut off an incomplete last line."""
         content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
         lines = enumerate(io.BytesIO(content), start=1)
         _, first = next(lines, (1, b""))
-        self._check_run(_entry(first if first.endswith(b"\n") else b""))
-        done = []
-        for number, line in lines:
-            if not line.endswith(b"\n"):
-                assert self._stream is not None
-                os.ftruncate(self._stream, len(content) - len(line))
-                break
-            entry = _entry(line)
-            match entry:
-                case {"part": str(part), "text": int(text), "result": result} if type(text) is int:
-                    done.append(Piece(part, text, result))
-                case _:
-                    raise LoadError(
-                        f"{self._shown} line {number} is damaged: remove the line, and what it "
-                        "held is measured again"
-                    )
-        return done
-
-    def _check_run(self, header: Mapping[str, Any]) -> None:
+        header = _entry(first if first.endswith(b"\n") else b"")
         known = header.get("run")
         if header.get("schema") != self._schema or not isinstance(known, dict):
             command = self._schema.partition("-")[0].replace(".", " ")
@@ -142,6 +110,21 @@ class ResumeFile:
                 "file"
             )
         refuse_other_run(self._shown, known, self._run, "it is left as it is, name another file")
+        done = []
+        for number, line in lines:
+            if not line.endswith(b"\n"):
+                assert self._stream is not None
+                os.ftruncate(self._stream, len(content) - len(line))
+                break
+            match _entry(line):
+                case {"part": str(part), "text": int(text), "result": result} if type(text) is int:
+                    done.append(Piece(part, text, result))
+                case _:
+                    raise LoadError(
+                        f"{self._shown} line {number} is damaged: remove the line, and what it "
+                        "held is measured again"
+                    )
+        return done
 
 
 def refuse_other_run(
@@ -159,6 +142,10 @@ def refuse_other_run(
                 f"{named} is of another run: its {name.replace('_', ' ')} {one} "
                 f"{_short(there.get(name))}, here {other} {_short(here.get(name))}; {advice}"
             )
+
+
+def _line(entry: object) -> bytes:
+    return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
 
 def _entry(line: bytes) -> dict[str, Any]:

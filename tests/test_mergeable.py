@@ -18,7 +18,7 @@ from attnviz import mergeable
 from attnviz.corpus import Shard, TextBlock, open_corpus, read_shard
 from attnviz.draw.values import model_facts
 from attnviz.errors import LoadError, UsageError
-from attnviz.forms import Form
+from attnviz.forms import MANY, SIGNED, Form, Numbers
 from attnviz.measures.exact_sums import exact_sum, mean
 from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record
 from attnviz.models.resolve import load
@@ -35,7 +35,12 @@ BEGUN = CorpusRecord("patterns", {"model": "tiny", "control": None}, SHOWN, (), 
 FORM = Form(
     {"top": WHOLE},
     lambda facts: {"wave": 2, "entry": 3, "row": 1},
-    {"wave": "±sum ±squares", "": "n", "#": "+most.last", "row entry 2": "*best.highest"},
+    (
+        Numbers("sum squares", "wave", term=SIGNED, exact=True),
+        Numbers("n"),
+        Numbers("most.last", "any", term=MANY),
+        Numbers("best.highest", "row entry 2", term=None),
+    ),
 )
 recorded = partial(mergeable.recorded, form=FORM)
 

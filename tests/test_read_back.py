@@ -30,6 +30,8 @@ from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.inspect.patterns.data import patterns_data, read_scores
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.heads.written import write_heads_json, write_heads_npz, write_heads_safetensors
+from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -350,7 +352,7 @@ def test_heads_of_patterns(data: st.DataObject) -> None:
             )
     limits = dict.fromkeys(names, 0.2)
     report = PatternReport(info, "self", True, "raw", tuple(heads), names, limits, ())
-    found = json.loads(json.dumps(patterns_data(report)))
+    found = report.to_dict()
     assert tuple(map(read_scores, found["heads"])) == report.heads
 
 

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.report.report import ModelReport
     from attnviz.inspect.retrieve.report import RetrieveReport
+    from attnviz.inspect.atlas.report import AtlasReport
+    from attnviz.inspect.head.records import HeadCard
+    from attnviz.inspect.patterns.report import PatternReport
+    from attnviz.inspect.report.records import ModelReport
+    from attnviz.inspect.retrieve.records import RetrieveReport
     from attnviz.mergeable import CorpusRecord
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -251,7 +256,6 @@ def atlas(
     truncate: bool = False,
     top: int = 10,
     out: str | os.PathLike[str] | None = None,
-    format: Literal["page", "headvis"] = "page",
     shard: str | None = None,
     resume: str | os.PathLike[str] | None = None,
     column: str | None = None,
@@ -271,7 +275,6 @@ def atlas(
     given = locals()
     from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.inspect.atlas import atlas as question
-    from attnviz.inspect.atlas.directory import write_atlas
     from attnviz.inspect.atlas.request import AtlasRequest
     from attnviz.texts import built_in_texts
 
@@ -281,7 +284,7 @@ def atlas(
     opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
     found = question.atlas(opened, corpus, request, part, file)
     if request.out is not None:
-        write_atlas(found, opened, request.out, request.format)
+        found.write(request.out, opened)
     return found
 
 

@@ -16,13 +16,13 @@ attnviz atlas
 
 attnviz atlas tiny --top 3 --out atlas
 
-attnviz atlas openai-community/gpt2 --texts stories.jsonl --out gpt2-atlas --format headvis
+attnviz atlas openai-community/gpt2 --texts stories.jsonl --out gpt2-atlas
 
 attnviz atlas ./my-checkpoint --texts corpus.jsonl --shard 0/4 --resume part-0.record
 """
 
 
-@command(EXAMPLES, "--texts --out --format --top --shard")
+@command(EXAMPLES, "--texts --out --top --shard")
 def atlas(
     named: shared.ModelArgument,
     many: ManyTexts,
@@ -37,7 +37,6 @@ def atlas(
     from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.atlas import atlas as question
-    from attnviz.inspect.atlas.directory import with_maps, write_atlas
     from attnviz.texts import built_in_texts
 
     name = named.chosen(model.model)
@@ -52,6 +51,6 @@ def atlas(
     with outlet.resumable(file), outlet.advancing("reading texts", long=True) as watch:
         report = question.atlas(loaded, corpus, request, shard, file, watch)
     if request.out is not None:
-        write_atlas(report, loaded, request.out, request.format, output.palette)
+        report.write(request.out, loaded, output.palette)
         outlet.notices.print(f"the atlas is {request.out}", soft_wrap=True)
-    outlet.show(with_maps(report, loaded) if output.pages else report)
+    outlet.show(report.with_maps(loaded) if output.pages else report)

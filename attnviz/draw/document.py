@@ -311,6 +311,21 @@ class HeadGrid(NamedTuple):
         return self._replace(cells=cells)
 
 
+def head_grid(cells: Mapping[tuple[int, int], Cell], base: int, **fields: Any) -> HeadGrid:
+    """Return a grid with a row for each layer and a column for each head that has a cell.
+
+    cells: by (layer, head), from 0. base: the number of the first layer and head in their names.
+    fields: those of ``HeadGrid``, such as its title.
+    """
+    layers, heads = (sorted({place[axis] for place in cells}) for axis in (0, 1))
+    return HeadGrid(
+        [f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in heads],
+        {(layers.index(at), heads.index(head)): cell for (at, head), cell in cells.items()},
+        **fields,
+    )
+
+
 class Map(NamedTuple):
     """The weights (query, key) of one head, NaN where there is no weight.
 

@@ -1,21 +1,63 @@
-"""From a request to a report: reads a corpus, keeps what adds up, and says what each head does."""
+"""From a corpus to a report: what adds up over its texts, and what that says of each head.
+
+The record of a corpus has sums over texts, and of each head the places where it fires most and a
+random sample of its strongest links; see ``attnviz.mergeable``.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.corpus import Shard, TextBlock, TextCorpus
-from attnviz.draw.values import model_facts
-from attnviz.engine.probing import open_probing
+from attnviz.draw.values import json_number, model_facts, model_of
+from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.forms import MANY, Form, Numbers
+from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.summary import FORM, report_of
-from attnviz.inspect.atlas.tally import SAMPLE, tallies
-from attnviz.mergeable import CorpusRecord, Tallies, recorded
+from attnviz.inspect.atlas.scan import (
+    BINS,
+    FARTHEST,
+    FIRES,
+    NAMES,
+    TextFound,
+    distance_group,
+    distances,
+    edges,
+    scan,
+)
+from attnviz.inspect.head.records import Firing
+from attnviz.measures.exact_sums import exact_sum, known_exact, mean
+from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.reading import WHOLE, fits
+from attnviz.records import Input, Kind, Tokens
 from attnviz.texts import encode_texts
+
+Table = NDArray[np.float64]
+
+SAMPLE = 200
+"""The texts from which tenths are taken: those with the smallest hashes, a random sample."""
+
+_BEFORE = 2
+"""The tokens before a query and before a key by which two places are told apart."""
+
+_HASH = 6  # bytes: whole numbers that a float holds exactly
+_TENTHS = 10
+_LEAST = 8
+"""The fewest places from which something is said of a head, as for labels of one text."""
+
+_DOUBT = 0.05
+_SIDES: tuple[Side, Side] = ("query", "key")
 
 
 def atlas(
@@ -39,18 +81,280 @@ def atlas(
             "--out is of all texts: leave it or --shard out; in Python attnviz.merge(…).write "
             "makes the directory of all shards"
         )
-    probing = open_probing(model, request.kind)
-    run = {"kind": probing.kind, "top": request.top, "sample": SAMPLE, "truncate": request.truncate}
+    probing, truncate = open_probing(model, request.kind), request.truncate
+    run = {"kind": probing.kind, "top": request.top, "sample": SAMPLE, "truncate": truncate}
     shown = {"source": corpus.source, "index_base": request.index_base}
     shown |= {"model": model_facts(model.info)}
     begun = CorpusRecord("atlas", model_identity(model) | run, shown, (), Tallies())
 
-    def measure(block: TextBlock) -> Tallies:
-        texts = encode_texts(model, block.texts, request.truncate, 1)
-        lines = zip(block.lines, texts, strict=True)
+    def measured(block: TextBlock) -> Tallies:
+        tokens = encode_texts(model, block.texts, truncate, 1)
         inputs = [
-            probing.input_of(line.text, tokens, truncate=request.truncate) for line, tokens in lines
+            probing.input_of(line.text, own, truncate=truncate)
+            for line, own in zip(block.lines, tokens, strict=True)
         ]
-        return tallies(probing, inputs, block.first, request.top)
+        return _tallies(probing, inputs, block.first, request.top)
 
-    return report_of(recorded(corpus, shard, begun, measure, FORM, file=file, watch=watch))
+    return report_of(recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch))
+
+
+# What adds up --------------------------------------------------------------------------------
+
+
+def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> Tallies:
+    """Measure some texts; return what adds up.
+
+    first: the index of the first text in the corpus. top: how many places of a head are kept.
+    """
+    scanned = scan(probing, texts)
+    scores = np.stack([text.shown.scores for text in scanned])
+    chance = np.stack([text.shown.chance for text in scanned])
+    best = {
+        "places": best_of(_entries(scanned, first, ranked=True), top),
+        "sample": best_of(_entries(scanned, first, ranked=False), SAMPLE),
+    }
+    named = {int(at) for rows in best.values() for at in rows[..., 1].ravel() if at >= 0}
+    return Tallies(
+        sums={
+            "texts": np.array([len(scanned), sum(len(text.queries) for text in scanned)]),
+            "measured": np.isfinite(scores).sum(0),
+            "scores": known_exact(scores).sum(0),
+            "compared": np.isfinite(chance).sum(0),
+            "chance": known_exact(chance).sum(0),
+            "histogram": _histogram(scores),
+            "links": np.sum([text.shown.links for text in scanned], 0),
+            "weight": exact_sum([text.shown.weight for text in scanned]),
+            "even": exact_sum([text.shown.even for text in scanned]),
+        },
+        most={"heads": np.array(scanned[0].heads)},
+        best=best,
+        texts={index: _kept(texts[index - first]) for index in named},
+    )
+
+
+def _histogram(scores: Table) -> NDArray[np.int64]:
+    """Return the number of texts in each bin, (score, head, bin). scores: (text, score, head)."""
+    counts = np.zeros((*scores.shape[1:], BINS), np.int64)
+    for at, name in enumerate(NAMES):
+        values = np.clip(np.searchsorted(edges(name), scores[:, at], "right") - 1, 0, BINS - 1)
+        for number in range(BINS):
+            counts[at, :, number] = ((values == number) & np.isfinite(scores[:, at])).sum(0)
+    return counts
+
+
+def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table:
+    """Return an entry (head, text, column) for the strongest link of each text.
+
+    Its columns: rank, text, query, key, weight, even, what it is. ranked: True if the weight is the
+        rank, and two places are the same if query, key and the tokens before them are; False for a
+        random rank, by which each different text has its place. first: the index of the first text.
+    """
+    columns = []
+    for index, text in enumerate(scanned, first):
+        weight, even = text.shown.scores[0], text.shown.chance[0]
+        queries, keys, places = text.queries.ids, text.keys.ids, text.shown.places.tolist()
+        drawn = _number(*((queries,) if queries == keys else (queries, keys)))
+        rank = weight if ranked else np.full(len(weight), -drawn, np.float64)
+        kinds = [_number(_near(queries, q), _near(keys, k)) if ranked else drawn for q, k in places]
+        rows = np.column_stack(
+            [rank, np.full(len(weight), index), *text.shown.places.T, weight, even, kinds]
+        )
+        rows[np.isnan(weight)] = np.nan
+        columns.append(rows)
+    return np.stack(columns, 1)
+
+
+def _near(ids: Sequence[int], place: int) -> Sequence[int]:
+    return ids[max(place - _BEFORE, 0) : place + 1]
+
+
+def _number(*ids: Sequence[int]) -> int:
+    """Return a hash of token ids as a whole number."""
+    content = repr([*map(tuple, ids)]).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=_HASH).digest(), "big")
+
+
+def _kept(given: Input) -> list[list[object]]:
+    """Return a text as JSON values, then the decoder's text if it has one; see ``_input_of``."""
+    kept: list[list[object]] = []
+    for tokens in (given.text, *(() if given.target is None else (given.target,))):
+        kept += [*tokens.ids], [*tokens.texts], [*map(int, tokens.special)]
+    return kept
+
+
+def _input_of(kept: Sequence[Sequence[Any]]) -> Input:
+    return Input(
+        *(
+            Tokens(tuple(ids), tuple(texts), tuple(map(bool, special)))
+            for ids, texts, special in zip(kept[::3], kept[1::3], kept[2::3], strict=True)
+        )
+    )
+
+
+_MARKS = list[Literal[0, 1]]
+_TEXT = tuple[list[int], list[str], _MARKS]
+_TEXTS = tuple[list[int], list[str], _MARKS, list[int], list[str], _MARKS]
+
+
+def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
+    """Raise ValueError for a text that is none, or an entry that is no place of its text."""
+    if measured and arrays["sums.texts"][0] != measured:
+        raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")
+    if not all(fits(kept, _TEXT) or fits(kept, _TEXTS) for kept in texts.values()):
+        raise ValueError("a text is not its ids, tokens and marks")
+    given: dict[float, Input] = {index: _input_of(kept) for index, kept in texts.items()}
+    for name in arrays.keys() & {"best.places", "best.sample"}:
+        rows = arrays[name].reshape(-1, 7)
+        if np.isinf(rows).any() or (np.isnan(rows).any(-1) != np.isnan(rows).all(-1)).any():
+            raise ValueError(f"{name} has numbers that are not finite")
+        for _, text, query, key, *shares, _ in _there(rows):
+            sizes = len(given[text].target or given[text].text), len(given[text].text)
+            inside = 0 <= query < sizes[0] and 0 <= key < sizes[1]
+            if not inside or not all(-1e-5 <= share <= 1 + 1e-5 for share in shares):
+                raise ValueError(f"{name} has an entry that is no place of text {text:g}")
+
+
+FORM = Form(
+    {"kind": Kind, "top": WHOLE, "sample": WHOLE},
+    lambda facts: (
+        {"score": NAMES, "distance": len(FARTHEST), "bin": BINS}
+        | {name: facts[name] for name in ("top", "sample")}
+    ),
+    (
+        Numbers("texts", "2", term=MANY),
+        Numbers("most.heads", "head 2", "texts", MANY),
+        Numbers("measured compared", "score head"),
+        Numbers("scores", "score head", "measured", exact=True),
+        Numbers("chance", "score head", "compared", exact=True),
+        Numbers("histogram", "score head bin", "measured"),
+        Numbers("links", "head distance", term=MANY),
+        Numbers("weight even", "head distance", "links", exact=True),
+        Numbers("best.places", "head top 7", "texts", None),
+        Numbers("best.sample", "head sample 7", "texts", None),
+    ),
+    _check,
+)
+"""What the record of a shard may hold; see ``_tallies``."""
+
+
+# What it says --------------------------------------------------------------------------------
+
+
+def report_of(record: CorpusRecord) -> AtlasReport:
+    """Return the report of a record, which needs neither the model nor the texts."""
+    tallies, shown = record.tallies, record.shown
+    texts = {index: _input_of(kept) for index, kept in tallies.texts.items()}
+    sample = {int(row[1]) for rows in tallies.best.get("sample", ()) for row in _there(rows)}
+    kind: Kind = record.run["kind"]
+    read, tokens = tallies.sums.get("texts", np.zeros(2, np.int64)).tolist()
+    return AtlasReport(
+        model=model_of(shown["model"]),
+        kind=kind,
+        texts=read,
+        tokens=tokens,
+        sampled=len(sample),
+        heads=tuple(_heads(tallies, texts, kind, sample)) if read else (),
+        kept=texts,
+        record=record,
+        source=shown["source"],
+        complete=not record.missing,
+        index_base=shown["index_base"],
+    )
+
+
+def _heads(
+    tallies: Tallies, texts: Mapping[int, Input], kind: Kind, sample: Iterable[int]
+) -> Iterator[HeadAtlas]:
+    """Yield what each head does.
+
+    sample: the texts of which it is counted how often each token is among their queries and keys.
+    """
+    sums, best = tallies.sums, tallies.best
+    frequency: dict[Side, Counter[str]] = {
+        # Links leave special tokens out, but for the queries of cross attention.
+        "query": Counter(
+            word for at in sample for word in _words(texts[at].queries(kind), kind == "cross")
+        ),
+        "key": Counter(word for at in sample for word in _words(texts[at].keys(kind))),
+    }
+    scores, chance = mean(sums["scores"], sums["measured"]), mean(sums["chance"], sums["compared"])
+    groups = len([*distances(kind)])
+    usual, even = (mean(sums[name], sums["links"])[:, :groups] for name in ("weight", "even"))
+    heads = tallies.most["heads"].tolist()
+
+    def fired(at: int, row: Sequence[float]) -> Fired:
+        text, query, key = (int(number) for number in row[1:4])
+        given, group = texts[text], int(distance_group(np.array(query - key), kind))
+        link = Firing(text, given.queries(kind), given.keys(kind), query, key, row[4])
+        return Fired(link, float(usual[at, group]), row[5])
+
+    for at, (layer, head) in enumerate(heads):
+        measured = dict(zip(NAMES, sums["measured"][:, at].tolist(), strict=True))
+        histogram = dict(zip(NAMES, map(tuple, sums["histogram"][:, at].tolist()), strict=True))
+        firing = sum(histogram[FIRES][int(np.searchsorted(edges(FIRES), HALF)) :])
+        sampled = [fired(at, row) for row in _there(best["sample"][at])]
+        sampled.sort(key=lambda place: place.link.weight)
+        tenths = np.array_split(np.arange(len(sampled)), _TENTHS)
+        yield HeadAtlas(
+            layer,
+            head,
+            scores=dict(zip(NAMES, _numbers(scores[:, at]), strict=True)),
+            base_rate=dict(zip(NAMES, _numbers(chance[:, at]), strict=True)),
+            texts=measured,
+            histogram=histogram,
+            share=firing / measured[FIRES] if measured[FIRES] else 0.0,
+            fires=tuple(fired(at, row) for row in _there(best["places"][at])),
+            tenths=tuple(tuple(sampled[place] for place in tenth) for tenth in tenths),
+            prefers=_prefers([place.link for place in sampled], frequency, len(heads)),
+            by_distance=_numbers(usual[at]),
+            even=_numbers(even[at]),
+        )
+
+
+def _prefers(
+    links: Sequence[Firing], frequency: Mapping[Side, Counter[str]], heads: int
+) -> Preference | None:
+    """Return the token that stands clearly more often at an end of links than among tokens.
+
+    The chance that a random token is there so often is below Chernoff's bound, exp(−n·D) with D
+    the divergence of the share from the base rate; it must be so small for all heads and all
+    tokens at either end together. frequency: how often each token is a query, and a key.
+    """
+    clear = list[Preference]()
+    trials = heads * sum(map(len, frequency.values()))
+    for side in _SIDES:
+        ends = Counter(_stripped(_end(link, side)) for link in links)
+        for token, places in ends.items():
+            base, share = frequency[side][token] / frequency[side].total(), places / len(links)
+            if places < _LEAST or share <= base:
+                continue
+            apart = share * math.log(share / base)
+            apart += (1 - share) * math.log((1 - share) / (1 - base)) if share < 1 else 0.0
+            if len(links) * apart > math.log(trials / _DOUBT):
+                clear.append(Preference(side, token, places, share, base))
+    return max(clear, key=lambda token: token.share - token.base_rate, default=None)
+
+
+def _end(link: Firing, side: Side) -> str:
+    return link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
+
+
+def _there(rows: Table) -> list[list[float]]:
+    """Return the entries of a head that are not NaN, which stands for a missing one."""
+    there: list[list[float]] = rows[np.isfinite(rows[:, 0])].tolist()
+    return there
+
+
+def _words(tokens: Tokens, special: bool = False) -> Iterator[str]:
+    """Yield the text of each token. special: True also yields those of special tokens."""
+    pairs = zip(tokens.texts, tokens.special, strict=True)
+    return (_stripped(text) for text, left_out in pairs if special or not left_out)
+
+
+def _stripped(text: str) -> str:
+    """Return a token without blanks around it, unless it has nothing else."""
+    return text.strip() or text
+
+
+def _numbers(values: Table) -> tuple[float | None, ...]:
+    return tuple(map(json_number, values.tolist()))

@@ -6,7 +6,8 @@ A head *fires* on a text at its strongest link there, with that weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from attnviz.inspect.heads.links import between_words, linking
 from attnviz.inspect.patterns.measure import TOGETHER
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
 from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
-from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.registry import MEASURES, OF_ONE_TEXT
 from attnviz.measures.rows import Bools, Conditions, TextFacts, Weights
 from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.records import AttentionRecord, Input, Kind, Tokens
@@ -26,6 +27,9 @@ from attnviz.records import AttentionRecord, Input, Kind, Tokens
 FIRES = "fires"
 NAMES = (FIRES, *OF_ONE_TEXT)
 """The scores that a text gives each head: the weight of its strongest link, and measures."""
+
+BINS = 20
+"""The bins of the histogram of each score."""
 
 FARTHEST = (1, 2, 3, 4, *(2**power for power in range(3, 21)))
 """The largest distance in tokens of each group, such as of 5 to 8; the last group has no end."""
@@ -53,14 +57,9 @@ class Shown(NamedTuple):
 
     def of(self, heads: slice) -> Shown:
         """Return what some of the heads show."""
-        return Shown(
-            scores=self.scores[:, heads],
-            chance=self.chance[:, heads],
-            places=self.places[heads],
-            weight=self.weight[heads],
-            even=self.even[heads],
-            links=self.links[heads],
-        )
+        scores, chance = self.scores[:, heads], self.chance[:, heads]
+        weight, even, links = self.weight[heads], self.even[heads], self.links[heads]
+        return Shown(scores, chance, self.places[heads], weight, even, links)
 
 
 class TextFound(NamedTuple):
@@ -86,6 +85,26 @@ def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]
         return np.zeros_like(distance)
     distance = np.abs(distance)
     return np.minimum(np.searchsorted(FARTHEST, distance), len(FARTHEST) - 1)
+
+
+def distances(kind: Kind) -> Iterator[str]:
+    """Yield the name of each group of distances, such as ``1`` or ``5–8``.
+
+    kind: of the attention; cross attention has one group, ``all``.
+    """
+    if kind == "cross":
+        yield "all"
+        return
+    for before, farthest in pairwise((0, *FARTHEST)):
+        yield f"{farthest}" if farthest == before + 1 else f"{before + 1}–{farthest}"
+
+
+def edges(name: str) -> Floats:
+    """Return the edges of the histogram of a score; the last bin has what lies beyond, too."""
+    unit = MEASURES[name].unit if name in MEASURES else "share"
+    if unit == "tokens":
+        return np.array([0.0, *(2.0**power for power in range(BINS))])
+    return np.linspace(0.0, 1.0 if unit == "share" else 10.0, BINS + 1)
 
 
 def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
@@ -145,11 +164,11 @@ class _Scan:
         found = []
         for text, by_layer in zip(self._texts, self._shown, strict=True):
             layers = sorted(by_layer)
-            heads = [(one, head) for one in layers for head in range(len(by_layer[one].places))]
-            columns = [*zip(*(by_layer[one] for one in layers), strict=True)]
-            joined = [np.concatenate(each, -1) for each in columns[:2]]
-            joined += [np.concatenate(each) for each in columns[2:]]
-            found.append(TextFound(text.queries, text.keys, tuple(heads), Shown(*joined)))
+            heads = tuple((at, head) for at in layers for head in range(len(by_layer[at].places)))
+            scores, chance, *by_head = zip(*(by_layer[at] for at in layers), strict=True)
+            joined = [np.concatenate(scores, -1), np.concatenate(chance, -1)]
+            joined += map(np.concatenate, by_head)
+            found.append(TextFound(text.queries, text.keys, heads, Shown(*joined)))
         return found
 
 

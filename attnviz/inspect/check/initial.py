@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, check_finite
 from attnviz.inspect.check.measure import CheckedModel
-from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.patterns.report import PatternReport, PatternScores
 from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
 from attnviz.measures.registry import RELATIONS, label_named, said_name

@@ -30,7 +30,7 @@ from attnviz.records import Input, Kind
 from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model
-    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.patterns.report import PatternReport
 
 _SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
 

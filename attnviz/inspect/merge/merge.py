@@ -16,7 +16,7 @@ from attnviz.reading import damaged
 
 _MODULES: Mapping[str, str] = {
     "ablate": "attnviz.inspect.interventions.ablate.corpus",
-    "atlas": "attnviz.inspect.atlas.summary",
+    "atlas": "attnviz.inspect.atlas.atlas",
     "patterns": "attnviz.inspect.patterns.corpus",
     "retrieve": "attnviz.inspect.retrieve.corpus",
 }

@@ -21,17 +21,16 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.forms import TWIN, Form
-from attnviz.inspect.patterns.examples import Place
+from attnviz.forms import MANY, SIGNED, TWIN, Form, Numbers
 from attnviz.inspect.patterns.measure import measure
-from attnviz.inspect.patterns.probes import FEWEST, OWN, UNREAD, ProbeText
-from attnviz.inspect.patterns.records import PatternReport, Probe
+from attnviz.inspect.patterns.probes import FEWEST, OWN, SCORES_OF, UNREAD, ProbeText
+from attnviz.inspect.patterns.report import PatternReport, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import scored_report
-from attnviz.inspect.patterns.summary import SCORES_OF, HeadSummary
+from attnviz.inspect.patterns.summary import HeadSummary, Place, stacked
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import student_ends
-from attnviz.measures.exact_sums import Floats, Integers, known_exact, mean, total, variance
+from attnviz.measures.exact_sums import Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import DESCRIBED, LABELS, View, find_label
 from attnviz.measures.rows import Conditions
@@ -55,17 +54,22 @@ FORM = Form(
         "seed": WHOLE,
     },
     lambda facts: {"score": _SCORES, "described": DESCRIBED},
-    {
-        "": "short noted +tokens ?texts ?random.texts ?unknown",
-        "| texts": "+most.longest *most.shortest",
-        "head | texts": "lost ?±delimiter.#",
-        "head 2 | texts": "+most.places",
-        "score head | texts": "measured",
-        "score head | measured": "based agreeing ~scores ~squares ~reach",
-        "score head | based": "~base",
-        "described head | texts": "told",
-        "described head | told": "~described",
-    },
+    (
+        Numbers("short noted"),
+        Numbers("tokens", term=MANY),
+        Numbers("texts random.texts unknown", needed=False),
+        Numbers("most.longest", terms="texts", term=MANY),
+        Numbers("most.shortest", terms="texts", term=None),
+        Numbers("lost", "head", "texts"),
+        Numbers("delimiter.", "head", "texts", SIGNED, exact=True),
+        Numbers("most.places", "head 2", "texts", MANY),
+        Numbers("measured", "score head", "texts"),
+        Numbers("based agreeing", "score head", "measured"),
+        Numbers("scores squares reach", "score head", "measured", exact=True),
+        Numbers("base", "score head", "based", exact=True),
+        Numbers("told", "described head", "texts"),
+        Numbers("described", "described head", "told", exact=True),
+    ),
 )
 """What the record of a shard may hold; see ``tallies_of``."""
 
@@ -165,29 +169,13 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
 
     The axes are (score, head); ``places`` has the layer and head of each.
     """
-    places = [(at, head) for at, layer in results[0].layers.items() for head in layer.heads]
-    shape = len(results), len(_SCORES), len(places)
-    scores, base, reach = (np.full(shape, np.nan) for _ in range(3))
-    described = np.full((len(results), len(DESCRIBED), len(places)), np.nan)
-    gained: dict[int, Floats] = {}
-    for text, result in enumerate(results):
-        first = 0
-        for layer in result.layers.values():
-            own = slice(first, first := first + len(layer.heads))
-            for row, name in enumerate(_SCORES):
-                if name in layer.scores:
-                    scores[text, row, own] = layer.scores[name]
-                    base[text, row, own] = layer.shuffled.get(name, layer.uniform.get(name, np.nan))
-                    reach[text, row, own] = layer.reach.get(name, 1.0)
-            for row, name in enumerate(DESCRIBED):
-                if name in layer.scores:
-                    described[text, row, own] = layer.scores[name]
-            for token, values in layer.delimiters.items():
-                gained.setdefault(token, np.zeros(shape[::2]))[text, own] = values
-    marked = ~np.isnan(scores[:, _SCORES.index("delimiter")])
+    stack = stacked(results, (*_SCORES, *DESCRIBED))
+    split = len(_SCORES)
+    scores, described = stack.scores[:, :split], stack.scores[:, split:]
+    base, reach = stack.base[:, :split], stack.reach[:, :split]
     known, founded = ~np.isnan(scores), ~np.isnan(scores) & ~np.isnan(base) & (base <= 1 - 1e-6)
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
-    lost = [[place in result.lost for place in places] for result in results]
+    lost = [[place in result.lost for place in stack.places] for result in results]
     sums = {
         "scores": known_exact(scores).sum(0),
         "squares": known_exact(scores**2).sum(0),
@@ -201,12 +189,12 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         "lost": np.sum(lost, 0),
         "texts": np.array(len(results)),
         **{
-            f"delimiter.{token}": known_exact(np.where(marked, gained[token], 0)).sum(0)
-            for token in gained
+            f"delimiter.{token}": known_exact(gained).sum(0)
+            for token, gained in stack.gained.items()
         },
     }
     named = {prefix + name: values for name, values in sums.items()}
-    return Tallies(named, {prefix + "places": np.array(places)})
+    return Tallies(named, {prefix + "places": np.array(stack.places)})
 
 
 def report_of(record: CorpusRecord) -> PatternReport:
@@ -290,8 +278,7 @@ def _summaries(sums: Mapping[str, Integers], places: Integers) -> dict[Place, He
                 summary.agreeing[name] = int(sums["agreeing"][at]) / count
         if every[column] > 0:
             summary.one_delimiter = float(gains[:, column].max() / every[column])
-        summary.statistics = {
-            name: float(described[row, column]) if sums["told"][row, column] else None
-            for row, name in enumerate(DESCRIBED)
-        }
+        for row, name in enumerate(DESCRIBED):
+            if sums["told"][row, column]:
+                summary.statistics[name] = float(described[row, column])
     return found

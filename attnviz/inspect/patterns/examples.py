@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import COPIES, OWN, ProbeText
-from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
+from attnviz.inspect.patterns.report import Example, PatternReport, PatternScores
+from attnviz.inspect.patterns.summary import Place
 from attnviz.inspect.patterns.sums import in_view
 from attnviz.measures.registry import View, label_named
 from attnviz.records import Floats, Input, Kind
@@ -25,8 +26,6 @@ _LABELLED = 6
 _OTHERS = 3
 """How many of the best heads of a score get a map if they have no label."""
 
-Place = tuple[int, int]
-
 
 def examples_of(
     probing: Probing, texts: Sequence[ProbeText], report: PatternReport
@@ -37,57 +36,35 @@ def examples_of(
     """
     maps: dict[Place, Example] = {}
     for label in report.labels:
-        heads = _best(report, label, maps)
-        passage = _passage(probing, texts, label) if heads else None
+        places = [head.place for head in _best(report, label) if head.place not in maps]
+        passage = _passage(probing, texts, label) if places else None
         if passage is not None:
-            maps |= _maps(probing, passage, report.view, [_place(head) for head in heads])
-    with_maps = tuple(replace(head, example=maps.get(_place(head))) for head in report.heads)
-    return replace(report, heads=with_maps)
+            keep = _Keep(probing.kind, report.view, places, passage)
+            probing.run(keep, [passage])
+            queries, keys = passage.queries(probing.kind), passage.keys(probing.kind)
+            maps |= {place: Example(queries, keys, matrix) for place, matrix in keep.maps.items()}
+    heads = tuple(replace(head, example=maps.get(head.place)) for head in report.heads)
+    return replace(report, heads=heads)
 
 
-def _place(head: PatternScores) -> Place:
-    return head.layer, head.head
-
-
-def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
-    """Return the best heads of a label that have no map yet, those labelled with it first."""
-    labelled = report.labelled(label)[:_LABELLED]
+def _best(report: PatternReport, label: str) -> list[PatternScores]:
+    """Return the best heads of a label, those labelled with it first."""
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
-    return [head for head in (*labelled, *others) if _place(head) not in taken]
+    return [*report.labelled(label)[:_LABELLED], *others]
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """Return a short text in which the label can be seen, or None.
-
-    probing: prepares texts for the model. texts: those of the pattern scores.
-    """
-    own = [text for text in texts if text.probe == OWN]
-    if label_named(label).family == "relation":
-        fitting = [
-            text
-            for text in texts
-            if text.words is not None and label in {name for name, _, _ in text.words.pairs}
-        ]
-        return fitting[0].passage if fitting else None
-    if own:
-        return _shortened(own[0].passage)
-    if label_named(label).family == "identity" and any(text.probe == COPIES for text in texts):
+    """Return a short text in which the label can be seen, or None."""
+    family = label_named(label).family
+    if family == "relation":
+        shown = (text for text in texts if label in {relation for relation, _, _ in text.pairs})
+        return next((text.passage for text in shown), None)
+    own = next((text.passage for text in texts if text.probe == OWN), None)
+    if own is None and family == "identity" and any(text.probe == COPIES for text in texts):
         return probing.copies(*_COPIES)
-    return _shortened(probing.input_of(_SENTENCE))
-
-
-def _shortened(passage: Input) -> Input:
+    passage = probing.input_of(_SENTENCE) if own is None else own
     target = passage.target
     return Input(passage.text.cut(_LONGEST), None if target is None else target.cut(_LONGEST))
-
-
-def _maps(
-    probing: Probing, passage: Input, view: View, places: Sequence[Place]
-) -> dict[Place, Example]:
-    keep = _Keep(probing.kind, view, places, passage)
-    probing.run(keep, [passage])
-    queries, keys = passage.queries(probing.kind), passage.keys(probing.kind)
-    return {place: Example(queries, keys, matrix) for place, matrix in keep.maps.items()}
 
 
 class _Keep:
@@ -97,16 +74,12 @@ class _Keep:
     """
 
     def __init__(self, kind: Kind, view: View, places: Sequence[Place], passage: Input) -> None:
-        self._kind = kind
-        self._view: View = view
+        self._kind, self._view = kind, view
+        self.norms = view == "norm-weighted"
         shape = (len(passage.queries(kind)), len(passage.keys(kind)))
         self.maps: dict[Place, NDArray[np.floating]] = {
             place: np.zeros(shape, np.float32) for place in places
         }
-
-    @property
-    def norms(self) -> bool:
-        return self._view == "norm-weighted"
 
     def wants(self, kind: Kind, layer: int) -> bool:
         return kind == self._kind and any(layer == at for at, _ in self.maps)

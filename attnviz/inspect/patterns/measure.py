@@ -7,11 +7,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Held, Reduce, reads_sums
+from attnviz.engine.observer import BlockFacts, Reduce, reads_sums
 from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patterns.probes import ProbeText, batches
-from attnviz.inspect.patterns.summary import measures_of
+from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
 from attnviz.inspect.patterns.sums import (
     SHUFFLES,
     Evens,
@@ -22,7 +21,7 @@ from attnviz.inspect.patterns.sums import (
     in_view,
 )
 from attnviz.measures.reduced import ReducedLayer
-from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.records import Kind
 
 Work = Callable[[int], None]
@@ -32,6 +31,10 @@ Selection = Mapping[int, Container[int]]
 
 TOGETHER = 4_000_000
 """The most attention weights that wait until all layers of their text are scored at once."""
+
+
+_WHOLE = 2**40
+"""More weights than a batch of annotated sentences has, which are read as whole matrices."""
 
 
 def measure(
@@ -71,9 +74,10 @@ def measure(
             if reduce == "fused":
                 raise
             observer, summed = _Scoring(batch, attention, heads), False
-        if not summed:
-            held: Held = "auto" if annotated or reduce == "fused" else reduce
-            probing.run(observer, passages, held=held)
+        if annotated:
+            probing.run(observer, passages, cells=_WHOLE)
+        elif not summed:
+            probing.run(observer, passages, held="auto" if reduce == "fused" else reduce)
         for text, scores in zip(batch, observer.results(), strict=True):
             found[id(text)] = scores
             work(cells_of(text, probing.kind))
@@ -98,7 +102,6 @@ class _Scoring:
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
         self._evens = [Evens({}, {}) for _ in texts]
-        self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
         self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
         self._waiting: dict[int, dict[int, Weights]] = {}
         self._cells = 0
@@ -132,14 +135,15 @@ class _Scoring:
         broken = np.isnan(weights).any(axis=(-2, -1))
         self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._attention.view, weights, norms)
-        facts = self._facts[text]
+        facts, words = self._facts[text], self._texts[text].words
         if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
             self._waiting.setdefault(text, {})[layer] = shown.copy()
             self._cells += shown.size
             if self._cells > TOGETHER:
                 self._score_waiting()
-        elif self._texts[text].words is not None:
-            self._collect(text, layer, start, shown, mask)
+        elif words is not None:
+            pairs = words.find(shown, RowBlock(facts, shown, start, mask).seen)
+            self._layers[text][layer] = LayerScores(kept, found=pairs)
         else:
             self._sums_of(text, layer).add(shown, start, mask)
 
@@ -152,10 +156,9 @@ class _Scoring:
             self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:
-        key = text, layer
-        if key not in self._sums:
-            self._sums[key] = self._new_sums(text)
-        return self._sums[key]
+        if (text, layer) not in self._sums:
+            self._sums[text, layer] = self._new_sums(text)
+        return self._sums[text, layer]
 
     def _new_sums(self, text: int) -> LayerSums:
         names = measures_of(self._texts[text].probe)
@@ -168,25 +171,6 @@ class _Scoring:
                 head for head in range(count) if chosen is None or head in chosen
             )
         return self._kept[layer]
-
-    def _collect(
-        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
-    ) -> None:
-        """Collect the whole matrix of an annotated sentence, then test its word pairs.
-
-        text: its index in the batch. start: the query of the first row. weights: (head, row, key).
-        mask: which keys each row sees, or None.
-        """
-        facts, words = self._facts[text], self._texts[text].words
-        shape = len(facts.queries), len(facts.keys)
-        nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)
-        matrix, seen = self._matrices.setdefault((text, layer), nothing)
-        rows = slice(start, start + weights.shape[1])
-        matrix[:, rows, : weights.shape[2]] = weights
-        seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
-        if rows.stop == shape[0] and words is not None:
-            found = words.find(*self._matrices.pop((text, layer)))
-            self._layers[text][layer] = LayerScores(self._kept[layer], found=found)
 
     def _score_waiting(self) -> None:
         """Score the whole matrices that wait, all layers of a text as if they were one.

@@ -8,18 +8,13 @@ from dataclasses import replace
 from datetime import date
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import (
-    Choice,
-    attention_kind,
-    check_regions,
-    encoded,
-    target_tokens,
-)
+from attnviz.engine.capture import Choice, attention_kind, check_regions, encoded, target_tokens
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
-from attnviz.inspect.patterns.records import AnnotatedSentence, PatternReport
+from attnviz.inspect.patterns.relations import AnnotatedSentence
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.labels import KnownLabel, KnownLabels

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
+from attnviz.draw.numbers import counted
 from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
-from attnviz.inspect.patterns.relations import WordView
-from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
+from attnviz.inspect.patterns.relations import AnnotatedSentence, WordPair, WordView
+from attnviz.inspect.patterns.report import Probe
+from attnviz.measures.registry import DESCRIBED, LABELS, RELATIONS, STATISTICS, of_family
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Input, Tokens
@@ -28,6 +30,23 @@ COPIES = "random repeats"
 PREFIX = "random copies"
 SENTENCES = "annotated sentences"
 OWN = "text"
+
+ON_TEXT = "text_"
+"""The prefix of scores on natural text if their label is given on random tokens."""
+
+_POSITION, _IDENTITY = of_family("position"), of_family("identity")
+_RUNNING = of_family("position", "content", "alignment")
+
+SCORES_OF: Mapping[str, Mapping[str, str]] = {
+    NATURAL: {name: name for name in _RUNNING} | {name: ON_TEXT + name for name in _IDENTITY},
+    COPIES: {name: name for name in _IDENTITY},
+    PREFIX: {"induction": "prefix_matching"},
+    OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
+}
+"""For each probe, the measures taken from it, and the names of the scores they give."""
+
+AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITION}
+"""Measures that further probes confirm, but that are not averaged over them."""
 
 UNREAD = "more than a tenth of its tokens is unknown to the tokenizer"
 """The reason for leaving a text out."""
@@ -61,6 +80,17 @@ class ProbeText:
     seed: int | None = None
     words: WordView | None = None
 
+    @property
+    def pairs(self) -> Sequence[tuple[str, int, int]]:
+        """Return the (relation, query, key) of each annotated pair of words."""
+        return () if self.words is None else self.words.pairs
+
+
+def measures_of(probe: str) -> tuple[str, ...]:
+    """Return the names of the measures whose scores over a text of this probe are used."""
+    described = DESCRIBED if probe in (NATURAL, OWN) else ()
+    return (*dict.fromkeys((*SCORES_OF.get(probe, ()), *AGREES_ON.get(probe, ()), *described)),)
+
 
 def probe_texts(
     probing: Probing,
@@ -77,17 +107,20 @@ def probe_texts(
     sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
     Raises UsageError if a text is too short for any score.
     """
-    found: list[ProbeText] = []
+    found: list[ProbeText]
     if texts is None:
         natural = [probing.input_of(text) for text in natural_texts()]
-        known = [passage for passage in natural if not passage.text.unknown]
-        found += [ProbeText(NATURAL, passage) for passage in known]
+        found = [ProbeText(NATURAL, passage) for passage in natural if not passage.text.unknown]
         found += _random(probing, seeds)
     else:
-        paired = zip(texts, targets, strict=True) if targets else ((text, None) for text in texts)
-        found += [ProbeText(OWN, Input(text, target)) for text, target in paired]
+        pairs = zip(texts, targets, strict=True) if targets else zip(texts, strict=True)
+        found = [ProbeText(OWN, Input(*pair)) for pair in pairs]
     for text in found:
-        _check_length(text.passage.queries(probing.kind))
+        if (count := len(text.passage.queries(probing.kind))) < FEWEST:
+            raise UsageError(
+                f"the text has {counted(count, 'token')}: scoring heads needs at least {FEWEST}, "
+                "give a longer one"
+            )
     annotated, skipped = _annotated(probing, sentences)
     return (*found, *annotated), skipped
 
@@ -105,32 +138,24 @@ def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentenc
     return sum(read) + (SEEDS * drawn if text is None else 0)
 
 
-def _check_length(tokens: Tokens) -> None:
-    if len(tokens) < FEWEST:
-        count = f"{len(tokens)} token{'s' if len(tokens) != 1 else ''}"
-        raise UsageError(
-            f"the text has {count}: scoring heads needs at least {FEWEST}, give a longer one"
-        )
-
-
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
     """Return texts of random tokens, repeated twice and four times, for each seed.
 
     They are shorter if the model's context is too small for the usual length; empty if none fits.
     """
-    twice = _fitting(probing, _LENGTHS, 2) or _fitting(probing, _SHORTER, 2)[:1]
-    often = _fitting(probing, (_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
+
+    def fitting(lengths: Sequence[int], copies: int) -> list[int]:
+        return [length for length in lengths if probing.copies(length, copies, 0) is not None]
+
+    twice = fitting(_LENGTHS, 2) or fitting(_SHORTER, 2)[:1]
+    often = fitting((_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
     wanted = [(COPIES, length, 2) for length in twice]
     wanted += [(PREFIX, length, _PREFIX_COPIES) for length in often]
-    made = [
-        (probe, probing.copies(length, copies, seed), seed)
+    return [
+        ProbeText(probe, passage, seed)
         for (probe, length, copies), seed in product(wanted, seeds)
+        if (passage := probing.copies(length, copies, seed)) is not None
     ]
-    return [ProbeText(probe, passage, seed) for probe, passage, seed in made if passage is not None]
-
-
-def _fitting(probing: Probing, lengths: Sequence[int], copies: int) -> list[int]:
-    return [length for length in lengths if probing.copies(length, copies, 0) is not None]
 
 
 def _annotated(
@@ -172,34 +197,32 @@ def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
 
 
 def described(
-    texts: Sequence[ProbeText],
-    probe: str,
-    scores: tuple[str, ...],
     probing: Probing,
-    skipped: tuple[str, ...] = (),
-) -> Probe:
-    """Return the report's description of one probe, a set of texts.
+    texts: Sequence[ProbeText],
+    relations: tuple[str, ...],
+    skipped: tuple[str, ...],
+) -> tuple[Probe, ...]:
+    """Return the report's description of each probe, a set of texts.
 
-    texts: of all probes. probe: the name of this one. scores: the names of those that come from it.
-    skipped: a sentence for each text that could not be used.
+    relations: the annotated ones. skipped: a sentence for each annotated text that was left out.
     """
-    mine = [text for text in texts if text.probe == probe]
-    lengths = [len(text.passage.queries(probing.kind)) for text in mine]
-    pairs: dict[str, int] = {}
-    for text in mine:
-        for relation, _, _ in text.words.pairs if text.words is not None else ():
-            pairs[relation] = pairs.get(relation, 0) + 1
-    seeds = tuple(dict.fromkeys(text.seed for text in mine if text.seed is not None))
-    return Probe(
-        name=probe,
-        texts=len(mine),
-        shortest=min(lengths),
-        longest=max(lengths),
-        scores=scores,
-        seeds=seeds,
-        pairs=pairs,
-        skipped=skipped,
-    )
+    probes = []
+    for name in dict.fromkeys(text.probe for text in texts):
+        own = [text for text in texts if text.probe == name]
+        lengths = [len(text.passage.queries(probing.kind)) for text in own]
+        annotated = name == SENTENCES
+        probe = Probe(
+            name,
+            len(own),
+            min(lengths),
+            max(lengths),
+            relations if annotated else tuple(SCORES_OF[name].values()),
+            seeds=tuple(dict.fromkeys(text.seed for text in own if text.seed is not None)),
+            pairs=dict(Counter(relation for text in own for relation, _, _ in text.pairs)),
+            skipped=skipped if annotated else (),
+        )
+        probes.append(probe)
+    return tuple(probes)
 
 
 # Files ---------------------------------------------------------------------------------------
@@ -225,7 +248,7 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
     """
     lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
     columns: list[str] | None = None
-    found = []
+    sentences = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -233,15 +256,15 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
             if columns is None:
                 columns = _header(line)
             else:
-                found.append(_sentence(number, _cells(line, columns)))
+                sentences.append(_sentence(number, columns, line.split("\t")))
         except _LineError as error:
             raise LoadError(f"{path}, line {number}: {error}") from error
-    if columns is None or not found:
+    if not sentences:
         raise LoadError(
             f"{path} holds no annotated sentence: expected a line that names the columns "
             f"{' and '.join(_NEEDED)}, apart by a tab, and sentences below it"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 class _LineError(Exception):
@@ -259,30 +282,22 @@ def _header(line: str) -> list[str]:
     return columns
 
 
-def _cells(line: str, columns: list[str]) -> Mapping[str, str]:
-    cells = line.split("\t")
-    if len(cells) != len(columns):
+def _sentence(number: int, columns: list[str], line: list[str]) -> AnnotatedSentence:
+    """Return the sentence of a line. number, line: of the line, and its cells."""
+    if len(line) != len(columns):
         raise _LineError(
-            f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, "
-            f"got {len(cells)}"
+            f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, got {len(line)}"
         )
-    return dict(zip(columns, cells, strict=True))
-
-
-def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
-    text = cells["text"].strip()
+    cells = dict(zip(columns, line, strict=True))
+    text, items = cells["text"].strip(), cells["pairs"].split()
     words = _places(text, (cells.get("words") or text).split())
-    items = cells["pairs"].split()
     if not text or not items:
         raise _LineError(f"the column {'text' if not text else 'pairs'} is empty")
     return AnnotatedSentence(text, words, tuple(_pair(item, len(words)) for item in items), number)
 
 
 def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return the character range of each word in the text, without punctuation at its ends.
-
-    Raises _LineError if a word is not in the text.
-    """
+    """Return the character range of each word in the text, without punctuation at its ends."""
     places, begin = [], 0
     for word in words:
         start = text.find(word, begin)

@@ -12,8 +12,40 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.inspect.patterns.records import AnnotatedSentence
 from attnviz.records import Tokens
+
+
+@dataclass(frozen=True)
+class WordPair:
+    """An annotated pair of words of a sentence with a grammatical relation.
+
+    relation: such as ``subject``. dependent, head: the indices of both words in the sentence.
+    """
+
+    relation: str
+    dependent: int
+    head: int
+
+
+@dataclass(frozen=True)
+class AnnotatedSentence:
+    """A sentence in which a person has annotated pairs of related words.
+
+    text: the whole sentence.
+    words: for each word the range of its characters in ``text``, without punctuation at its ends.
+    pairs: the related words. line: its number in the file, counted from 1.
+    """
+
+    text: str
+    words: tuple[range, ...]
+    pairs: tuple[WordPair, ...]
+    line: int
+
+    def __post_init__(self) -> None:
+        for pair in self.pairs:
+            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
+                raise ValueError(f"no such words: {pair}")
+
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CONTINUES = "##"
@@ -48,10 +80,9 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Return the range of each token's characters in the text, empty for special tokens.
+    """Return the range of each token's characters in the text; None if tokens and text differ.
 
-    units: yields the characters to compare and their character offsets. None if tokens and text
-        differ.
+    units: yields the characters to compare and their character offsets.
     """
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
@@ -202,10 +233,7 @@ def word_weights(
 
 
 def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return a matrix (token, word): 1 for each token that belongs to a word, else 0.
-
-    tokens: how many there are. words: the token indices of each word.
-    """
+    """Return a matrix (token, word): 1 for each token that belongs to a word, else 0."""
     found = np.zeros((tokens, len(words)))
     for word, places in enumerate(words):
         found[list(places), word] = 1

@@ -46,23 +46,17 @@ class _Scoring(Options, panel="What is scored"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self._views) > 1:
-            one, other, *_ = self._views
-            raise UsageError(f"expected one view: --{one} and --{other} exclude each other")
-
-    @property
-    def _views(self) -> list[View]:
-        views: dict[View, bool] = {
-            "raw": self.raw,
-            "without-first": self.without_first,
-            "norm-weighted": self.norm_weighted,
-        }
-        return [view for view, given in views.items() if given]
+        names = ("raw", "without_first", "norm_weighted")
+        given = [name.replace("_", "-") for name in names if getattr(self, name)]
+        if len(given) > 1:
+            raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
 
     @property
     def view(self) -> View:
         """Return the transform of the attention weights before they are scored, such as ``raw``."""
-        return next(iter(self._views), "raw")
+        if self.without_first:
+            return "without-first"
+        return "norm-weighted" if self.norm_weighted else "raw"
 
 
 @dataclass(frozen=True)

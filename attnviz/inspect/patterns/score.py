@@ -15,25 +15,21 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.patterns.examples import Place, examples_of
+from attnviz.inspect.patterns.examples import examples_of
 from attnviz.inspect.patterns.measure import cells_of, measure
 from attnviz.inspect.patterns.probes import (
     NATURAL,
+    ON_TEXT,
     OWN,
-    SENTENCES,
+    SCORES_OF,
     ProbeText,
     described,
     probe_texts,
     shipped_sentences,
 )
-from attnviz.inspect.patterns.records import (
-    AnnotatedSentence,
-    Control,
-    PatternReport,
-    PatternScores,
-    Probe,
-)
-from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
+from attnviz.inspect.patterns.relations import AnnotatedSentence
+from attnviz.inspect.patterns.report import Control, PatternReport, PatternScores, Probe
+from attnviz.inspect.patterns.summary import HeadSummary, Place, summaries
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.labels import (
     THRESHOLD,
@@ -48,16 +44,7 @@ from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import (
-    SINKS,
-    UNKNOWN_NOTE,
-    HeadLabel,
-    Kind,
-    ModelInfo,
-    RegionShares,
-    Source,
-    Tokens,
-)
+from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Kind, ModelInfo, RegionShares, Tokens
 from attnviz.texts import natural_texts
 
 _REACH = 0.1
@@ -116,10 +103,17 @@ def score_patterns(
         sentences = shipped_sentences() if texts is None else ()
     probes, skipped = probe_texts(probing, texts, targets, sentences, seeds)
     runs = 1 if control is None else 2
-    work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
+    total, done = runs * sum(cells_of(text, probing.kind) for text in probes), 0
+
+    def work(cells: int) -> None:
+        nonlocal done
+        done += cells
+        if progress is not None:
+            progress(done, total)
+
     relations = _relations(probes)
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
-    results = measure(probing, probes, attention, heads, work.add, reduce)
+    results = measure(probing, probes, attention, heads, work, reduce)
     found = summaries(results, relations)
     if not found:
         raise UsageError(
@@ -127,33 +121,37 @@ def score_patterns(
         )
     twin: Mapping[Place, HeadSummary] = {}
     if control is not None:
-        random = measure(probing.twin(control), probes, attention, heads, work.add, reduce)
+        random = measure(probing.twin(control), probes, attention, heads, work, reduce)
         twin = summaries(random, relations)
     said = None
     if texts is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
         said = _said(probing, texts[0], targets, heads, before) if not texts[0].unknown else {}
+    annotated = dict.fromkeys(pair.relation for sentence in sentences for pair in sentence.pairs)
     report = scored_report(
         model.info,
         attention,
         found,
         {place for result in results for place in result.lost},
-        probes=_probes(probing, probes, skipped, relations),
+        probes=described(probing, probes, relations, skipped),
         notes=_notes(probing, probes, relations),
         control=control,
         twin=twin,
         said=said,
         own=texts is not None,
         relations=relations,
-        unscored=_unscored(sentences, relations),
+        unscored=[name for name in annotated if name not in relations],
     )
+    labels = [*(said or {}).values()]
     report = replace(
         report,
         seconds=time.monotonic() - began,
         index_base=index_base,
         regions=_regions(results),
-        labels_from=_source(said),
-        labels_date=max((label.date for label in (said or {}).values()), default=""),
+        labels_from="none"
+        if said is None
+        else next((label.source for label in labels if label.is_known), "text"),
+        labels_date=max((label.date for label in labels), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
 
@@ -181,20 +179,35 @@ def scored_report(
     said: the labels on a person's one text. own: whether a person gave the texts.
     relations, unscored: the annotated relations that were measured, and those that could not be.
     """
-    names = _labels(found, relations)
-    floors = _floors(twin)
+    names = tuple(
+        name
+        for name in dict.fromkeys((*LABELS, *relations))
+        if any(
+            summary.scores.get(name) is not None and summary.base_rate.get(name) is not None
+            for summary in found.values()
+        )
+    )
     least = clear_deviations(len(found) * len(relations))
     rule = _Rule(math.inf if info.weights == "random" else THRESHOLD, least, said)
-    scored = tuple(
-        _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
+    floors = _floors(twin)
+    heads = [
+        _lost(summary, place)
+        if place in lost
+        else _head(place, summary, names, rule, floors.get(place[0], {}))
         for place, summary in found.items()
-    )
+    ]
     scored = tuple(
-        _unknown(entry) if (entry.layer, entry.head) in lost else entry for entry in scored
+        replace(head, control=twin[head.place].scores) if head.place in twin else head
+        for head in heads
     )
     if lost:
         overflow = "some weights are not numbers: those heads have no label"
         notes += (f"{overflow}{info.overflow_advice}",)
+    by_chance = None
+    if control is not None:
+        unnamed = _Rule(THRESHOLD, least)
+        labels = Counter(_head(place, one, names, unnamed, {}).label for place, one in twin.items())
+        by_chance = Control(control, {name: labels[name] for name in names if labels[name]})
     return PatternReport(
         model=info,
         kind=attention.kind,
@@ -206,22 +219,12 @@ def scored_report(
         probes=probes,
         not_measured=_not_measured(attention, scored, own=own, relations=unscored),
         untestable=_untestable(found, relations, least),
-        control=None
-        if control is None
-        else _control(control, twin, names, _Rule(THRESHOLD, least)),
+        control=by_chance,
         notes=notes,
     )
 
 
-def _regions(results: Sequence[TextScores]) -> RegionShares | None:
-    """Return the attention shares between the regions of the user's text; None without regions.
-
-    results: the scores of each text, the user's own first.
-    """
-    passage, layers = results[0].text.passage, results[0].layers
-    sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
-    kind: Kind = "self" if passage.target is None else "cross"
-    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
+# Labels --------------------------------------------------------------------------------------
 
 
 class _Rule(NamedTuple):
@@ -236,15 +239,11 @@ class _Rule(NamedTuple):
     deviations: float
     said: Mapping[Place, HeadLabel] | None = None
 
-    def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
-        """Return the name of the head's label, or None.
-
-        place: (layer, head). summary: of its scores over all texts. found: the strength of each
-            score.
-        """
-        found = {
-            name: value
-            for name, value in found.items()
+    def label(self, place: Place, summary: HeadSummary, gains: Mapping[str, float]) -> str | None:
+        """Return the name of the head's label, or None. gains: the strength of each score."""
+        gains = {
+            name: gain
+            for name, gain in gains.items()
             if summary.reach.get(name, 1.0) >= _REACH
             and not (name == "delimiter" and summary.one_delimiter > _ONE_DELIMITER)
         }
@@ -252,19 +251,75 @@ class _Rule(NamedTuple):
             said = self.said.get(place)
             if said is not None and summary.scores.get(said.name) is not None:
                 return said.name
-            found = {
-                name: value
-                for name, value in found.items()
-                if label_named(name).family == "relation"
+            gains = {
+                name: gain for name, gain in gains.items() if label_named(name).family == "relation"
             }
         return best_label(
-            found,
+            gains,
             summary.scores,
             summary.base_rate,
             summary.measured,
             self.threshold,
             self.deviations,
         )
+
+
+def _head(
+    place: Place,
+    summary: HeadSummary,
+    names: Sequence[str],
+    rule: _Rule,
+    floors: Mapping[str, float],
+) -> PatternScores:
+    gains = strengths(names, summary.scores, summary.base_rate, floors)
+    label = rule.label(place, summary, gains)
+    margin = None
+    if label is not None:
+        margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
+    single = {name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()}
+    return PatternScores(
+        *place,
+        label=label,
+        scores=summary.scores,
+        base_rate=summary.base_rate,
+        strength=gains,
+        margin=margin,
+        agreement=None if label is None else summary.agreement(label, rule.threshold),
+        measured=summary.measured,
+        statistics=summary.statistics,
+        intervals=summary.intervals,
+        said=None if rule.said is None else rule.said.get(place),
+        by_text=single,
+    )
+
+
+def _lost(summary: HeadSummary, place: Place) -> PatternScores:
+    """Return the entry of a head without any score, because it overflowed on some text.
+
+    The texts on which it did not overflow are no fair sample.
+    """
+    return PatternScores(
+        *place,
+        label=None,
+        scores=dict.fromkeys(summary.scores),
+        base_rate=summary.base_rate,
+        measured=dict.fromkeys(summary.measured, 0),
+        statistics=dict.fromkeys(summary.statistics),
+    )
+
+
+def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
+    """Return by layer and score the highest value of any head of the random baseline.
+
+    twin: its summaries by (layer, head). Its heads are drawn alike, so that any of them counts.
+    """
+    floors: dict[int, dict[str, float]] = {}
+    for (layer, _), summary in twin.items():
+        known = floors.setdefault(layer, {})
+        for name, score in summary.scores.items():
+            if score is not None:
+                known[name] = max(score, known.get(name, score))
+    return floors
 
 
 def _said(
@@ -281,25 +336,26 @@ def _said(
     """
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
-    found = head_scores(record, known)
     return {
         (entry.layer, entry.head): entry.label
-        for entry in found
+        for entry in head_scores(record, known)
         if entry.label.is_finding or entry.label.name in SINKS
     }
 
 
-class _Work:
-    """Adds up the work done so far, in query–key pairs, and reports it to the caller."""
+# What goes with the scores -------------------------------------------------------------------
 
-    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
-        self._done, self._total = 0, total
-        self._progress = progress
 
-    def add(self, work: int) -> None:
-        self._done += work
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+def _regions(results: Sequence[TextScores]) -> RegionShares | None:
+    """Return the attention shares between the regions of the user's text, the first one."""
+    passage, layers = results[0].text.passage, results[0].layers
+    sums = {
+        (at, layer.heads): layer.regions
+        for at, layer in layers.items()
+        if layer.regions is not None
+    }
+    kind: Kind = "self" if passage.target is None else "cross"
+    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 def _notes(
@@ -319,27 +375,9 @@ def _notes(
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     """Return the names of the relations in the annotated sentences, the usual ones first."""
-    found = {
-        relation for text in probes if text.words is not None for relation, _, _ in text.words.pairs
-    }
-    known = [name for name in LABELS if name in found]
-    return (*known, *sorted(found - set(known)))
-
-
-def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the annotated relations that could not be measured in any sentence."""
-    annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
-    return tuple(dict.fromkeys(name for name in annotated if name not in found))
-
-
-def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Return the source of the labels of the user's own text; ``none`` for probes.
-
-    said: these labels by (layer, head); None for probes.
-    """
-    if said is None:
-        return "none"
-    return next((label.source for label in said.values() if label.is_known), "text")
+    names = {relation for text in probes for relation, _, _ in text.pairs}
+    known = [name for name in LABELS if name in names]
+    return (*known, *sorted(names - set(known)))
 
 
 def _untestable(
@@ -359,131 +397,36 @@ def _untestable(
     return rates
 
 
-def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels for which some head has both a score and a base rate."""
-    names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
-    return tuple(
-        name
-        for name in names
-        if any(
-            summary.scores.get(name) is not None and summary.base_rate.get(name) is not None
-            for summary in found.values()
-        )
-    )
-
-
-def _head(
-    place: Place,
-    summary: HeadSummary,
-    names: Sequence[str],
-    rule: _Rule,
-    floors: Mapping[str, float],
-    twin: HeadSummary | None = None,
-) -> PatternScores:
-    said = None if rule.said is None else rule.said.get(place)
-    found = strengths(names, summary.scores, summary.base_rate, floors)
-    label = rule.label(place, summary, found)
-    margin = None
-    if label is not None:
-        margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
-    return PatternScores(
-        layer=place[0],
-        head=place[1],
-        label=label,
-        scores=summary.scores,
-        base_rate=summary.base_rate,
-        strength=found,
-        margin=margin,
-        agreement=None if label is None else summary.agreement(label, rule.threshold),
-        measured=summary.measured,
-        statistics=summary.statistics,
-        control={} if twin is None else twin.scores,
-        intervals=summary.intervals,
-        said=said,
-        by_text={
-            name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()
-        },
-    )
-
-
-def _unknown(entry: PatternScores) -> PatternScores:
-    """Return the entry of a head without any score, because it overflowed on some text.
-
-    The texts on which it did not overflow are no fair sample.
-    """
-    return PatternScores(
-        entry.layer,
-        entry.head,
-        label=None,
-        scores=dict.fromkeys(entry.scores),
-        base_rate=entry.base_rate,
-        measured=dict.fromkeys(entry.measured, 0),
-        statistics=dict.fromkeys(entry.statistics),
-        control=entry.control,
-    )
-
-
-def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
-    """Return by layer and score the highest value of any head of the random baseline.
-
-    twin: its summaries by (layer, head). Its heads are drawn alike, so that any of them counts.
-    """
-    floors: dict[int, dict[str, float]] = {}
-    for (layer, _), summary in twin.items():
-        known = floors.setdefault(layer, {})
-        for name, score in summary.scores.items():
-            if score is not None:
-                known[name] = max(score, known.get(name, score))
-    return floors
-
-
-def _control(
-    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: _Rule
-) -> Control:
-    labelled = Counter(
-        entry.label
-        for place, summary in twin.items()
-        if (entry := _head(place, summary, names, rule, {})).label is not None
-    )
-    return Control(seed, {name: labelled[name] for name in names if labelled[name]})
-
-
 def _not_measured(
     attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
     """Return the reason for each score that no head has, by name.
 
-    attention: its kind, and whether it is causal. heads: the scores of all heads. own: whether the
-        user's own text was used.
-    relations: annotated relations of which no word pair could be tested.
+    own: whether the user's own text was used. relations: annotated relations of which no word pair
+        could be tested.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
     reasons = {name: _reason(name, attention, own) for name in missing}
-    found = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
+    reasons = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
     crosses = attention.kind == "cross"
     if not own and not crosses and "induction" not in names:
-        for name in ("duplicate", "induction", "prefix_matching"):
-            found[name] = "the model has no room or too few tokens for random repeated ones"
+        absent = "the model has no room or too few tokens for random repeated ones"
+        reasons |= dict.fromkeys(("duplicate", "induction", "prefix_matching"), absent)
     natural = SCORES_OF[NATURAL].values()
     if not own and not any(name in names for name in natural):
-        able = (
-            name
-            for name in natural
-            if attention.lacks(MEASURES[name.removeprefix(ON_TEXT)]) is None
-        )
-        found |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
-    for relation in relations:
-        found[relation] = (
-            "words that belong together stand in one text, cross attention joins two"
-            if crosses
-            else "the annotated words are not whole tokens of the model"
-        )
-    return found
+        able = (name for name in natural if attention.lacks(MEASURES[_measure(name)]) is None)
+        reasons |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
+    unread = (
+        "words that belong together stand in one text, cross attention joins two"
+        if crosses
+        else "the annotated words are not whole tokens of the model"
+    )
+    return reasons | dict.fromkeys(relations, unread)
 
 
 def _reason(name: str, attention: Conditions, own: bool) -> str:
-    measure = MEASURES.get(name.removeprefix(ON_TEXT))
+    measure = MEASURES.get(_measure(name))
     need = None if measure is None else attention.lacks(measure)
     if need is not None:
         return NEEDS[need]
@@ -492,19 +435,5 @@ def _reason(name: str, attention: Conditions, own: bool) -> str:
     return absent or "the weights are not numbers"
 
 
-def _probes(
-    probing: Probing,
-    texts: Sequence[ProbeText],
-    skipped: tuple[str, ...],
-    relations: tuple[str, ...],
-) -> tuple[Probe, ...]:
-    return tuple(
-        described(
-            texts,
-            probe,
-            relations if probe == SENTENCES else tuple(SCORES_OF[probe].values()),
-            probing,
-            skipped if probe == SENTENCES else (),
-        )
-        for probe in dict.fromkeys(text.probe for text in texts)
-    )
+def _measure(score_name: str) -> str:
+    return score_name.removeprefix(ON_TEXT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import NamedTuple
@@ -11,37 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
+from attnviz.inspect.patterns.probes import AGREES_ON, NATURAL, OWN, SCORES_OF, measures_of
 from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.bootstrap import share_interval, student_interval
 from attnviz.measures.labels import strength
-from attnviz.measures.registry import DESCRIBED, of_family
+from attnviz.measures.registry import DESCRIBED
 
-ON_TEXT = "text_"
-"""The prefix of scores on natural text if their label is given on random tokens."""
-
-_POSITION, _IDENTITY = of_family("position"), of_family("identity")
-_RUNNING = of_family("position", "content", "alignment")
-
-SCORES_OF: Mapping[str, Mapping[str, str]] = {
-    NATURAL: {name: name for name in _RUNNING} | {name: ON_TEXT + name for name in _IDENTITY},
-    COPIES: {name: name for name in _IDENTITY},
-    PREFIX: {"induction": "prefix_matching"},
-    OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
-}
-"""For each probe, the measures taken from it, and the names of the scores they give."""
-
-_AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITION}
-"""Measures that further probes confirm, but that are not averaged over them."""
+Place = tuple[int, int]
 
 _FOLDS = 10
-
-
-def measures_of(probe: str) -> tuple[str, ...]:
-    """Return the names of the measures whose scores over a text of this probe are used."""
-    described = DESCRIBED if probe in (NATURAL, OWN) else ()
-    return (*SCORES_OF.get(probe, ()), *_AGREES_ON.get(probe, ()), *described)
 
 
 @dataclass
@@ -56,7 +35,7 @@ class HeadSummary:
     base_rate: dict[str, float | None] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     measured: dict[str, int] = field(default_factory=dict)
-    statistics: dict[str, float | None] = field(default_factory=dict)
+    statistics: dict[str, float | None] = field(default_factory=lambda: dict.fromkeys(DESCRIBED))
     single: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     reach: dict[str, float] = field(default_factory=dict)
     """The share of a text's queries that could show a score, mean over texts, in [0, 1]."""
@@ -72,27 +51,94 @@ class HeadSummary:
         pairs = self.single.get(label, [])
         if len(pairs) < 2:
             return None
-        found = [strength(score, base) for score, base in pairs]
-        return sum(value is not None and value >= threshold for value in found) / len(pairs)
+        gains = [strength(score, base) for score, base in pairs]
+        return sum(gain is not None and gain >= threshold for gain in gains) / len(pairs)
 
 
-def summaries(
-    results: Sequence[TextScores], relations: Sequence[str]
-) -> dict[tuple[int, int], HeadSummary]:
+class Stack(NamedTuple):
+    """The scores of heads over some texts; NaN where a text cannot show a score.
+
+    names: of the scores. places: the (layer, head) of each head.
+    scores, base, reach: (text, score, head), the score, its base rate, the share of the queries
+        that could show it. gained: by token, (text, head), see ``LayerScores.delimiters``.
+    """
+
+    names: Sequence[str]
+    places: Sequence[Place]
+    scores: NDArray[np.float64]
+    base: NDArray[np.float64]
+    reach: NDArray[np.float64]
+    gained: Mapping[int, NDArray[np.float64]]
+
+
+def stacked(results: Sequence[TextScores], names: Sequence[str]) -> Stack:
+    """Return the scores of the same heads over several texts. names: of the scores."""
+    places = [(at, head) for at, layer in results[0].layers.items() for head in layer.heads]
+    shape = len(results), len(names), len(places)
+    scores, base, reach = (np.full(shape, np.nan) for _ in range(3))
+    gained: dict[int, NDArray[np.float64]] = {}
+    for text, result in enumerate(results):
+        first = 0
+        for layer in result.layers.values():
+            own = slice(first, first := first + len(layer.heads))
+            for row, name in enumerate(names):
+                if name in layer.scores:
+                    scores[text, row, own] = layer.scores[name]
+                    base[text, row, own] = layer.shuffled.get(name, layer.uniform.get(name, np.nan))
+                    reach[text, row, own] = layer.reach.get(name, 1.0)
+            for token, values in layer.delimiters.items():
+                gained.setdefault(token, np.zeros(shape[::2]))[text, own] = values
+    if "delimiter" in names:
+        measured = ~np.isnan(scores[:, names.index("delimiter")])
+        gained = {token: np.where(measured, values, 0) for token, values in gained.items()}
+    return Stack(names, places, scores, base, reach, gained)
+
+
+def summaries(results: Sequence[TextScores], relations: Sequence[str]) -> dict[Place, HeadSummary]:
     """Return the summary of the pattern scores of each head by (layer, head), in that order.
 
     results: the scores over each text. relations: the names of the annotated ones.
     """
-    places = sorted(
-        {
-            (layer, head)
-            for result in results
-            for layer, scores in result.layers.items()
-            for head in scores.heads
-        }
-    )
+    layers = [(at, layer.heads) for result in results for at, layer in result.layers.items()]
+    places = sorted({(at, head) for at, heads in layers for head in heads})
+    found = {place: HeadSummary() for place in places}
+    for probe in dict.fromkeys(result.text.probe for result in results):
+        if probe in SCORES_OF:
+            own = [result for result in results if result.text.probe == probe]
+            _enter_probe(found, probe, stacked(own, measures_of(probe)))
     tested = _tested(results)
-    return {place: _summary(results, relations, tested, *place) for place in places}
+    for (layer, head), summary in found.items():
+        for relation in relations:
+            _enter_relation(summary, relation, tested.get((relation, layer)), head)
+    return found
+
+
+def _enter_probe(found: Mapping[Place, HeadSummary], probe: str, stack: Stack) -> None:
+    names, further = SCORES_OF[probe], AGREES_ON.get(probe, ())
+    gains = {token: values.sum(0) for token, values in stack.gained.items()}
+    for column, place in enumerate(stack.places):
+        summary = found[place]
+        for row, measure in enumerate(stack.names):
+            at = ~np.isnan(stack.scores[:, row, column]), row, column
+            scores = stack.scores[at].tolist()
+            pairs = list(zip(scores, stack.base[at].tolist(), strict=True))
+            name = names.get(measure, measure)
+            if measure in names:
+                bases = [base for _, base in pairs if not math.isnan(base)]
+                summary.scores[name], summary.base_rate[name] = _mean(scores), _mean(bases)
+                summary.measured[name] = len(pairs)
+                if pairs:
+                    summary.reach[name] = math.fsum(stack.reach[at]) / len(pairs)
+                interval = student_interval(scores)
+                if interval is not None:
+                    summary.intervals[name] = interval
+            if measure in names or measure in further:
+                summary.single.setdefault(name, []).extend(pairs)
+            if measure in DESCRIBED and probe in (NATURAL, OWN):
+                summary.statistics[measure] = _mean(scores)
+        own = [float(values[column]) for values in gains.values()]
+        if "delimiter" in names and sum(own) > 0:
+            summary.one_delimiter = max(own) / sum(own)
 
 
 class _Tested(NamedTuple):
@@ -118,85 +164,16 @@ def _tested(results: Sequence[TextScores]) -> dict[tuple[str, int], _Tested]:
     for number, result in enumerate(sentences):
         for layer, scores in result.layers.items():
             heads[layer] = scores.heads
-            for found in scores.found:
-                pairs.setdefault((found.relation, layer), []).append((number % _FOLDS, found))
+            for pair in scores.found:
+                pairs.setdefault((pair.relation, layer), []).append((number % _FOLDS, pair))
     tested = {}
     for (relation, layer), some in pairs.items():
-        numbers, found_pairs = zip(*some, strict=True)
+        numbers, own = zip(*some, strict=True)
         folds = [np.flatnonzero(np.array(numbers) == fold) for fold in dict.fromkeys(numbers)]
-        hits = np.stack([pair.hits for pair in found_pairs])
-        base = relation_base_rate(found_pairs)
-        tested[relation, layer] = _Tested(heads[layer], found_pairs, hits, folds, base)
+        hits = np.stack([pair.hits for pair in own])
+        base = relation_base_rate(own)
+        tested[relation, layer] = _Tested(heads[layer], own, hits, folds, base)
     return tested
-
-
-def _summary(
-    results: Sequence[TextScores],
-    relations: Sequence[str],
-    tested: Mapping[tuple[str, int], _Tested],
-    layer: int,
-    head: int,
-) -> HeadSummary:
-    summary = HeadSummary()
-    values: dict[str, list[tuple[float, float]]] = {}
-    described: dict[str, list[float]] = {}
-    reach: dict[str, list[float]] = {}
-    delimiters: dict[int, float] = {}
-    for result in results:
-        probe = result.text.probe
-        names, agreeing = SCORES_OF.get(probe, {}), _AGREES_ON.get(probe, ())
-        for measure, score, base in _measures(result, layer, head):
-            if measure in names:
-                values.setdefault(names[measure], []).append((score, base))
-                reach.setdefault(names[measure], []).append(
-                    result.layers[layer].reach.get(measure, 1.0)
-                )
-            if measure in names or measure in agreeing:
-                summary.single.setdefault(names.get(measure, measure), []).append((score, base))
-                if names.get(measure) == "delimiter":
-                    in_layer = result.layers[layer]
-                    place = in_layer.heads.index(head)
-                    for token, gained in in_layer.delimiters.items():
-                        delimiters[token] = delimiters.get(token, 0.0) + float(gained[place])
-            if measure in DESCRIBED and probe in (NATURAL, OWN):
-                described.setdefault(measure, []).append(score)
-    for probe in dict.fromkeys(result.text.probe for result in results):
-        for name in SCORES_OF.get(probe, {}).values():
-            _enter(summary, name, values.get(name, []))
-    for relation in relations:
-        _enter_relation(summary, relation, tested.get((relation, layer)), head)
-    summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
-    every = sum(delimiters.values())
-    if every > 0:
-        summary.one_delimiter = max(delimiters.values()) / every
-    summary.statistics = {name: _mean(described.get(name, [])) for name in DESCRIBED}
-    return summary
-
-
-def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, score, base rate) of each pattern score that this text can show for a head."""
-    scores = result.layers.get(layer)
-    if scores is None or head not in scores.heads:
-        return
-    place = scores.heads.index(head)
-    for name, values in scores.scores.items():
-        score = float(values[place])
-        base = (
-            float(scores.shuffled[name][place])
-            if name in scores.shuffled
-            else scores.uniform.get(name, math.nan)
-        )
-        if not math.isnan(score):
-            yield name, score, base
-
-
-def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]]) -> None:
-    summary.scores[name] = _mean([score for score, _ in values])
-    summary.base_rate[name] = _mean([base for _, base in values if not math.isnan(base)])
-    summary.measured[name] = len(values)
-    interval = student_interval([score for score, _ in values])
-    if interval is not None:
-        summary.intervals[name] = interval
 
 
 def _enter_relation(summary: HeadSummary, relation: str, tested: _Tested | None, head: int) -> None:

@@ -22,6 +22,7 @@ Weights = NDArray[np.floating]
 Scores = dict[str, NDArray[np.float64]]
 
 _AnyRows = TypeVar("_AnyRows", bound=AttentionRows)
+Name = TypeVar("Name")
 
 SHUFFLES = 8
 """The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
@@ -54,51 +55,34 @@ _Measured = tuple[
 """Of a block the sum and the number of each measure, and the moments of its centres or None."""
 
 
-class ScoreSums:
-    """Computes the pattern scores of each head of one text from blocks of attention rows.
+class _Totals:
+    """What is summed over the rows of one text so far, by measure."""
 
-    The blocks may come in any order. In the end the scores equal the measures of the whole matrix,
-    but only one block is in memory.
-    names: of the measures; None for all that can be measured.
-    """
-
-    def __init__(self, text: TextFacts, names: Collection[str] | None = None) -> None:
-        self._text = text
-        self.formulas = text.attention.formulas(names)
+    def __init__(self) -> None:
         self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
-        self._moments: NDArray[np.float64] | None = None
-
-    def add(self, weights: Weights, start: int, mask: Bools | None = None) -> RowBlock:
-        """Add a block of attention weights (head, rows, keys) to the sums; return the block.
-
-        start: its first query. mask: see ``RowBlock``.
-        """
-        block = RowBlock(self._text, weights, start, mask)
-        self.take(_measured(block, self.formulas))
-        return block
+        self._moments: NDArray[np.float64] | float = 0.0
 
     def take(self, measured: _Measured) -> None:
-        """Add to the sums what ``measured`` returned for a block of rows."""
+        """Add what ``_measured`` returned for a block of rows."""
         sums, moments = measured
         for name, (total, number) in sums.items():
             before = self._sums.get(name, (0.0, 0))
             self._sums[name] = before[0] + total, before[1] + number
         if moments is not None:
-            self._moments = moments if self._moments is None else self._moments + moments
+            self._moments = self._moments + moments
 
     def scores(self) -> Scores:
         """Return each pattern score by name, (head,); NaN if the text cannot show it."""
-        found = {}
+        scores = {}
         for name, (total, number) in self._sums.items():
             mean = _divided(total, number)
-            found[name] = mean[:, 0] if mean.ndim == 2 else mean
-        if self._moments is not None:
-            found["monotone"] = _correlation(*self._moments)
-        return found
+            scores[name] = mean[:, 0] if mean.ndim == 2 else mean
+        if not isinstance(self._moments, float):
+            scores["monotone"] = _correlation(*self._moments)
+        return scores
 
-    def reach(self) -> dict[str, float]:
+    def reach(self, queries: int) -> dict[str, float]:
         """Return by name of a score the share of the queries that it is measured on, in [0, 1]."""
-        queries = len(self._text.queries)
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
@@ -126,21 +110,19 @@ class LayerSums:
     """Computes the pattern scores of one layer of a text, and those of uniform attention.
 
     Uniform attention is even over the keys that the layer lets each query see. The input is blocks
-    of attention rows.
+    of attention rows, in any order; only one of them is in memory, and in the end the scores equal
+    the measures of the whole matrix.
     evens: shared by the layers of one text, which then measure uniform attention once.
     names: of the measures; None for all that can be measured.
     """
 
     def __init__(
-        self,
-        text: TextFacts,
-        evens: Evens | None = None,
-        names: Collection[str] | None = None,
+        self, text: TextFacts, evens: Evens | None = None, names: Collection[str] | None = None
     ) -> None:
         self._text = text
         self._evens = Evens({}, {}) if evens is None else evens
-        self._found = ScoreSums(text, names)
-        self._even, self._even_formulas = ScoreSums(text), text.attention.even_formulas(names)
+        self._own, self._formulas = _Totals(), text.attention.formulas(names)
+        self._even, self._even_formulas = _Totals(), text.attention.even_formulas(names)
         self._regions = None
         if text.keys.regions:
             sink = sink_keys(text.keys, text.attention.causal)
@@ -151,8 +133,12 @@ class LayerSums:
         self._gained: NDArray[np.float64] = np.zeros((1, len(self._kinds)))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of attention rows; the arguments are those of ``ScoreSums.add``."""
-        block = self._found.add(weights, start, mask)
+        """Add a block of attention weights (head, rows, keys).
+
+        start: its first query. mask: see ``RowBlock``.
+        """
+        block = RowBlock(self._text, weights, start, mask)
+        self._own.take(_measured(block, self._formulas))
         if self._regions is not None:
             self._regions.add(weights, start, block.seen)
         there = self._marks < weights.shape[-1]
@@ -184,7 +170,7 @@ class LayerSums:
             self._evens.ranges[key] = even, _measured(even, self._even_formulas)
         even, evenly = self._evens.ranges[key]
         rows = SummedRows(self._text, layer, even, heads, buckets)
-        self._found.take(_measured(rows, self._found.formulas))
+        self._own.take(_measured(rows, self._formulas))
         self._even.take(evenly)
         if self._regions is not None:
             self._regions.add_sums(rows, even)
@@ -194,24 +180,21 @@ class LayerSums:
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
         """Return the scores of the layer. heads: the indices of the heads in the blocks."""
-        uniform = {name: float(values[0]) for name, values in self._even.scores().items()}
+        queries = len(self._text.queries)
+        gained = self._gained / max(queries, 1)
         return LayerScores(
             heads,
-            self._found.scores(),
-            self._found.shuffled(),
-            uniform,
-            self._even.reach(),
-            delimiters=self._delimiters(),
+            self._own.scores(),
+            self._own.shuffled(),
+            {name: float(values[0]) for name, values in self._even.scores().items()},
+            self._even.reach(queries),
+            delimiters={int(kind): gained[:, at] for at, kind in enumerate(self._kinds)},
             regions=None if self._regions is None else self._regions.sums(),
         )
 
-    def _delimiters(self) -> dict[int, NDArray[np.float64]]:
-        gained = self._gained / max(len(self._text.queries), 1)
-        return {int(kind): gained[:, column] for column, kind in enumerate(self._kinds)}
-
 
 def _measured(rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]) -> _Measured:
-    """Return what rows add to the sums of ``ScoreSums``; the sums themselves do not change."""
+    """Return what rows add to the sums of a layer."""
     # Without key 0, a row that attended to key 0 alone has no weight left to score.
     alive = None if rows.text.attention.view == "raw" else rows.total != 0
     sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
@@ -282,16 +265,17 @@ class LayerScores:
         heads: their indices in that layer. first: the place of the first of them among all.
         """
         some = slice(first, first + len(heads))
+
+        def cut(arrays: Mapping[Name, NDArray[np.float64]]) -> dict[Name, NDArray[np.float64]]:
+            return {name: values[some] for name, values in arrays.items()}
+
         return replace(
             self,
             heads=heads,
-            scores={name: values[some] for name, values in self.scores.items()},
-            shuffled={name: values[some] for name, values in self.shuffled.items()},
-            delimiters={mark: values[some] for mark, values in self.delimiters.items()},
-            found=[
-                FoundPair(pair.relation, pair.offset, pair.by_chance, pair.hits[some])
-                for pair in self.found
-            ],
+            scores=cut(self.scores),
+            shuffled=cut(self.shuffled),
+            delimiters=cut(self.delimiters),
+            found=[replace(pair, hits=pair.hits[some]) for pair in self.found],
             regions=None if self.regions is None else self.regions[:, some],
         )
 

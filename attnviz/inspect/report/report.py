@@ -28,7 +28,7 @@ from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.inspect.patterns.data import score_entry
 from attnviz.inspect.patterns.patterns import patterns
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.models.model import Model

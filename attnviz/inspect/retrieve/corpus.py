@@ -23,7 +23,7 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
-from attnviz.forms import Form
+from attnviz.forms import MANY, SIGNED, Form, Numbers
 from attnviz.inspect.retrieve import haystacks as hay
 from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
@@ -55,19 +55,23 @@ FORM = Form(
     | {"caches": list[tuple[WHOLE, WHOLE, WHOLE, list[WHOLE], str]]}
     | {"ablated": list[tuple[WHOLE, WHOLE]]},
     lambda facts: {"length": len(facts["lengths"]), "depth": len(hay.DEPTHS)},
-    {
-        "": "texts",
-        "length": "haystacks short",
-        "layer of_layer | haystacks": "seen",
-        "4 layer of_layer | seen": "~heads",
-        "layer of_layer | seen": "~squares",
-        "2 layer of_layer | seen": "±margins ~margin_squares",
-        "length depth | haystacks": "+asked",
-        "length depth layer of_layer | asked": "~cells",
-        "| asked": "+answer_tokens ±loss ~predicted ?writing",
-        "layer of_layer | writing": "±written",
-        "change | haystacks": "±changes ±change_squares",
-    },
+    (
+        Numbers("texts"),
+        Numbers("haystacks short", "length"),
+        Numbers("seen", "layer of_layer", "haystacks"),
+        Numbers("heads", "4 layer of_layer", "seen", exact=True),
+        Numbers("squares", "layer of_layer", "seen", exact=True),
+        Numbers("margins", "2 layer of_layer", "seen", SIGNED, exact=True),
+        Numbers("margin_squares", "2 layer of_layer", "seen", exact=True),
+        Numbers("asked", "length depth", "haystacks", MANY),
+        Numbers("cells", "length depth layer of_layer", "asked", exact=True),
+        Numbers("answer_tokens", terms="asked", term=MANY),
+        Numbers("loss", terms="asked", term=SIGNED, exact=True),
+        Numbers("predicted", terms="asked", exact=True),
+        Numbers("writing", terms="asked", needed=False),
+        Numbers("written", "layer of_layer", "writing", SIGNED, exact=True),
+        Numbers("changes change_squares", "change", "haystacks", SIGNED, exact=True),
+    ),
 )
 """What the record of a shard may hold; see ``_sums``."""
 

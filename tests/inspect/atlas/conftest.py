@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas.report import AtlasReport
 
 from .corpus import TEXTS, TOP
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.inspect.patterns.records import Control, Example, PatternReport, PatternScores, Probe
+from attnviz.inspect.patterns.report import Control, Example, PatternReport, PatternScores, Probe
 from attnviz.records import ModelInfo, Tokens
 
 NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "rare", "subject")
@@ -38,8 +38,7 @@ def example_of(name: str, tokens: Tokens, rng: np.random.Generator) -> Example:
 
 
 def make_head(
-    layer: int,
-    head: int,
+    place: tuple[int, int],
     names: Sequence[str],
     rng: np.random.Generator,
     tokens: Tokens,
@@ -47,31 +46,21 @@ def make_head(
     missing: Sequence[str],
 ) -> PatternScores:
     """Made-up scores; every third head has a clear label."""
+    layer, head = place
     base = dict(zip(names, rng.uniform(0.01, 0.2, len(names)).round(4).tolist(), strict=True))
     raw = rng.uniform(0.0, 0.3, len(names)).round(4).tolist()
     scores: dict[str, float | None] = dict(zip(names, raw, strict=True))
-    clear = (2 * layer + head) % 3 == 0
-    if clear:
+    if (2 * layer + head) % 3 == 0:
         scores[names[(layer + head) % len(names)]] = round(float(rng.uniform(0.4, 1.0)), 4)
     rates: dict[str, float | None] = dict(base)
-    for name in missing:
-        scores[name] = rates[name] = None
-    strength = {
-        name: min((value - base[name]) / (1 - base[name]), 1.0)
-        for name, value in scores.items()
-        if value is not None
-    }
+    scores |= dict.fromkeys(missing)
+    rates |= dict.fromkeys(missing)
+    known = {name: value for name, value in scores.items() if value is not None}
+    strength = {name: (value - base[name]) / (1 - base[name]) for name, value in known.items()}
     best = max(strength, key=lambda name: strength[name])
     label = best if strength[best] >= THRESHOLD else None
-    statistics = {
-        "entropy": float(rng.uniform(0, 3)),
-        "normalised_entropy": float(rng.uniform(0, 1)),
-        "distance": float(rng.uniform(0, 140)),
-        "confidence": float(rng.uniform(0, 1)),
-        "first": scores.get("first"),
-    }
-    value = scores[best]
-    assert value is not None
+    limits = {"entropy": 3, "normalised_entropy": 1, "distance": 140, "confidence": 1}
+    statistics = {name: float(rng.uniform(0, most)) for name, most in limits.items()}
     return PatternScores(
         layer,
         head,
@@ -79,17 +68,13 @@ def make_head(
         scores,
         rates,
         strength,
-        margin=value - base[best] if label else None,
+        margin=known[best] - base[best] if label else None,
         agreement=float(rng.uniform(0.5, 1)) if label else None,
-        measured={name: 7 for name, number in scores.items() if number is not None},
-        statistics=statistics,
+        measured=dict.fromkeys(known, 7),
+        statistics={**statistics, "first": scores.get("first")},
         control=dict.fromkeys(names, 0.01) if control else {},
         example=example_of(best, tokens, rng) if label else None,
-        intervals={
-            name: (round(number - 0.03, 4), round(number + 0.05, 4))
-            for name, number in scores.items()
-            if number is not None
-        },
+        intervals={n: (round(v - 0.03, 4), round(v + 0.05, 4)) for n, v in known.items()},
     )
 
 
@@ -108,7 +93,7 @@ def make_patterns(
     tokens = tokens_of(pieces)
     info = ModelInfo("made", "0123456789abcdef", "None", "float32", layers, heads, heads, 8)
     entries = tuple(
-        make_head(layer, head, names, rng, tokens, control, missing)
+        make_head((layer, head), names, rng, tokens, control, missing)
         for layer in range(layers)
         for head in range(heads)
     )

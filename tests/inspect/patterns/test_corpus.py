@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import attnviz
@@ -21,7 +15,7 @@ from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import measure
 from attnviz.inspect.patterns.probes import OWN, ProbeText
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.measures.bootstrap import student_t
 from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.rows import Conditions
@@ -155,36 +149,6 @@ def test_a_text_beyond_the_context_is_named(tmp_path: Path) -> None:
     path.write_text("\n".join([*TEXTS, "", "word " * 3000]), encoding="utf-8")
     with pytest.raises(UsageError, match=r"text 21 \(line 22\) has .* add --truncate"):
         attnviz.patterns(texts=path)
-
-
-_CHILD = """
-import sys, attnviz, attnviz.mergeable
-attnviz.mergeable._SECONDS, attnviz.corpus.BLOCK = 0.0, 8
-attnviz.patterns(texts="corpus.txt", shard="0/2", resume="part")
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
-def test_a_killed_shard_goes_on(tmp_path: Path) -> None:
-    """``KILLS=20`` kills it more often, each time somewhere else."""
-    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS * 12), encoding="utf-8")
-    part, random = tmp_path / "part", np.random.default_rng(0)
-    whole = attnviz.patterns(texts=TEXTS * 12, shard="0/2").record
-    assert whole is not None
-    for _ in range(int(os.environ.get("KILLS", "1"))):
-        part.unlink(missing_ok=True)
-        begun = [sys.executable, "-c", _CHILD]
-        with subprocess.Popen(begun, cwd=tmp_path) as process:
-            while not part.exists() and process.poll() is None:
-                time.sleep(0.002)
-            time.sleep(random.uniform(0, 0.15))
-            process.send_signal(signal.SIGKILL)
-        found = attnviz.patterns(texts=TEXTS * 12, shard="0/2", resume=part).record
-        assert found is not None
-        assert found.parts == whole.parts
-        for name, values in whole.tallies.sums.items():
-            assert values.tobytes() == found.tallies.sums[name].tobytes(), name
 
 
 KNOWN = ["the cat sat on the mat because the cat"] * 3

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shlex
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyte
 import pytest
 
 from attnviz.cli.options import complete_label
@@ -18,7 +15,7 @@ from attnviz.cli.patterns import EXAMPLES
 from attnviz.measures.registry import LABELS, find_label
 from attnviz.models.bundled import Bundled
 
-from ...terminals import in_fresh_process, rows
+from ...terminals import in_fresh_process
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 TEXT = "When Mary and John went out, John gave a book to Mary."
@@ -76,12 +73,6 @@ def test_the_next_step_looks_at_the_same_head(redrawn: Any) -> None:
     )
 
 
-def test_from_a_file_and_standard_input(run: Any, document: Any, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text(TEXT, encoding="utf-8")
-    assert document("--file", "a.txt")["heads"] == document(TEXT)["heads"]
-    assert run("patterns", "-", "--json", stdin=TEXT.encode()).document["text"] == TEXT
-
-
 @pytest.mark.parametrize(
     ("option", "view", "words"),
     [
@@ -131,24 +122,6 @@ def test_checkpoints(run: Any, document: Any, checkpoint: Any, kind: str) -> Non
         assert all(entry["scores"].get("previous") is None for entry in crossed["heads"])
 
 
-def test_own_attention(run: Any) -> None:
-    result = run("patterns", "나는 오늘 학교에 갔다 나는 오늘 .", "--model", "mha", "--causal")
-    assert (result.code, result.err) == (0, "")
-    assert "random weights" in result.out
-
-
-def test_saving(run: Any, tmp_path: Path) -> None:
-    endings = ("json", "csv", "svg", "html", "txt")
-    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
-    result = run("patterns", TEXT, *options)
-    assert result.code == 0
-    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
-    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
-    with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
-        assert len(list(csv.DictReader(stream))) == LAYERS * HEADS
-    assert run("patterns", TEXT, *options[:2], "--quiet").err == ""
-
-
 @pytest.mark.long
 def test_every_example_of_the_help_runs(redrawn: Any) -> None:
     """Those that need a file or a checkpoint of the reader's own aside."""
@@ -196,78 +169,13 @@ def test_labels_are_offered() -> None:
     assert [find_label(name) for name in complete_label("")] == list(LABELS)
 
 
-# In a terminal and in a process of its own --------------------------------------------------------
-
-
-LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
-SENTENCE = "When Mary and John went out, John gave a book to Mary."
 _HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
-
-Shown = Callable[..., pyte.Screen]
-
-
-@pytest.fixture
-def screen(screen: Shown) -> Shown:
-    """The screen that a finished run leaves on a tall terminal."""
-    return partial(screen, rows=300)
-
-
-def grid_of(screen: pyte.Screen) -> dict[tuple[int, int], pyte.screens.Char]:
-    """By (layer, head), the first letter of each cell of the bundled model's grid."""
-    lines = rows(screen)
-    names = [f"H{head}" for head in range(HEADS)]
-    top = next(place for place, line in enumerate(lines) if line.split()[-HEADS:] == names)
-    starts = [lines[top].rindex(name) for name in names]
-    cells = {}
-    for layer in range(LAYERS):
-        assert f"L{layer}" in lines[top + 1 + layer][: starts[0]].split()
-        for head, start in enumerate(starts):
-            line = screen.buffer[top + 1 + layer]
-            cells[layer, head] = next(
-                line[column] for column in range(start - 1, start + 7) if line[column].data.strip()
-            )
-    return cells
-
-
-def test_cells_have_the_name_and_the_colour_of_their_label(run: Any, screen: Shown) -> None:
-    shown = screen("patterns", SENTENCE, columns=80)
-    found = run("patterns", SENTENCE, "--json").document
-    heads = {(head["layer"], head["head"]): head for head in found["heads"]}
-    grounds: dict[str, set[str]] = {}
-    for place, cell in grid_of(shown).items():
-        label = heads[place]["label"]
-        assert cell.data == ("·" if label is None else LABELS[label].short[0])
-        assert (cell.bg == "default") == (label is None)
-        if label is not None:
-            grounds.setdefault(label, set()).add(cell.bg)
-    assert len(grounds) > 1
-    colours = [colour for found in grounds.values() for colour in found]
-    assert len(set(colours)) == len(colours)  # no two labels share one
-    assert max(map(len, rows(shown))) <= 80
-
-
-def test_without_colour_names_and_glyphs_tell(screen: Shown) -> None:
-    shown = screen("patterns", SENTENCE, NO_COLOR="1")
-    used = [cell for line in shown.buffer.values() for cell in line.values()]
-    assert all(cell.bg == "default" and cell.fg == "default" for cell in used)
-    text = "\n".join(rows(shown))
-    assert "▀" not in text
-    assert {"░", "█"} <= set(text)
-
-
-@pytest.mark.long
-def test_nothing_wraps(screen: Shown) -> None:
-    """A line that ran over the right edge would leave a row more than the stream has lines."""
-    options = ("patterns", SENTENCE, "--watch", "previous", "--explain", "--stats")
-    narrow = screen(*options, columns=61)
-    wider = screen(*options, "--width", "61", columns=99)
-    assert rows(narrow) == rows(wider)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("patterns", SENTENCE, "--control", "random-weights", "--json"),
+        ("patterns", TEXT, "--control", "random-weights", "--json"),
         ("patterns", "--explain", *(f"--save=x.{end}" for end in ("json", "csv", "svg", "html"))),
     ],
     ids=["control", "save"],

@@ -24,7 +24,7 @@ from attnviz.engine.capture import capture
 from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Unit, Variant
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.forms import Form
+from attnviz.forms import MANY, SIGNED, Form, Numbers
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.report import AblationReport
@@ -68,16 +68,19 @@ FORM = Form(
     lambda facts: (
         {"removal": len(facts["removals"])} | {"metric": len(_NAMES), "loss": len(_BASELINE)}
     ),
-    {
-        "": "short ?texts ?copies",
-        "| texts": "noted +tokens",
-        "removal metric | texts": "measured broken ?controls",
-        "removal metric | measured": "±effects ±squares",
-        "removal metric | controls": "±control",
-        "loss | texts": "based",
-        "loss | based": "±baseline",
-        "# removal metric | texts": "*kept.#",
-    },
+    (
+        Numbers("short"),
+        Numbers("texts copies", needed=False),
+        Numbers("noted", terms="texts"),
+        Numbers("tokens", terms="texts", term=MANY),
+        Numbers("measured broken", "removal metric", "texts"),
+        Numbers("controls", "removal metric", "texts", needed=False),
+        Numbers("effects squares", "removal metric", "measured", SIGNED, exact=True),
+        Numbers("control", "removal metric", "controls", SIGNED, exact=True),
+        Numbers("based", "loss", "texts"),
+        Numbers("baseline", "loss", "based", SIGNED, exact=True),
+        Numbers("kept.", "any removal metric", "texts", None),
+    ),
 )
 """What the record of a shard may hold; see ``_tallies``."""
 

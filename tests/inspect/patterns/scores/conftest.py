@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.models.model import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -78,65 +77,6 @@ class ScriptedModel(WordModel):
                 whole = np.stack([[head(text) for head in heads] for text in texts])
                 for start in range(0, len(ids[0]), rows):
                     observe(layer, start, whole[:, :, start : start + rows], None)
-
-
-class TwoLayerModel(WordModel):
-    """Attention only; head 0 of layer 0 looks at the previous token, head 0 of layer 1 inducts.
-
-    The residual holds a token, its place, and the token before it, each as a one-hot part. The
-    other head of each layer has no weights: it looks everywhere alike and moves nothing.
-    """
-
-    _SHARP = 40.0 * WORDS**0.5
-
-    def __init__(self) -> None:
-        self.info = ModelInfo("by hand", None, "None", "float64", 2, 2, 2, WORDS)
-        token, place, before = (np.zeros((WORDS, 3 * WORDS)) for _ in range(3))
-        for part, rows in enumerate((token, place, before)):
-            rows[:, part * WORDS : (part + 1) * WORDS] = np.eye(WORDS)
-        self._token, self._place = token, place
-        shift = np.eye(WORDS, k=1)  # the place i is turned into the key i − 1
-        self._layers = (
-            _layer(self._SHARP * shift @ place, place, token, before),
-            _layer(self._SHARP * token, before, np.zeros_like(token), np.zeros_like(before)),
-        )
-
-    def _residual(self, ids: Sequence[int]) -> np.ndarray:
-        return self._token[list(ids)] + self._place[: len(ids)]
-
-    def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Callable,
-        observe: Callable,
-        *,
-        norms: bool = False,
-    ) -> None:
-        residual = np.stack([self._residual(text) for text in ids])
-        for layer, attention in enumerate(self._layers):
-            moved = attention.moved_norms(residual) if norms else None
-
-            def hand(start: int, weights: np.ndarray, layer: int = layer, moved=moved) -> None:
-                if wants(layer):
-                    observe(layer, start, weights, moved)
-
-            residual = residual + attention.in_rows(residual, rows, hand)
-
-
-def _layer(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, output: np.ndarray
-) -> NumpyAttention:
-    """Head 0 as given, head 1 without weights."""
-    nothing = np.zeros_like(query)
-    return NumpyAttention(
-        query_weight=np.vstack([query, nothing]),
-        key_weight=np.vstack([key, nothing]),
-        value_weight=np.vstack([value, nothing]),
-        output_weight=np.vstack([output, nothing]).T,
-        heads=2,
-        causal=True,
-    )
 
 
 def at(offset: int) -> Head:
@@ -215,8 +155,3 @@ def even_head() -> Head:
 @pytest.fixture
 def next_head() -> Head:
     return at(1)
-
-
-@pytest.fixture
-def two_layers() -> TwoLayerModel:
-    return TwoLayerModel()

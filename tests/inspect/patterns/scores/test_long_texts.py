@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -13,40 +12,16 @@ import transformers
 from attnviz.engine import observe_torch
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.score import score_patterns
-from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 
-from ....made_records import measured
-from ....small_models import llama_fields, whole_weights
+from ....small_models import llama_fields
 
 WORDS = 2_311
 
 
 def words(count: int) -> str:
     return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
-
-
-@pytest.mark.long
-def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
-    model = OwnAttention(16, 4, causal=True)
-    text = model.encode(words(WORDS))
-    whole = 4 * 4 * WORDS**2  # bytes of all heads of the one layer
-    tracemalloc.start()
-    report = score_patterns(model, [text])
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 0.7 * whole
-    seen = whole_weights(model, text)
-    for head in report.heads:
-        weights = seen[0][head.head]
-        assert head.scores["previous"] == pytest.approx(
-            float(measured("previous", weights)), rel=1e-4
-        )
-        expected = float(measured("duplicate", weights, text.ids))
-        assert head.scores["duplicate"] == pytest.approx(expected, rel=1e-4)
-        expected = float(measured("entropy", weights))
-        assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
 
 
 def llama(window: int | None = None) -> TransformersModel:

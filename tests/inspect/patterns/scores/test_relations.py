@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.inspect.patterns.records import AnnotatedSentence, WordPair
-from attnviz.inspect.patterns.relations import FoundPair, WordView, relation_base_rate, word_weights
+from attnviz.inspect.patterns.relations import (
+    AnnotatedSentence,
+    FoundPair,
+    WordPair,
+    WordView,
+    relation_base_rate,
+    word_weights,
+)
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.uniform import visible_keys
 from attnviz.records import Tokens

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, HeadGrid, Part, Table
+from attnviz.draw.document import Document, HeadGrid
 from attnviz.draw.files import document_files, save
-from attnviz.draw.grid import grid_block, strength_glyph
+from attnviz.draw.grid import grid_block
 from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
-from attnviz.inspect.patterns.records import PatternReport, Probe
-from attnviz.inspect.patterns.words import finding, short
+from attnviz.inspect.patterns.report import PatternReport, Probe
+from attnviz.inspect.patterns.screen import finding
+from attnviz.inspect.patterns.tables import label_grid, label_tint, score_grid, short
 from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import SINKS
 
@@ -182,27 +181,6 @@ def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports
         assert cell == f"{glyph}{label_named(entry.label).short} {score}"
 
 
-@pytest.mark.parametrize(("heads", "room"), [(13, 50), (32, 80), (32, 200), (47, 60), (5, 20)])
-@pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_every_head_is_there_at_every_width(
-    pattern_reports: Reports, heads: int, room: int, theme: Theme
-) -> None:
-    report = pattern_reports(layers=2, heads=heads)
-    drawn = cells_of(label_grid(report), theme, room)
-    lines = [line[1:] for line in drawn.lines if line[0].style is not None]  # without head names
-    cells = [segment.text for line in lines for segment in line if segment.text.strip()]
-    wanted = ["·" if e.label is None else label_named(e.label).short[0] for e in report.heads]
-    assert [cell.lstrip(" ░▒▓█.:*#")[0] for cell in cells] == wanted
-
-
-def test_a_strength_that_is_higher_has_no_weaker_glyph() -> None:
-    for theme in (PLAIN, ASCII):
-        ramp = "░▒▓█" if theme is PLAIN else ".:*#"
-        places = [ramp.index(strength_glyph(step / 100, theme)) for step in range(101)]
-        assert places == sorted(places)
-        assert set(places) == set(range(len(ramp)))
-
-
 def test_watched_scores_say_what_was_not_measured(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=2, heads=3, missing=("rare",))
     drawn = cells_of(score_grid(report, "rare"), PLAIN, 60).plain
@@ -295,41 +273,12 @@ def saved(report: PatternReport, path: Path, **shown: Any) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_a_picture_has_a_cell_a_head_and_a_row_a_labelled_one(
-    pattern_reports: Reports, tmp_path: Path
-) -> None:
-    report = pattern_reports(layers=3, heads=5)
-    root = ElementTree.fromstring(saved(report, tmp_path / "a.svg"))
-    svg = "{http://www.w3.org/2000/svg}"
-    texts = {node.text for node in root.iter(f"{svg}text")}
-    labelled = [entry for entry in report.heads if entry.label]
-    assert f"What each head does: {len(labelled)} of 15 heads labelled" in texts
-    for entry in labelled:
-        assert {report.head_name((entry.layer, entry.head)), bare(f"{entry.score:.3f}")} <= texts
-    tips = [node.text or "" for node in root.iter(f"{svg}title")]
-    assert len([tip for tip in tips if re.match(r"L\dH\d: ", tip)]) == 15
-
-
 def test_a_page_has_every_number(pattern_reports: Reports, tmp_path: Path) -> None:
     report = pattern_reports(missing=("rare",))
     page = saved(report, tmp_path / "a.html")
     for entry in report.heads:
         for value in entry.scores.values():
             assert (f"{value:.4g}" if value is not None else "–") in page
-
-
-def parts_of(group: Group) -> Iterator[Part]:
-    for part in group.parts:
-        yield from parts_of(part) if isinstance(part, Group) else [part]
-
-
-@pytest.mark.parametrize("watch", [None, "self", "rare"])
-def test_every_cell_stands_in_a_column(pattern_reports: Reports, watch: str | None) -> None:
-    document = document_of(pattern_reports(missing=("rare",)), watch=watch, stats=True)
-    tables = [part for group in document.groups for part in parts_of(group)]
-    for table in tables:
-        if isinstance(table, Table):
-            assert {len(row.cells) for row in table.rows} == {len(table.columns)}
 
 
 def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) -> None:

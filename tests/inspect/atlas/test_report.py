@@ -1,10 +1,9 @@
-"""What an atlas shows and writes: the first screen, the directory, the data of HeadVis."""
+"""What an atlas shows and writes: the first screen and the directory."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import pytest
 
 import attnviz
 from attnviz.draw.theme import Theme
-from attnviz.engine.capture import capture
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.atlas import document
-from attnviz.inspect.atlas.directory import with_maps
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas import screen
+from attnviz.inspect.atlas.report import AtlasReport
 
 from ...conftest import without_times
 from ...first_screens import SIZES, fitting
@@ -25,10 +22,8 @@ from .corpus import TEXTS
 
 @pytest.fixture(scope="module")
 def directory(whole: AtlasReport, tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the page, and one with the data of HeadVis."""
-    path = tmp_path_factory.mktemp("atlas")
-    whole.write(path / "page", tiny)
-    whole.write(path / "headvis", tiny, "headvis")
+    path = tmp_path_factory.mktemp("atlas") / "page"
+    whole.write(path, tiny)
     return path
 
 
@@ -38,9 +33,9 @@ def lines(path: Path) -> list[Any]:
 
 @pytest.mark.long
 def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
-    heads = lines(directory / "page" / "heads.jsonl")
+    heads = lines(directory / "heads.jsonl")
     assert heads == whole.to_dict()["heads"]
-    texts = {each["text"]: each["tokens"] for each in lines(directory / "page" / "texts.jsonl")}
+    texts = {each["text"]: each["tokens"] for each in lines(directory / "texts.jsonl")}
     for head in heads:
         for place in (*head["fires"], *(each for tenth in head["tenths"] for each in tenth)):
             tokens = texts[place["text"]]
@@ -54,8 +49,8 @@ def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
 def test_the_page_shows_where_the_first_heads_fire(
     whole: AtlasReport, tiny: Any, directory: Path
 ) -> None:
-    page = (directory / "page" / "index.html").read_text("utf-8")
-    shown = with_maps(whole, tiny)
+    page = (directory / "index.html").read_text("utf-8")
+    shown = whole.with_maps(tiny)
     assert len(shown.maps) == 5
     (found,) = re.findall(r'id="data">(.*?)</script>', page)
     written = json.loads(found)
@@ -74,54 +69,6 @@ def test_the_page_shows_where_the_first_heads_fire(
     name = whole.head_name((best.layer, best.head))
     assert f"{name} fires most" in page
     assert f"{name} by tenths of the sampled texts" in page
-
-
-def test_the_fields_of_headvis(directory: Path, whole: AtlasReport) -> None:
-    """What the description of the format in ``test_headvis`` leaves open."""
-    data = directory / "headvis" / "data"
-    config = json.loads((data / "config.json").read_text())
-    assert config["heads"] == [[one.layer, one.head] for one in whole.heads]
-    rows = json.loads((data / "scatter_data.json").read_text())
-    assert [[row["layer"], row["head"]] for row in rows] == config["heads"]
-    assert all({*row} == {"layer", "head", *config["metrics"]} for row in rows)
-    theirs = "self_attention_score previous_token_score pattern_entropy qk_distance induction_score"
-    assert {*theirs.split()} <= {*config["metrics"]}
-    assert rows[0]["previous_token_score"] == round(whole.heads[0].scores["previous"] or 0, 4)
-    for layer, head in config["heads"]:
-        name = config["head_data_pattern"].format(layer=layer, head=head)
-        found = json.loads((data / "heads" / name).read_text())
-        for table in config["custom_tables"]:
-            weights = [row["weight"] for row in found[table["key"]]]
-            assert weights == sorted(weights, reverse=True)
-        assert {*found["statistics"]} <= {*config["statistics_display"]}
-        assert {"strongest", "usual", "even"} <= {*found["statistics"]}
-    assert sum(found["histogram"]["bin_values"]) == whole.texts
-    assert not (data.parent / "drafts").exists()
-
-
-def test_the_sequences_of_headvis_are_the_weights(directory: Path, tiny: Any) -> None:
-    found = json.loads((directory / "headvis" / "data" / "heads" / "L1H2.json").read_text())
-    intervals = Counter(each["interval"] for each in found["sequences"])
-    assert set(intervals) == set(range(1, 11))
-    for each in found["sequences"][::9]:
-        tokens = tiny.encode(TEXTS[each["sequence_id"]])
-        assert each["tokens"] == list(tokens.texts)
-        length = each["seq_len"] = len(tokens)
-        ((_, _, weights),) = capture(tiny, tokens, kind="self", heads={1: {2}})
-        kept = dict(zip(each["attention_indices"], each["attention_values"], strict=True))
-        largest = 0.0
-        for query in range(length):
-            ranked = sorted(weights[query].tolist(), reverse=True)[:8]
-            for key in range(length):
-                weight = float(weights[query, key])
-                if weight >= 0.005 and weight >= ranked[-1]:
-                    assert kept.pop(query * length + key) == pytest.approx(weight, abs=6e-5)
-                if query and key and query != key:
-                    largest = max(largest, weight)
-        assert not kept
-        assert each["max_activation"] == pytest.approx(largest, abs=6e-5)
-    ranked = sorted(found["sequences"], key=lambda each: each["max_activation"])
-    assert [each["interval"] for each in ranked] == sorted(each["interval"] for each in ranked)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -155,23 +102,10 @@ def test_the_table_of_scores_says_how_many_heads_it_has(
     whole: AtlasReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut = "the first 5 of 24 heads"
-    assert cut not in str(document._scores(whole).title)
-    monkeypatch.setattr(document, "_SCORED", 5)
-    found = document._scores(whole)
+    assert cut not in str(screen._scores(whole).title)
+    monkeypatch.setattr(screen, "_SCORED", 5)
+    found = screen._scores(whole)
     assert (len(found.rows), cut in str(found.title)) == (5, True)
-
-
-def test_encoders(checkpoint: Any) -> None:
-    """The links of BERT avoid its special tokens; of T5 they are those of the encoder."""
-    words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
-    for kind in ("bert", "t5"):
-        found = attnviz.atlas(checkpoint(kind), words)
-        assert found.kind in ("self", "encoder")
-        for head in found.heads:
-            for one in head.fires:
-                special = one.link.queries.special
-                assert not special[one.link.query]
-                assert not special[one.link.key]
 
 
 def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
@@ -183,8 +117,6 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     result = run("atlas", "tiny", "--model", "mha")
     assert "expected one model: give 'tiny' or --model mha" in result.err
     assert run("atlas", "--texts", "none.txt").code == 3
-    assert run("atlas", "--format", "csv").code == 2
-    assert "headvis is of a directory: add --out DIR" in run("atlas", "--format", "headvis").err
     (tmp_path / "long.txt").write_text("The cat.\n" + "word " * 1200)
     result = run("atlas", "--texts", "long.txt")
     assert result.code == 2
@@ -192,9 +124,9 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     kept = ("--texts", "short.txt", "--resume", "kept.record", "-q")
     (tmp_path / "short.txt").write_text("The cat sat on the mat.\nThe dog sat on the cat.\n")
     assert run("atlas", *kept).code == 0
-    again = run("atlas", *kept, "--out", "atlas", "--format", "headvis", "--json")
+    again = run("atlas", *kept, "--out", "atlas", "--json")
     assert again.document == run("atlas", "--texts", "short.txt", "--json", "-q").document
-    assert (tmp_path / "atlas" / "data" / "heads" / "L5H3.json").exists()
+    assert (tmp_path / "atlas" / "index.html").exists()
     with pytest.raises(UsageError, match="--out is of all texts"):
         attnviz.atlas(tiny, TEXTS, shard="0/2", out=tmp_path / "part")
     with pytest.raises(UsageError, match="top=0 is out of range"):
@@ -224,17 +156,6 @@ def test_the_attention_of_a_decoder(checkpoint: Any, tmp_path: Path, kind: Any) 
             assert own[place["key"]] == place["key_token"]
     if kind == "cross":
         assert data["distances"] == ["all"]
-        with pytest.raises(UsageError, match="headvis has no queries of another text"):
-            attnviz.atlas(model, words, kind=kind, out=tmp_path / "other", format="headvis")
-        with pytest.raises(UsageError, match="headvis has no queries of another text"):
-            found.write(tmp_path / "other", model, "headvis")
-    else:
-        attnviz.atlas(model, words, kind=kind, out=tmp_path / "other", format="headvis")
-        (first, *_) = sorted((tmp_path / "other" / "data" / "heads").iterdir())
-        sequences = json.loads(first.read_text("ascii"))["sequences"]
-        assert all(
-            each["tokens"] == kept[each["sequence_id"]]["target_tokens"] for each in sequences
-        )
     page = (tmp_path / "atlas" / "index.html").read_text("utf-8")
     assert "sat" in page
     merged = attnviz.merge([found.record])

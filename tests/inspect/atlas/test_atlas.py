@@ -17,16 +17,14 @@ import pytest
 import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import atlas
-from attnviz.inspect.atlas.records import AtlasReport
+from attnviz.inspect.atlas.atlas import atlas, report_of
+from attnviz.inspect.atlas.report import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, scan
-from attnviz.inspect.atlas.summary import report_of
-from attnviz.inspect.atlas.tally import edges
+from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, edges, scan
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
-from .corpus import PIECES, TEXTS, TOP
+from .corpus import TEXTS, TOP
 
 
 def measured(model: Any, shard: Shard) -> AtlasReport:
@@ -147,51 +145,15 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     parts = [measured(tiny, Shard(number, 3)).record for number in range(3)]
     for number, part in enumerate(parts):
         part.save(tmp_path / str(number))
-    expected = json.dumps(whole.data())
+    expected = json.dumps(whole.to_dict())
     for order in itertools.permutations(parts):
-        assert json.dumps(report_of(reduce(add, order)).data()) == expected
+        assert json.dumps(report_of(reduce(add, order)).to_dict()) == expected
     read = reduce(add, [read_record(tmp_path / str(number)) for number in (2, 0, 1)])
-    assert json.dumps(report_of(read).data()) == expected
+    assert json.dumps(report_of(read).to_dict()) == expected
     attnviz.merge(parts).write(tmp_path / "atlas", tiny)
     assert len((tmp_path / "atlas" / "heads.jsonl").read_text().splitlines()) == len(whole.heads)
     assert not report_of(parts[0]).complete
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.long) for kind in ("decoder", "cross")]
-)
-def test_shards_of_two_texts_add_up_to_the_bit(
-    checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
-) -> None:
-    """The record has the texts that the decoder reads, which cross attention writes itself."""
-    monkeypatch.setattr("attnviz.corpus.BLOCK", 4)
-    model, asked = attnviz.load(str(checkpoint("t5"))), {"kind": kind, "top": TOP}
-    texts = [*PIECES[:8], PIECES[1]]  # two blocks of four texts, and one of one
-    alone = attnviz.atlas(model, texts, **asked)
-    files = [tmp_path / f"{number}" for number in range(2)]
-    for number, file in enumerate(files):
-        part = attnviz.atlas(model, texts, shard=f"{number}/2", resume=file, **asked)
-        assert part.complete is False
-    merged = attnviz.merge([*reversed(files)])
-    assert json.dumps(merged.data()) == json.dumps(alone.data())
-    assert merged.kept == alone.kept
-    assert all(text.target is not None for text in alone.kept.values())
-    # A query of cross attention may be a special token, which then counts among the tokens too.
-    sampled = {each.link.text for tenth in alone.heads[0].tenths for each in tenth}
-    written = [alone.kept[index].queries(kind) for index in sampled]
-    special = kind == "cross"
-    tokens = Counter(
-        text.strip() or text
-        for each in written
-        for text, left_out in zip(each.texts, each.special, strict=True)
-        if special or not left_out
-    )
-    known = [head.prefers for head in alone.heads if head.prefers is not None]
-    queries = [each for each in known if each.side == "query"]
-    assert len(queries) > 0 if special else not known
-    for each in queries:
-        assert each.base_rate == pytest.approx(tokens[each.token] / sum(tokens.values()))
 
 
 def test_the_best_of_rows_are_those_of_a_loop() -> None:

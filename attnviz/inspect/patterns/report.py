@@ -5,60 +5,25 @@ The scores are defined by ``measures``, relations between words by ``relations``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.regions import share_facts
 from attnviz.draw.report import Report
-from attnviz.measures.registry import View
-from attnviz.records import (
-    HeadLabel,
-    Kind,
-    ModelInfo,
-    Provenance,
-    RegionShares,
-    Source,
-    Tokens,
-)
+from attnviz.draw.values import model_facts, table_of
+from attnviz.measures.registry import STATISTICS, View, label_named
+from attnviz.reading import finite, optional, typed
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, RegionShares, Source, Tokens
 
 if TYPE_CHECKING:
-    from attnviz.draw.document import Document
     from attnviz.mergeable import CorpusRecord
 
-
-@dataclass(frozen=True)
-class WordPair:
-    """An annotated pair of words of a sentence with a grammatical relation.
-
-    relation: such as ``subject``. dependent, head: the indices of both words in the sentence.
-    """
-
-    relation: str
-    dependent: int
-    head: int
-
-
-@dataclass(frozen=True)
-class AnnotatedSentence:
-    """A sentence in which a person has annotated pairs of related words.
-
-    text: the whole sentence.
-    words: for each word the range of its characters in ``text``, without punctuation at its ends.
-    pairs: the related words. line: its number in the file, counted from 1.
-    """
-
-    text: str
-    words: tuple[range, ...]
-    pairs: tuple[WordPair, ...]
-    line: int
-
-    def __post_init__(self) -> None:
-        for pair in self.pairs:
-            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
-                raise ValueError(f"no such words: {pair}")
+SCHEMA = "attnviz.patterns/1"
 
 
 @dataclass(frozen=True)
@@ -147,6 +112,11 @@ class PatternScores:
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:
             raise ValueError(f"L{self.layer}H{self.head}: no score stands behind {self.label!r}")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return (layer, head)."""
+        return self.layer, self.head
 
     @property
     def score(self) -> float | None:
@@ -244,19 +214,55 @@ class PatternReport(Report, Provenance):
             )
 
     def data(self) -> dict[str, Any]:
-        from attnviz.inspect.patterns.data import patterns_data
+        """Return the report as one JSON object, except the example maps; indices start at 0.
 
-        return patterns_data(self)
+        ``heads`` has an entry for each head, layer by layer; if one label is watched, only the
+        heads that have its score, highest first.
+        """
+        control, regions = self.control, self.regions
+        random = control and {
+            "weights": "random",
+            "seed": control.seed,
+            "labelled": control.labelled,
+        }
+        sizes = {} if regions is None else {"queries": regions.queries, "keys": regions.keys}
+        return {
+            "schema": SCHEMA,
+            "model": model_facts(self.model),
+            "text": self.text or None,
+            "target": self.target,
+            "source": self.source or None,
+            "kind": self.kind,
+            "causal": self.causal,
+            "view": self.view,
+            "watched": self.watch,
+            "index_base": 0,
+            "probes": [asdict(probe) for probe in self.probes],
+            "labels": {name: _label_facts(self, name) for name in self.labels},
+            "labels_from": None if self.labels_from == "none" else self.labels_from,
+            "labels_date": self.labels_date or None,
+            "not_measured": self.not_measured,
+            "untestable": self.untestable,
+            "control": random,
+            "seconds": round(self.seconds, 3),
+            "notes": self.notes,
+            **({"regions": sizes} if sizes else {}),
+            "heads": [score_entry(entry, regions) for entry in self._listed],
+        }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.inspect.patterns.data import patterns_rows
+        """Yield the CSV header, then a row for each head, ranked if one label is watched.
 
-        return patterns_rows(self, self.watch)
+        The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a random baseline,
+        ``random.NAME`` belong to the score NAME; statistics have their own names.
+        A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
+        the attention from region A to region B, and that of uniform attention.
+        """
+        return score_rows(self, self._listed)
 
-    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        from attnviz.inspect.patterns.document import patterns_document
-
-        return patterns_document(self).shown(explain=explain, hints=hints)
+    @property
+    def _listed(self) -> tuple[PatternScores, ...]:
+        return self.heads if self.watch is None else self.ranked(self.watch)
 
     @property
     def unknown(self) -> tuple[PatternScores, ...]:
@@ -269,5 +275,93 @@ class PatternReport(Report, Provenance):
 
     def ranked(self, score: str) -> tuple[PatternScores, ...]:
         """Return all heads that have a value of this pattern score, highest first."""
-        found = [entry for entry in self.heads if entry.scores.get(score) is not None]
-        return tuple(sorted(found, key=lambda entry: -(entry.scores[score] or 0.0)))
+        scored = [entry for entry in self.heads if entry.scores.get(score) is not None]
+        return tuple(sorted(scored, key=lambda entry: -(entry.scores[score] or 0.0)))
+
+
+# JSON and table ------------------------------------------------------------------------------
+
+
+def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
+    """Return the JSON object of one head's pattern scores; ``null`` for values not measured.
+
+    entry: its scores. regions: the attention shares between regions; None if the text has none.
+    """
+    return {
+        "layer": entry.layer,
+        "head": entry.head,
+        "label": entry.label,
+        "score": entry.score,
+        "margin": entry.margin,
+        "agreement": entry.agreement,
+        "scores": entry.scores,
+        "base_rate": entry.base_rate,
+        "strength": entry.strength,
+        "intervals": entry.intervals,
+        "statistics": entry.statistics,
+        "measured": entry.measured,
+        "events": entry.events,
+        **({"control": entry.control} if entry.control else {}),
+        **({} if regions is None else {"regions": share_facts(regions, entry.place)}),
+    }
+
+
+def read_scores(facts: Mapping[str, Any]) -> PatternScores:
+    """Return the label, the pattern scores and the intervals of one head from a saved file.
+
+    facts: its object as ``score_entry`` made it.
+    Raises KeyError, TypeError or ValueError for anything else.
+    """
+    ends = {
+        str(name): (finite(low), finite(high))
+        for name, (low, high) in facts["intervals"].items()
+        if low is not None and high is not None
+    }
+    return PatternScores(
+        typed(facts["layer"], int),
+        typed(facts["head"], int),
+        optional(facts["label"], str),
+        _numbers_of(facts["scores"]),
+        _numbers_of(facts.get("base_rate", {})),
+        intervals=ends,
+    )
+
+
+def _numbers_of(facts: Mapping[str, Any]) -> dict[str, float | None]:
+    return {str(name): None if score is None else finite(score) for name, score in facts.items()}
+
+
+def _label_facts(report: PatternReport, name: str) -> dict[str, Any]:
+    return {
+        "letter": label_named(name).letter,
+        "family": label_named(name).family,
+        "threshold": report.thresholds[name],
+        "heads": len(report.labelled(name)),
+    }
+
+
+def score_rows(
+    report: PatternReport, heads: Sequence[PatternScores]
+) -> Iterator[tuple[object, ...]]:
+    """Yield the header of the CSV table, see ``PatternReport.rows``, then a row for each head."""
+    regions = report.regions
+    pairs = [] if regions is None else [*product(regions.queries, regions.keys)]
+    of_pairs = [f"{kind}.{one}>{other}" for kind in ("share", "uniform") for one, other in pairs]
+    names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
+    kinds = ("score", "base", "strength", *(["random"] if report.control else []))
+
+    def row(entry: PatternScores) -> dict[str, Any]:
+        values = (entry.scores, entry.base_rate, entry.strength, entry.control)
+        cells: dict[str, Any] = {"layer": entry.layer, "head": entry.head, "label": entry.label}
+        cells |= {"margin": entry.margin, "agreement": entry.agreement, **entry.statistics}
+        for kind, by_name in zip(kinds, values, strict=False):
+            cells |= {f"{kind}.{name}": score for name, score in by_name.items()}
+        if regions is not None:
+            at = regions.heads.index(entry.place)
+            shares = [*regions.share[at].ravel(), *regions.uniform[at].ravel()]
+            cells |= dict(zip(of_pairs, shares, strict=True))
+        return cells
+
+    columns = (f"{kind}.{name}" for kind in kinds for name in names)
+    facts = ("layer", "head", "label", "margin", "agreement", *STATISTICS)
+    return table_of((*facts, *columns, *of_pairs), map(row, heads))

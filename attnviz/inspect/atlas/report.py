@@ -1,0 +1,261 @@
+"""The report of ``atlas``: what every head does over the texts of a corpus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from attnviz.draw.html import document_html
+from attnviz.draw.report import Report
+from attnviz.draw.values import model_facts, table_of, write_object
+from attnviz.draw.whole_file import whole_directory
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
+from attnviz.inspect.atlas.scan import NAMES, distances, edges
+from attnviz.inspect.head.records import Firing
+from attnviz.inspect.heads.report import heads_report
+from attnviz.measures.labels import THRESHOLD, strengths
+from attnviz.measures.registry import LABELS
+from attnviz.measures.words import joined
+from attnviz.mergeable import CorpusRecord
+from attnviz.models.model import Model
+from attnviz.records import SINKS, HeadsRecord, Input, Kind, ModelInfo, Provenance
+
+Side = Literal["query", "key"]
+
+HALF = 0.5
+"""The weight from which a head is said to fire on a text: half of a query's attention."""
+
+_MAPS = 5
+"""The most texts whose maps a page shows."""
+
+_WEIGHTS = 2**24
+"""The most weights of all heads over one of these texts."""
+
+
+class Fired(NamedTuple):
+    """The strongest link of a head in a text, next to two weights to compare it with.
+
+    link: the link. usual: the mean weight of the head's links at this distance, over all texts.
+    even: the weight that uniform attention gives there.
+    """
+
+    link: Firing
+    usual: float
+    even: float
+
+
+class Preference(NamedTuple):
+    """A token that is at one end of a head's strongest links more often than its share of tokens.
+
+    side: the end. token: its text. places: how many of the sampled texts have it there. share: the
+    share of these texts. base_rate: the token's share of all tokens in the sampled texts.
+    """
+
+    side: Side
+    token: str
+    places: int
+    share: float
+    base_rate: float
+
+
+@dataclass(frozen=True)
+class HeadAtlas:
+    """What one head does over the texts.
+
+    scores, base_rate: means over the texts that can show a score, by name; None if none can.
+    texts: how many texts can. histogram: how many of them are in each bin of the score.
+    share: the share of texts on which the head fires, with a weight of at least ``HALF``.
+    fires: the places where it fires most, the strongest first, and of equal places one.
+    tenths: the sampled texts in ten groups of equal size, those with the weakest links first.
+    prefers: the token on which it fires most clearly more often than by chance, or None.
+    by_distance, even: the mean weight of a link at each distance, and that of uniform attention.
+    """
+
+    layer: int
+    head: int
+    scores: Mapping[str, float | None]
+    base_rate: Mapping[str, float | None]
+    texts: Mapping[str, int]
+    histogram: Mapping[str, tuple[int, ...]]
+    share: float
+    fires: tuple[Fired, ...]
+    tenths: tuple[tuple[Fired, ...], ...]
+    prefers: Preference | None
+    by_distance: tuple[float | None, ...]
+    even: tuple[float | None, ...]
+
+    @property
+    def pattern(self) -> str | None:
+        """Return the measure whose mean is furthest above chance, by the rule of labels, or None.
+
+        Sinks are left out: links are no such places.
+        """
+        names = [name for name in self.scores if name in LABELS and name not in SINKS]
+        gains = strengths(names, self.scores, self.base_rate)
+        best = max(gains, key=lambda name: gains[name], default=None)
+        return best if best is not None and gains[best] >= THRESHOLD else None
+
+    @property
+    def strongest(self) -> Fired | None:
+        """Return the place where the head fires most; None if it fires nowhere."""
+        return self.fires[0] if self.fires else None
+
+    @property
+    def excess(self) -> float:
+        """Return the weight of its strongest link above what is usual for it at that distance."""
+        place = self.strongest
+        return 0.0 if place is None else place.link.weight - place.usual
+
+    @property
+    def median(self) -> float | None:
+        """Return the median weight of its strongest links, over the sampled texts."""
+        weights = [fired.link.weight for tenth in self.tenths for fired in tenth]
+        middle = len(weights) // 2
+        pair = weights[middle - 1 + len(weights) % 2 : middle + 1]
+        return sum(pair) / len(pair) if pair else None
+
+    def data(self) -> dict[str, Any]:
+        """Return a JSON object, which is a line of ``heads.jsonl``."""
+        return {
+            "layer": self.layer,
+            "head": self.head,
+            "scores": self.scores,
+            "base_rate": self.base_rate,
+            "texts": self.texts,
+            "histogram": self.histogram,
+            "share": self.share,
+            "median": self.median,
+            "pattern": self.pattern,
+            "prefers": None if self.prefers is None else self.prefers._asdict(),
+            "fires": [_place(fired) for fired in self.fires],
+            "tenths": [[_place(fired) for fired in tenth] for tenth in self.tenths],
+            "by_distance": self.by_distance,
+            "even": self.even,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class AtlasReport(Report, Provenance):
+    """The report of ``attnviz atlas``: on what each head fires most, over many texts.
+
+    texts, tokens: how many were read; of a decoder the tokens are its own. kept: the texts that the
+    heads' places are in, by their index. sampled: how many of them the tenths are of. maps: of all
+    heads over some of them, for a page. record: the numbers, which add up with those of other
+    shards.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    texts: int
+    tokens: int
+    sampled: int
+    heads: tuple[HeadAtlas, ...]
+    kept: Mapping[int, Input]
+    record: CorpusRecord
+    maps: Mapping[int, HeadsRecord] = field(default_factory=dict, repr=False)
+
+    command = "atlas"
+    lists = ("heads",)
+
+    def data(self) -> dict[str, Any]:
+        """Return the atlas as one JSON object; indices start at 0."""
+        return {
+            "schema": "attnviz.atlas/1",
+            "model": model_facts(self.model),
+            "kind": self.kind,
+            "source": self.source or None,
+            "index_base": 0,
+            "complete": self.complete,
+            "notes": self.notes,
+            "texts": self.texts,
+            "tokens": self.tokens,
+            "sampled": self.sampled,
+            "bins": {name: edges(name) for name in NAMES},
+            "distances": [*distances(self.kind)],
+            "heads": [head.data() for head in self.heads],
+        }
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the CSV header, then a row for each head: its means, and where it fires most."""
+        names = ("layer", "head", "share", "median", "pattern", *NAMES)
+        places = ("query_token", "key_token", "weight", "usual", "even")
+        prefers = ("side", "token", "token_share", "token_base_rate")
+        entries = []
+        for head in self.heads:
+            entry = head.data() | dict(head.scores)
+            entry |= _place(head.strongest) if head.strongest is not None else {}
+            if (known := head.prefers) is not None:
+                entry |= dict(zip(prefers, (known.side, known.token, *known[3:]), strict=True))
+            entries.append(entry)
+        return table_of((*names, *places, *prefers), entries)
+
+    def write(self, directory: str | os.PathLike[str], model: Model, palette: str = "") -> None:
+        """Write the atlas as a new directory, also one that was merged.
+
+        model: as ``attnviz.load`` returns it; it is run over the texts that are shown. palette: of
+            the page; empty for the report's own.
+        Raises UsageError if something is there, LoadError if writing fails.
+        """
+        with whole_directory(Path(directory)) as draft:
+            _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))
+            texts = ({"text": at, **_text(given)} for at, given in self.kept.items())
+            _write_lines(draft / "texts.jsonl", texts)
+            page = document_html(self.with_maps(model).document(), palette or self.palette)
+            (draft / "index.html").write_text("".join(f"{line}\n" for line in page), "utf-8")
+
+    def with_maps(self, model: Model) -> AtlasReport:
+        """Return the report with maps of all heads over texts on which the first ones fire most."""
+        maps, info = dict[int, HeadsRecord](), self.model
+        for head in self.ranking:
+            if head.strongest is None or len(maps) == _MAPS:
+                continue
+            link = head.strongest.link
+            given = self.kept[link.text]
+            large = info.layers * info.heads * len(link.queries) * len(link.keys) > _WEIGHTS
+            if link.text not in maps and not large:
+                record = capture(model, given.text, kind=self.kind, target=given.target)
+                known, text = known_labels(model, record.kind), joined(given.text)
+                shown = heads_report(record, False, self.index_base, text=text, known=known)
+                maps[link.text] = shown
+        return replace(self, maps=maps)
+
+    @property
+    def ranking(self) -> list[HeadAtlas]:
+        """Return the heads: those that prefer a token first, the clearest first, then by excess."""
+
+        def rank(head: HeadAtlas) -> tuple[float, float]:
+            known = head.prefers
+            return (0.0 if known is None else known.share - known.base_rate), head.excess
+
+        return sorted(self.heads, key=rank, reverse=True)
+
+
+def _place(fired: Fired) -> dict[str, Any]:
+    link = fired.link
+    return {
+        "text": link.text,
+        "query": link.query,
+        "key": link.key,
+        "query_token": link.queries.texts[link.query],
+        "key_token": link.keys.texts[link.key],
+        "weight": link.weight,
+        "usual": fired.usual,
+        "even": fired.even,
+    }
+
+
+def _text(given: Input) -> dict[str, Any]:
+    facts: dict[str, Any] = {"token_ids": given.text.ids, "tokens": given.text.texts}
+    if given.target is not None:
+        facts |= {"target_ids": given.target.ids, "target_tokens": given.target.texts}
+    return facts
+
+
+def _write_lines(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", encoding="ascii") as stream:
+        for entry in entries:
+            write_object(entry, stream, None)

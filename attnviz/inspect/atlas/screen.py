@@ -1,0 +1,371 @@
+"""The document of ``atlas``: which heads fire on what, each number next to its base rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.numbers import counted, listed, percent, whole_percent
+from attnviz.draw.page.data import Look, Page, PageCapture, PageHead
+from attnviz.draw.palette import STEPS
+from attnviz.draw.provenance import fits_two_lines, model_words, named, share
+from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference
+from attnviz.inspect.atlas.scan import BINS, FIRES, NAMES, distances, edges
+from attnviz.inspect.head.records import Hurt
+from attnviz.inspect.head.words import around, link_ends, link_words
+from attnviz.inspect.heads.page import measures, page_capture
+from attnviz.measures.registry import said_name
+from attnviz.records import HeadsRecord
+
+_NAMED, _DRAWN, _LISTED = 3, 4, 64
+"""The most heads in the finding, with a histogram, and with tables of their own on a page."""
+
+_SCORED = 4096
+"""The most heads in the table of scores."""
+
+_SIDES = {"key": "to", "query": "from"}
+_WIDE = 100
+
+
+def document(report: AtlasReport) -> doc.Document:
+    """Return the document: the ranking of heads, their scores, and where each fires most."""
+    info, sizes = report.model, _sizes(report)
+    hints = [f"attnviz head {_name(report, head)}" for head in report.ranking[:1]]
+    return doc.Document(
+        f"atlas of {info.name}",
+        f"What the heads of {info.name} fire on",
+        [
+            doc.Group([doc.Facts([*model_words(info), *sizes])]),
+            doc.Group([doc.Note(note) for note in (*info.notes, *report.notes)]),
+            *(_groups(report) if report.heads else ()),
+        ],
+        doc.Explanation("atlas", f"measured on {' and '.join(word for word, _ in sizes[-2:])}."),
+        doc.next_steps(["--out DIR the page", *hints, "--explain"]),
+        heading=[*named(info), *sizes],
+        finding=finding(report),
+        first=partial(_first, report),
+        page=partial(_page, report) if report.maps else None,
+    )
+
+
+def _groups(report: AtlasReport) -> list[doc.Group]:
+    shown = report.ranking[:_LISTED]
+    return [
+        doc.Group([_ranking(report)]),
+        doc.Group([_grid(report)]),
+        doc.Group([_histograms(report)]),
+        doc.Group([_by_distance(report, shown)]),
+        doc.Group([_scores(report)], full=True),
+        doc.Group([table for head in shown for table in _places(report, head)], full=True),
+    ]
+
+
+def _sizes(report: AtlasReport) -> doc.Words:
+    texts = "" if report.source.endswith("built-in texts") else counted(report.texts, "text")
+    kind = "" if report.kind in ("self", "encoder") else f"{report.kind} attention"
+    words = (kind, report.source, texts, counted(report.tokens, "token"))
+    return [(word, False) for word in words if word]
+
+
+def _name(report: AtlasReport, head: HeadAtlas) -> str:
+    return report.head_name((head.layer, head.head))
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: AtlasReport) -> str:
+    """Return the finding: which heads fire on which token, and its share of all tokens."""
+    lead = "" if report.complete else f"Incomplete: {counted(report.texts, 'text')}. "
+    if report.model.weights == "random":
+        return f"{lead}Random weights: where these heads fire is an accident of their seed."
+    firing = [(head, head.prefers) for head in report.ranking if head.prefers is not None]
+    if not firing:
+        return lead + _strongest(report)
+    said = ""
+    for most in range(_NAMED, 0, -1):
+        words = [
+            f"{_name(report, head)} {_preferred(known, not at)}"
+            for at, (head, known) in enumerate(firing[:most])
+        ]
+        fire = "fires" if len(firing) == 1 else "fire"
+        said = (
+            f"{lead}{len(firing)} of {counted(len(report.heads), 'head')} {fire} most on one "
+            f"token, beyond chance: {listed(words)}."
+        )
+        if fits_two_lines(said):
+            break
+    return said
+
+
+def _preferred(known: Preference, whole: bool) -> str:
+    token, base = _quoted(known), percent(known.base_rate, whole=True)
+    texts, tokens = (" of texts", " of tokens") if whole else ("", "")
+    return f"{token} in {whole_percent(known.share)}{texts} ({base}{tokens})"
+
+
+def _quoted(known: Preference) -> str:
+    return f"{_SIDES[known.side]} “{cut(token_label(known.token), 12)}”"
+
+
+def _strongest(report: AtlasReport) -> str:
+    if not report.heads:
+        return "This shard has no text."
+    best = report.ranking[0]
+    place = best.strongest
+    if place is None:
+        return "No text has two words: no head can fire."
+    query, key = link_ends(place.link)
+    weight, usual, even = _numbers(place)
+    return (
+        f"No head prefers a token beyond chance. {_name(report, best)} fires most above its usual "
+        f"weight: “{query}” attends to “{key}”, {weight} (usual {usual}, even {even})."
+    )
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]:
+    """Return the first screen: the ranking, and the share of texts on which each head fires."""
+    if not report.heads:
+        return []
+    table = _ranking(report, columns < _WIDE)._replace(title=(), least=3)
+    grid = _grid(report)._replace(scale=None)
+    if columns >= _WIDE + len(grid.columns) * 7 + 6:
+        return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
+    return [doc.Group([table]), doc.Group([grid], yields=1)]
+
+
+# Parts ---------------------------------------------------------------------------------------
+
+
+def _ranking(report: AtlasReport, brief: bool = False) -> doc.Table:
+    """Return the heads, each with the token that it prefers and its strongest place.
+
+    brief: True leaves out the share of texts, which the grid has, and the pattern of heads that
+        prefer a token.
+    """
+    preferring = any(head.prefers is not None for head in report.heads)
+
+    def preferred(write: Callable[[Preference], str], absent: str = "") -> Callable[..., str]:
+        return lambda head: absent if head.prefers is None else write(head.prefers)
+
+    columns = [doc.ColumnOf[HeadAtlas]("head", partial(_name, report), right=False)]
+    if preferring:
+        columns += [
+            doc.ColumnOf("fires", preferred(_quoted, "–"), right=False),
+            doc.ColumnOf("texts", preferred(lambda known: whole_percent(known.share))),
+            doc.ColumnOf("tokens", preferred(lambda known: percent(known.base_rate, whole=True))),
+        ]
+    if not brief:
+        columns.append(
+            doc.ColumnOf(f"≥{share(HALF)}", lambda head: whole_percent(head.share), keep=4)
+        )
+    columns += _place_columns(lambda head: head.strongest, "strongest", cuts=brief)
+    if not (brief and preferring):
+        columns.append(doc.ColumnOf("pattern (chance)", _pattern, right=False, keep=3))
+    return doc.table(
+        report.ranking,
+        *columns,
+        row=lambda head: {"tone": "faint" if preferring and head.prefers is None else "plain"},
+        title=[("Ranking", True)],
+    )
+
+
+def _pattern(head: HeadAtlas) -> str:
+    if (name := head.pattern) is None:
+        return ""
+    pair = (head.scores[name], head.base_rate[name])
+    score, chance = (share(value if value is not None else math.nan) for value in pair)
+    return f"{said_name(name)} {score} ({chance})"
+
+
+def _place_columns(
+    place_of: Callable[[Any], Fired | None], title: str, cuts: bool = False
+) -> list[doc.ColumnOf[Any]]:
+    """Return the columns of a link, its weight, the usual one and that of uniform attention.
+
+    place_of: returns the place of a row, None for a row without one.
+    """
+
+    def of_place(write: Callable[[Fired], str]) -> Callable[[Any], str]:
+        return lambda entry: "" if (place := place_of(entry)) is None else write(place)
+
+    return [
+        doc.ColumnOf(title, of_place(lambda place: link_words(place.link)), right=False, cuts=cuts),
+        doc.ColumnOf("weight", of_place(lambda place: share(place.link.weight))),
+        doc.ColumnOf("usual", of_place(lambda place: share(place.usual))),
+        doc.ColumnOf("even", of_place(lambda place: share(place.even)), keep=5),
+    ]
+
+
+def _numbers(place: Fired) -> list[str]:
+    return [share(place.link.weight), share(place.usual), share(place.even)]
+
+
+def _grid(report: AtlasReport) -> doc.HeadGrid:
+    """Return a grid of all heads: the share of texts on which each fires."""
+
+    def cell(head: HeadAtlas) -> doc.Cell:
+        values = {name: value for name, value in head.scores.items() if value is not None}
+        return doc.Cell(
+            head.share,
+            doc.Tint(round(head.share * (STEPS - 1))),
+            whole_percent(head.share),
+            tip=f"{_name(report, head)}: fires on {whole_percent(head.share)} of texts",
+            values={"share of texts": head.share, **values},
+            label="" if head.prefers is None else _quoted(head.prefers),
+        )
+
+    return doc.head_grid(
+        {(head.layer, head.head): cell(head) for head in report.heads},
+        report.index_base,
+        title=[(f"Texts with a link of at least {share(HALF)}", True)],
+        scale=doc.Scale([(at / 4, whole_percent(at / 4)) for at in range(5)], "share of texts"),
+    )
+
+
+def _histograms(report: AtlasReport) -> doc.Plot:
+    """Return the distributions of the strongest weights of some heads over the texts."""
+    drawn = []
+    for head in report.ranking[:_DRAWN]:
+        shares = [count / max(head.texts[FIRES], 1) for count in head.histogram[FIRES]]
+        histogram = doc.Histogram(
+            _name(report, head),
+            shares,
+            [edge + 1e-9 for edge in edges(FIRES).tolist()],
+            max(*shares, 1e-9),
+            doc.Tint(STEPS - 1),
+            words="" if head.median is None else f"median {share(head.median)}",
+            ticks=[(0.0, "0"), (BINS / 2, ".5"), (BINS - 1.0, "1")],
+        )
+        drawn.append(histogram)
+    title = [("Strongest link of a text", True), ("share of texts by its weight", False)]
+    return doc.Plot(title, histograms=drawn)
+
+
+def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
+    """Return the mean weight of a link at each distance, and that of uniform attention."""
+
+    def cell(at: int) -> Callable[[tuple[str, Sequence[float | None]]], str]:
+        return lambda row: "" if (weight := row[1][at]) is None else share(weight)
+
+    names = [*distances(report.kind)]
+    filled = [at for at in range(len(names)) if any(head.even[at] is not None for head in heads)]
+    title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
+    if len(names) > 1:
+        title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
+    rows: list[tuple[str, Sequence[float | None]]] = [("even", heads[0].even)]
+    rows += [(_name(report, head), head.by_distance) for head in heads]
+    return doc.table(
+        rows,
+        doc.ColumnOf("head", lambda row: row[0], right=False),
+        *(doc.ColumnOf(names[at], cell(at)) for at in filled),
+        row=lambda row: {"tone": "faint" if row[0] == "even" else "plain"},
+        title=title,
+    )
+
+
+def _scores(report: AtlasReport) -> doc.Table:
+    """Return the mean of every score of each head, with its base rate."""
+
+    def pair(name: str) -> Callable[[HeadAtlas], str]:
+        return lambda head: " / ".join(
+            "–" if value is None else f"{value:.3g}"
+            for value in (head.scores[name], head.base_rate[name])
+        )
+
+    known = [name for name in NAMES if any(head.scores[name] is not None for head in report.heads)]
+    title = [("Means over texts", True), ("score / chance", False)]
+    if len(report.heads) > _SCORED:
+        title.append((f"the first {_SCORED:,} of {len(report.heads):,} heads", False))
+    return doc.table(
+        report.heads[:_SCORED],
+        doc.ColumnOf("head", partial(_name, report), right=False),
+        *(doc.ColumnOf(said_name(name), pair(name)) for name in known),
+        title=title,
+    )
+
+
+def _places(report: AtlasReport, head: HeadAtlas) -> list[doc.Table]:
+    """Return two tables of a head: where it fires most, and the middle link of each tenth.
+
+    The tenths are ten groups of sampled texts, by the weight of each text's strongest link.
+    """
+
+    def context(place: Fired) -> str:
+        return around(Hurt(place.link.text, place.link.queries, place.link.query, 0.0))
+
+    name = _name(report, head)
+    tenths = [(n, t[len(t) // 2]) for n, t in enumerate(head.tenths, 1) if t]
+    return [
+        doc.table(
+            head.fires,
+            *_place_columns(lambda place: place, "link"),
+            doc.ColumnOf("text", context, right=False, cuts=True),
+            title=[(f"{name} fires most", True), ("each kind of place once", False)],
+        ),
+        doc.table(
+            reversed(tenths),
+            doc.ColumnOf("tenth", lambda tenth: f"{tenth[0]}", right=False),
+            *_place_columns(lambda tenth: tenth[1], "link"),
+            doc.ColumnOf("text", lambda tenth: context(tenth[1]), right=False, cuts=True),
+            title=[(f"{name} by tenths of the sampled texts", True)],
+        ),
+    ]
+
+
+# The page ------------------------------------------------------------------------------------
+
+_SHARE = "share"
+_SAID = {FIRES: "strongest link, mean over texts", _SHARE: "share of texts that fire"}
+_LOOK = 2
+"""The most places of one text that are offered for a look."""
+
+
+def _page(report: AtlasReport) -> Page:
+    """Return the page of all heads over the texts of which the report has maps."""
+    captures, look = list[PageCapture](), list[Look]()
+    for text, maps in report.maps.items():
+        capture, places = _capture(report, text, maps)
+        captures.append(capture)
+        look += [place._replace(capture=len(captures) - 1) for place in places]
+    known = measures(captures[0].heads) if captures else []
+    said = [measure._replace(said=_SAID.get(measure.key, measure.said)) for measure in known]
+    return Page(report.model.name, captures, said, look)
+
+
+def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCapture, list[Look]]:
+    """Return the maps of a text, and the places worth a look; the heads of these come first."""
+    capture = page_capture(maps, f"text {text}")
+    places = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
+    look, heads = list[Look](), list(capture.heads)
+    for head in report.ranking:
+        at = places[head.layer, head.head]
+        heads[at] = _page_head(capture.heads[at], head)
+        place = head.strongest
+        if place is not None and place.link.text == text:
+            look.append(Look(0, at, place.link.query, place.link.key, _words(place)))
+    order = [*dict.fromkeys([*(place.head for place in look), *capture.order])]
+    query = look[0].query if look else capture.query
+    shown = replace(capture, heads=heads, order=order, head=order[0], query=query)
+    return shown, look[:_LOOK]
+
+
+def _page_head(drawn: PageHead, head: HeadAtlas) -> PageHead:
+    """Return the head of a page with the numbers and the strongest link that the atlas has."""
+    facts, place = drawn.facts, head.strongest
+    if place is not None:
+        facts = f"fires most {_words(place)} · {facts}"
+    values = {**drawn.values, FIRES: head.scores[FIRES], _SHARE: head.share}
+    return replace(drawn, facts=facts, values=values)
+
+
+def _words(place: Fired) -> str:
+    return f"{link_words(place.link)} {share(place.link.weight)}, usual {share(place.usual)}"
