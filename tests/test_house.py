@@ -57,7 +57,7 @@ def test_a_public_class_name_stands_once() -> None:
 
 
 def test_no_part_is_larger_than_its_ceiling_or_says_why() -> None:
-    """A part above its ceiling has its lines and the reason in the table ``above``; no other has."""
+    """A part above its ceiling stands in the table ``above`` with its lines and the reason."""
     lines: dict[str, int] = defaultdict(int)
     for module, path in PATHS.items():
         lines[part(module)] += path.read_bytes().count(b"\n")

@@ -23,14 +23,8 @@ from attnviz.engine.likely import Likely
 from attnviz.inspect.check.baseline import DISTANCES, Baseline, read_baseline, write_baseline
 from attnviz.inspect.generate.run import WrittenRun
 from attnviz.inspect.generate.run_file import read_run, write_run_lines
-from attnviz.inspect.heads.files import read_heads
-from attnviz.inspect.generate.data import read_run, write_run_lines
-from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
-from attnviz.inspect.patterns.data import patterns_data, read_scores
-from attnviz.inspect.patterns.records import PatternReport, PatternScores
-from attnviz.inspect.heads.written import write_heads_json, write_heads_npz, write_heads_safetensors
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads

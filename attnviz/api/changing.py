@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.report import CheckReport
     from attnviz.inspect.diff.report import DiffReport
-    from attnviz.inspect.interventions.ablate.records import AblationReport
-    from attnviz.inspect.interventions.patch.records import PatchReport
-    from attnviz.inspect.check.records import CheckReport
-    from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.interventions.ablate.report import AblationReport
     from attnviz.inspect.interventions.patch.report import PatchReport
     from attnviz.inspect.interventions.patch.request import Asked, At

@@ -29,15 +29,9 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.report import GenerateReport
-    from attnviz.inspect.heads.cut import CutReport
-    from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.long import LongHeads
-    from attnviz.inspect.heads.report import HeadsReport
-    from attnviz.inspect.rollout.report import RolloutReport
-    from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import HeadsReport, LongHeads
-    from attnviz.inspect.rollout.records import RolloutReport
+    from attnviz.inspect.rollout.report import RolloutReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind

@@ -24,16 +24,11 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
-    from attnviz.inspect.atlas.records import AtlasReport
+    from attnviz.inspect.atlas.report import AtlasReport
     from attnviz.inspect.head.report import HeadCard
-    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.patterns.report import PatternReport
     from attnviz.inspect.report.report import ModelReport
     from attnviz.inspect.retrieve.report import RetrieveReport
-    from attnviz.inspect.atlas.report import AtlasReport
-    from attnviz.inspect.head.records import HeadCard
-    from attnviz.inspect.patterns.report import PatternReport
-    from attnviz.inspect.report.records import ModelReport
-    from attnviz.inspect.retrieve.records import RetrieveReport
     from attnviz.mergeable import CorpusRecord
     from attnviz.models.model import Model
     from attnviz.records import Kind

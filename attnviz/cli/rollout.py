@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnviz.cli.groups import command
-from attnviz.cli.options import Loading, Output, OwnShape, SeededModel, Text, load_options
+from attnviz.cli.options import Loading, Output, SeededModel, Text, load_options
 from attnviz.inspect.rollout.request import RolloutRequest
+from attnviz.options import OwnShape
 
 EXAMPLES = """
 [bold]Examples[/bold]

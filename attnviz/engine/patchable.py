@@ -16,16 +16,11 @@ from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
-from attnviz.engine.hook_points import (
-    HookedCall,
-    HookPoints,
-    Intervention,
-    LostTrackError,
-    hooked,
-)
+from attnviz.engine.hook_points import HookedCall, HookPoints, Intervention, hooked
 from attnviz.engine.inside_attention import OwnHookPoints
 from attnviz.engine.linear_map import require_rows_apart
 from attnviz.engine.patching import What
+from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import MaskToken

@@ -32,13 +32,13 @@ from attnviz.engine.hook_points import (
     Hide,
     HookedCall,
     HookPoints,
-    LostTrackError,
     enclosing_block,
 )
 from attnviz.engine.inside_attention import edited_call
 from attnviz.engine.linear_map import is_linear, linear_maps
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
 from attnviz.engine.patching import SITES, What
+from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.models.split import require_one_process

@@ -9,8 +9,9 @@ import pytest
 import torch
 import transformers
 
+from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import Family, NotUnderstoodError
-from attnviz.attention.family_reading import FAMILIES, checkpoint_layout
+from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader

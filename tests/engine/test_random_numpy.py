@@ -11,8 +11,8 @@ import pytest
 import torch
 import transformers
 
+from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import FAMILIES
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import Patch
 

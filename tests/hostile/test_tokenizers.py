@@ -150,7 +150,7 @@ def test_each_failure_is_a_line_and_the_end_of_a_process_passes() -> None:
 def test_what_observes_a_model_may_raise_its_own() -> None:
     import torch
 
-    from attnviz.engine.hook_points import LostTrackError
+    from attnviz.engine.replacing import LostTrackError
 
     with pytest.raises(ZeroDivisionError), running(torch.nn.Linear(2, 2)):
         raise ZeroDivisionError

@@ -36,11 +36,12 @@ from attnviz.engine.attribution.parts import (
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.edges_on_torch import cutting
-from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
+from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels, place_of_label
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.plain_pass import not_its_own
+from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import no_logits

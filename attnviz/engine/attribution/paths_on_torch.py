@@ -12,9 +12,9 @@ from torch import Tensor
 from attnviz.engine.attribution.on_torch import calls_of, lost
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
-from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import PathRead
+from attnviz.engine.replacing import LostTrackError
 from attnviz.records import Input
 
 

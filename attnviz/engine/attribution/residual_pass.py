@@ -60,16 +60,10 @@ from attnviz.engine.attribution.own_scores import ReachedError, factors_of
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.attribution.read_columns import product, random_like
 from attnviz.engine.attribution.scores import SIDES
-from attnviz.engine.hook_points import (
-    Function,
-    FunctionWatch,
-    HookedCall,
-    Intervention,
-    LostTrackError,
-    hooked,
-)
+from attnviz.engine.hook_points import Function, FunctionWatch, HookedCall, Intervention, hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
+from attnviz.engine.replacing import LostTrackError
 from attnviz.models.split import is_packed, whole_modules
 
 

@@ -39,15 +39,11 @@ from attnviz.engine.attribution.scores import (
     largest_heads,
     not_followed,
 )
-from attnviz.engine.hook_points import (
-    HookedCall,
-    LostTrackError,
-    enclosing_block,
-    hooked,
-)
+from attnviz.engine.hook_points import HookedCall, enclosing_block, hooked
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import PatchableModel, whole_pass
+from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.records import Floats, Input

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookedCall, HookPoints, LostTrackError, enclosing_block
+from attnviz.engine.hook_points import HookedCall, HookPoints, enclosing_block
+from attnviz.engine.replacing import LostTrackError
 
 Path: TypeAlias = tuple[int | str, ...]
 """A place in nested arguments: (0, position, …) or (1, keyword, …)."""

@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookedCall, LostTrackError, first_of, with_first
+from attnviz.engine.hook_points import HookedCall, first_of, with_first
 from attnviz.engine.patching import What
-from attnviz.engine.replacing import RowEdit
+from attnviz.engine.replacing import LostTrackError, RowEdit
 from attnviz.engine.scan.blocks import BlockCall, Path, mapped
 
 SideInputs: TypeAlias = Literal["leave", "expand", "fold"]

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
-from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.labels import label_places
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.replacing import Change, Held, RowEdit
+from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit
 from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.memory import fused_activations, peak_bytes
 from attnviz.engine.scan.plan import (

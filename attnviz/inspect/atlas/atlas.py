@@ -34,7 +34,7 @@ from attnviz.inspect.atlas.scan import (
     edges,
     scan,
 )
-from attnviz.inspect.head.records import Firing
+from attnviz.inspect.head.report import Firing
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity

@@ -15,8 +15,8 @@ from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.atlas.scan import NAMES, distances, edges
-from attnviz.inspect.head.records import Firing
-from attnviz.inspect.heads.report import heads_report
+from attnviz.inspect.head.report import Firing
+from attnviz.inspect.heads.heads import heads_report
 from attnviz.measures.labels import THRESHOLD, strengths
 from attnviz.measures.registry import LABELS
 from attnviz.measures.words import joined

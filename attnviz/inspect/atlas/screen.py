@@ -16,9 +16,8 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import fits_two_lines, model_words, named, share
 from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference
 from attnviz.inspect.atlas.scan import BINS, FIRES, NAMES, distances, edges
-from attnviz.inspect.head.records import Hurt
-from attnviz.inspect.head.words import around, link_ends, link_words
-from attnviz.inspect.heads.page import measures, page_capture
+from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
+from attnviz.inspect.heads.look import measures, page_capture
 from attnviz.measures.registry import said_name
 from attnviz.records import HeadsRecord
 

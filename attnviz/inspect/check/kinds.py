@@ -30,7 +30,7 @@ from attnviz.models.shapes import nearest
 from attnviz.records import Input, Tokens
 
 if TYPE_CHECKING:  # rules of params alone load no model
-    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.patterns.report import PatternReport
 
 BOUNDS = ("at_least", "at_most")
 

@@ -14,9 +14,6 @@ from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.inspect.diff.report import HeadState
-from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
-from attnviz.inspect.patterns.data import read_scores
-from attnviz.inspect.diff.records import HeadState
 from attnviz.inspect.patterns.report import SCHEMA as PATTERNS
 from attnviz.inspect.patterns.report import read_scores
 from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed

@@ -19,11 +19,6 @@ from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.generate.run import WrittenRun
 from attnviz.inspect.generate.run_file import SCHEMA as RUN
 from attnviz.inspect.generate.run_file import read_run
-from attnviz.inspect.heads.files import read_heads
-from attnviz.inspect.heads.report import heads_report
-from attnviz.inspect.generate.data import SCHEMA as RUN
-from attnviz.inspect.generate.data import read_run
-from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.options import RegionOptions

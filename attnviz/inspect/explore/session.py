@@ -27,11 +27,9 @@ from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore.long import LongPart, LongText
-from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
-from attnviz.inspect.link.link import link
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
-from attnviz.inspect.link.link import LinkPrompt, link
+from attnviz.inspect.link.link import link
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.sinks import sink_of, without_sink

@@ -18,28 +18,29 @@ from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.head.report import Firing, HeadCard, Hurt, ReadFrom, Writes
 from attnviz.inspect.head.request import CardRequest, HeadRequest
-from attnviz.inspect.heads.chosen import only
-from attnviz.inspect.heads.heads import heads
+from attnviz.inspect.heads.heads import whole_maps
 from attnviz.inspect.heads.links import strongest_links
-from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.report import compare_heads, only
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
-from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.path.path import AllPaths, PathReport, all_paths, alone
+from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
+from attnviz.inspect.interventions.path.report import PathReport
 from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
 from attnviz.inspect.patterns.probes import reckoned_probe_tokens
-from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.why.records import WhyReport
+from attnviz.inspect.why.report import WhyReport
 from attnviz.inspect.why.request import WhyRequest
-from attnviz.inspect.why.why import Prompt, load_apart, why
+from attnviz.inspect.why.why import why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions, reckoned_tokens
 from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.study import Prompt, load_apart
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
 
@@ -163,7 +164,7 @@ def head_cards(
     """
     cards = _Cards(model, places, texts, request)
     asked = cards.asked(HeadsRequest, target=request.target)
-    maps = heads(lambda changes: model, text, asked).first
+    maps = whole_maps(lambda changes: model, text, asked).first
     if scored is None and "label" not in steps.missing:
         probed = cards.asked(PatternsRequest)
         scored = steps.take(
@@ -214,7 +215,7 @@ def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | No
     if model.info.layers * model.info.heads * reckoned_tokens(text) ** 2 > _WEIGHTS:
         return None
     shared = {name: value for name, value in vars(request).items() if name != "top"}
-    return heads(lambda changes: model, text, HeadsRequest.of(shared | {"head": ()})).first
+    return whole_maps(lambda changes: model, text, HeadsRequest.of(shared | {"head": ()})).first
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
@@ -275,7 +276,7 @@ class _Cards:
         if "decoder" in self._model.kinds:
             stacks = {"kind": self.kind, "target": self._request.target}
         asked = self.asked(WhyRequest, head=(), **stacks)
-        report = why(self._model, [Prompt(text, None, None, None)], asked, advance=watch)
+        report = why(self._model, [Prompt(text)], asked, advance=watch)
         report.require_tally()
         return report
 

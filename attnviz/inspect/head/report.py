@@ -14,13 +14,10 @@ from attnviz.draw.values import json_values, model_facts, shortest, token_facts
 from attnviz.engine.attribution.one_token import OneTokenWrites
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.interventions.ablate.data import effect_entry
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.path.data import path_entry
-from attnviz.inspect.interventions.path.path import Listener, PathReport
-from attnviz.inspect.patterns.data import score_entry
-from attnviz.inspect.patterns.records import PatternReport, PatternScores
-from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, effect_entry
+from attnviz.inspect.interventions.path.report import Listener, PathReport
+from attnviz.inspect.patterns.report import PatternReport, PatternScores, score_entry
+from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.words import joined, word_ranges
 from attnviz.records import Kind, ModelInfo, Provenance, Tokens
 
@@ -219,8 +216,8 @@ def _parts(card: HeadCard) -> dict[str, Any]:
         "predictions": card.predictions,
         "writes": _written(card),
         "one_token": _one_token(card),
-        "read_from": [{"sender": sender, **path_entry(read)} for sender, read in card.sources],
-        "read_by": [] if readers is None else [path_entry(later) for later in readers.listeners],
+        "read_from": [{"sender": sender, **read.data()} for sender, read in card.sources],
+        "read_by": [] if readers is None else [later.data() for later in readers.listeners],
         "cost": None if cost is None else cost._asdict() | {"total": cost.total},
     }
 
@@ -233,7 +230,7 @@ def _written(card: HeadCard) -> dict[str, Any] | None:
     source = first.source(card.key)
     return {
         "answer": first.answer,
-        "position": first.found.position,
+        "position": first.attribution.position,
         "logit": card.why.logit,
         "contribution": effect.value,
         "base_rate": effect.base,

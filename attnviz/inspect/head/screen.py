@@ -33,26 +33,24 @@ from attnviz.inspect.head.report import (
     link_words,
     word_at,
 )
-from attnviz.inspect.heads.examples import examples
+from attnviz.inspect.heads.distinctive import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
-from attnviz.inspect.heads.page import measures, page_capture, with_effects
-from attnviz.inspect.heads.report import HeadsView
-from attnviz.inspect.interventions.ablate.document import ranking_tables, where_it_hurts
-from attnviz.inspect.interventions.ablate.words import (
+from attnviz.inspect.heads.look import measures, page_capture, with_effects
+from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
     interval_words,
     unclear_words,
     without_words,
 )
+from attnviz.inspect.interventions.ablate.screen import ranking_tables, where_it_hurts
 from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.path.document import path_table, share_table
-from attnviz.inspect.interventions.path.path import Listener
-from attnviz.inspect.patterns.document import score_table
-from attnviz.inspect.patterns.records import PatternScores
-from attnviz.inspect.patterns.words import behind, interval, short
-from attnviz.inspect.why.document import ranking_table, text_parts
-from attnviz.inspect.why.words import logits, placed, quoted
+from attnviz.inspect.interventions.path.report import Listener
+from attnviz.inspect.interventions.path.screen import path_table, share_table
+from attnviz.inspect.patterns.report import PatternScores
+from attnviz.inspect.patterns.tables import behind, interval, score_table, short
+from attnviz.inspect.why.written import ranking_table, text_parts
 from attnviz.measures.registry import label_named
+from attnviz.prompts.naming import logits, placed, quoted
 from attnviz.records import HeadsRecord
 
 _LEAD, _GAP = 9, 3
@@ -111,7 +109,7 @@ def document(card: HeadCard) -> doc.Document:
 def card_groups(card: HeadCard) -> list[doc.Group]:
     """Return the groups of parts of a head's card, without the finding above them."""
     record = card.map.first.record
-    maps = examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
+    maps = examples(card.map, _PAGE, max(len(record.queries) + 4, 12))
     return [
         notes_group((*card.model.notes, *card.notes), record.keys),
         doc.Group(
@@ -330,11 +328,11 @@ def _written(card: HeadCard) -> tuple[str, str, str] | None:
         return None
     first, logit = report.first, report.logit
     whole = f"{logit:.1f}" if abs(logit) >= 1 else logits(logit).removeprefix("+")
-    of_answer = first.found.span is not None
+    of_answer = first.attribution.span is not None
     answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
     words = f"{logits(effect.value)} of {whole} logits of {answer}"
     base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
-    return words, probability(dict(first.found.top)[first.found.answer]), base
+    return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
 
 
 def _copies(card: HeadCard) -> list[str]:
@@ -493,7 +491,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     record, room = card.map.first.record, columns - _FACTS - _GAP
     width = 2 * len(record.keys) + 12
     room = min(room, _SMALL_MAP) if width <= _SMALL_MAP else room
-    maps = examples(card.map, HeadsView(), room, lines)
+    maps = examples(card.map, room, lines)
     drawn = [part for part in maps if isinstance(part, doc.Maps)]
     high = len(maps)
     if drawn and not drawn[0].texts:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnviz.engine.effects import Variant
-from attnviz.engine.scan.run import Scan
+from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.prune.report import Head, PruneStep, RandomLoss

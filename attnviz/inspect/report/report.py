@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attnviz.count.params.head_cost import counted_model
-from attnviz.count.params.params import ParamsReport, params_data
+from attnviz.count.params.report import ParamsReport
 from attnviz.draw.numbers import counted
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
@@ -22,13 +22,10 @@ from attnviz.inspect.head.head import (
 from attnviz.inspect.head.report import HeadCard
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
-from attnviz.inspect.interventions.ablate.data import effect_entry
-from attnviz.inspect.interventions.ablate.records import AblationReport
-from attnviz.inspect.interventions.ablate.report import AblationReport
+from attnviz.inspect.interventions.ablate.report import AblationReport, effect_entry
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.patterns.data import score_entry
 from attnviz.inspect.patterns.patterns import patterns
-from attnviz.inspect.patterns.report import PatternReport
+from attnviz.inspect.patterns.report import PatternReport, score_entry
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.models.model import Model
@@ -90,7 +87,7 @@ class ModelReport(Report, Provenance):
             "missing": self.missing,
             "vocabulary": self.vocabulary,
             "context": self.context,
-            "params": None if self.counted is None else params_data(self.counted.counted),
+            "params": None if self.counted is None else self.counted.facts(),
             "labels": None if scored is None else [score_entry(entry) for entry in scored.heads],
             "ablation": losses,
             "cards": [card.data() for card in self.cards],

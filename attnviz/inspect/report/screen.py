@@ -8,8 +8,8 @@ from functools import partial
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import layer_kind
 from attnviz.count.params.tables import brief_parameter_table
-from attnviz.count.params.words import bytes_text, dtype_words, layer_span, title_words
-from attnviz.count.params.words import short as short_count
+from attnviz.count.params.wording import bytes_text, dtype_words, layer_span, title_words
+from attnviz.count.params.wording import short as short_count
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import counted, listed
@@ -17,14 +17,12 @@ from attnviz.draw.provenance import fits_two_lines, model_words, named, shape_wo
 from attnviz.draw.signed import one_line
 from attnviz.inspect.head.screen import card_groups, cards_page, lines_of
 from attnviz.inspect.head.screen import finding as card_finding
-from attnviz.inspect.interventions.ablate.document import head_grid, ranking_tables
-from attnviz.inspect.interventions.ablate.words import answer as ablation_answer
-from attnviz.inspect.interventions.ablate.words import caveats as ablation_caveats
-from attnviz.inspect.interventions.ablate.words import without_words
+from attnviz.inspect.interventions.ablate.claims import answer as ablation_answer
+from attnviz.inspect.interventions.ablate.claims import caveats as ablation_caveats
+from attnviz.inspect.interventions.ablate.claims import without_words
+from attnviz.inspect.interventions.ablate.screen import head_grid, ranking_tables
 from attnviz.inspect.interventions.shown import incomplete
-from attnviz.inspect.patterns.document import leaders_table
-from attnviz.inspect.patterns.grids import label_grid
-from attnviz.inspect.patterns.words import found_labels
+from attnviz.inspect.patterns.tables import found_labels, label_grid, leaders_table
 from attnviz.inspect.report.report import ModelReport
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS
@@ -204,7 +202,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
         runs = [f"{info.dtype}, stored as {dtype_words(cost)}"]
     else:
         lines["shape"].append(shape_words(info))
-        built = report.counted.counted.built if report.counted is not None else None
+        built = report.counted.cases[0].built if report.counted is not None else None
         if built is not None:
             parameters = f"{short_count(built.total)} parameters"
             lines["size"] = [parameters, bytes_text(built.weight_bytes)]
@@ -221,7 +219,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 def _cost(report: ModelReport) -> CostReport | None:
     """Return the model's parameters and cache; None if its architecture cannot be counted."""
-    cases = report.counted.counted.cases if report.counted is not None else ()
+    cases = report.counted.cases if report.counted is not None else ()
     return cases[0].cost if cases else None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ def why(
         plain = plain if prompt is first else _explained(attributor, model, prompt)
         controls = list(_controls(model, plain, wanted, (request.seed, number)))
         own, base = plain.attribution, list[list[float]]()
-        same = {"position": own.position, "answer": own.answer, "foil": own.foil}
+        same: dict[str, Any] = {"position": own.position, "answer": own.answer, "foil": own.foil}
         for control in study.watched(number, controls):
             base.append(list(attributor.attribute(control, **same).heads.values()))
         shape = len(base), len(own.heads)

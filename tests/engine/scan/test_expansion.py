@@ -8,7 +8,7 @@ import torch
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
-from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan import in_torch
 from attnviz.engine.scan import memory as scan_memory
 from attnviz.engine.scan import plan as scan_plan

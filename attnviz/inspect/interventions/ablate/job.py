@@ -12,7 +12,8 @@ from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
-from attnviz.engine.scan.run import Scan, inputs_of, open_scan
+from attnviz.engine.scan.run import inputs_of, open_scan
+from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge, EdgeAxes, Pairs

@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.effects import METRICS, Metric, Scores
-from attnviz.engine.scan.run import Scan
+from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.claims import one_text
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline

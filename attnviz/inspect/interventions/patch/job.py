@@ -13,7 +13,8 @@ from attnviz.draw.signed import Place
 from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
-from attnviz.engine.scan.run import Patching, open_patching
+from attnviz.engine.scan.patching import Patching
+from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.pairs import (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
-from attnviz.engine.scan.run import Patching
+from attnviz.engine.scan.patching import Patching
 from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob, prepare
 from attnviz.inspect.interventions.patch.report import (
