@@ -27,9 +27,7 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.progress import UNWATCHED, Advance
 
-_LONG = 2_048
-"""The tokens of a text from which a model runs in torch, which reads it without whole maps."""
-
+_LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
 _BUILT_IN = "tiny"  # the model to check if neither the file nor the person names one
 
 

@@ -23,21 +23,16 @@ from attnviz.measures.registry import RELATIONS, label_named, said_name
 from attnviz.models.model import require_number
 from attnviz.models.other_numbers import in_other_numbers
 
-_COUNTS = ("total", "kv_cache.values_per_token")
-"""The counts of ``params`` that do not depend on the dtype in which a model is stored."""
-_FACTOR = 2.0
-"""Margin over the noise of one rounded side: the other side may be rounded the other way."""
-
+_COUNTS = ("total", "kv_cache.values_per_token")  # they do not depend on the stored dtype
+_FACTOR = 2.0  # over the noise of one rounded side: the other may be rounded the other way
 _JS_FACTOR = 8.0
 """The same for divergences. Their root is a distance (Endres and Schindelin 2003), so that two
 sides may differ by four times what either differs from the exact one. That in turn may be twice
 what was measured in a single run (tests/benchmarks/bench_rounding.py)."""
 
-_LEAST_SCORE, _LEAST_LOSS, _LEAST_JS = 0.005, 0.001, 1e-6
-"""The least margins, for a model whose numbers are already as coarse as those of the noise."""
-
-_LEAST_ROW = 2.0**-8
-"""How far rounding each weight to the eight bits of bfloat16 can move the sum of a row."""
+# The least margins, for a model whose numbers are already as coarse as those of the noise; that of
+# the sum of a row is how far rounding each weight to the eight bits of bfloat16 can move it.
+_LEAST_SCORE, _LEAST_LOSS, _LEAST_JS, _LEAST_ROW = 0.005, 0.001, 1e-6, 2.0**-8
 
 
 def baseline_path(path: Path) -> Path:

@@ -55,10 +55,7 @@ class Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """Return the string under a key of the rule; raise ValueError if it is empty or no string.
-
-        default: the string if the key is missing.
-        """
+        """Return the string under a key, or ``default``; raise ValueError if it is none."""
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"expected {key} as a text, got {shown(value)}")
@@ -70,10 +67,7 @@ class Given(NamedTuple):
         return kind(given, bounds, said if given == name else "", **self.common, **own)
 
     def path(self, key: str) -> Path:
-        """Return the path under a key of the rule, relative to the file's folder.
-
-        Raises ValueError for a pipe, which could block.
-        """
+        """Return the path under a key; raise ValueError for a pipe, which could block."""
         name = self.word(key)
         path = self.folder / os.path.expanduser(name)
         is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
@@ -108,10 +102,9 @@ def nearest_or_all(name: str, known: Iterable[str]) -> str:
 
 
 def _measure(what: str, name: str, known: Iterable[str]) -> str:
-    """Return the one of the ``known`` measures that a name means, which may be spelled in words.
+    """Return the measure that a name means, which may be spelled in words or as formerly.
 
-    what: the noun for such measures in the message. name: as typed, perhaps as in files of older
-        releases. Raises ValueError for an unknown name.
+    what: the noun for such measures in the message. Raises ValueError for an unknown name.
     """
     names = typed_names(known)
     typed = " ".join(name.lower().replace("_", " ").split())

@@ -25,10 +25,9 @@ _COLUMNS = (
 
 
 class Floor(NamedTuple):
-    """The noise floor of a comparison: the divergence that rounding alone causes.
+    """The noise floor: the divergence that rounding alone causes, one bound for all heads.
 
-    js, output: as in ``compare.Divergences``; twice the largest mean over texts of any head; one
-        bound for all heads.
+    js, output: as in ``compare.Divergences``; twice the largest mean over texts of any head.
     """
 
     js: float
@@ -57,9 +56,8 @@ class Predictions(NamedTuple):
 class Noise(NamedTuple):
     """The effect of rounding alone on one model, or the larger effect on two models.
 
-    floor: the noise floor. words: a description of the model that was compared with itself in
-        another number format, or ``given``. predictions: how far that model's predictions differ in
-        the other format; None if unknown.
+    words: a description of the model that was compared with itself in another number format, or
+        ``given``. predictions: how far that model's differ in the other format; None if unknown.
     """
 
     floor: Floor

@@ -34,17 +34,13 @@ if TYPE_CHECKING:
 
 _MARK = "*"  # the mark after a number that went up or down significantly
 _EXACT = 1e-12  # bits below which a divergence is only the rounding error of its formula
-_LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
-"""The least changes of a score and of a loss increase that are seen when rounded."""
-
+_LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005  # the least changes that are seen when rounded
 _NAMED = 4  # how many heads of a layer are named
 _GAP, _LEAD = 3, 7
 _CELL = 6  # columns of a cell with a number
 _LEAST_ROWS = 3
 _AROUND = 11  # lines of titles, keys and blanks around the table and the maps
-_LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
-"""Lines of a map on a first screen, columns of its cells, and columns for its tokens."""
-
+_LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14  # a map's lines, columns of cells and of tokens
 _LOOK = 4  # how many changes a page offers to look at
 
 

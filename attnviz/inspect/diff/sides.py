@@ -22,15 +22,9 @@ from attnviz.records import Input, Kind
 from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
-_TOKENS, _TEXTS = 6_000, 80
-"""About how many tokens and texts the probes of ``patterns`` and the built-in texts have."""
-
-_ABLATED = 2
-"""How many times as much there is to run with every head ablated, in a model that NumPy runs."""
-
-_LONG = 2_048
-"""The tokens of a text from which a model runs in torch, which reads it without whole maps."""
-
+_TOKENS, _TEXTS = 6_000, 80  # about those of the probes of patterns and the built-in texts
+_ABLATED = 2  # how many times as much NumPy runs with every head ablated
+_LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
 _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
 
