@@ -81,9 +81,11 @@ def why(
         plain = plain if prompt is first else _explained(attributor, model, prompt)
         controls = list(_controls(model, plain, wanted, (request.seed, number)))
         own, base = plain.attribution, list[list[float]]()
-        same: dict[str, Any] = {"position": own.position, "answer": own.answer, "foil": own.foil}
         for control in study.watched(number, controls):
-            base.append(list(attributor.attribute(control, **same).heads.values()))
+            same = attributor.attribute(
+                control, position=own.position, answer=own.answer, foil=own.foil
+            )
+            base.append(list(same.heads.values()))
         shape = len(base), len(own.heads)
         explained.append(replace(plain, base=np.array(base).reshape(shape)))
     plain, inputs = explained[0], None

@@ -109,22 +109,6 @@ def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str
     assert found["chosen"]["pairs"] == heads["links"]["pairs"]
 
 
-@pytest.mark.parametrize(
-    "typed", [["--head", "L3H1"], ["--query", "it"], ["--key", "cat"], ["--than", "cat"]]
-)
-def test_what_is_typed_is_not_chosen_by_links(run: Any, typed: list[str]) -> None:
-    result = run("link", TIRED, *typed, "--controls", "0", "--json")
-    assert result.document["chosen"] is None
-    assert "chosen" not in run("link", TIRED, *typed, "--controls", "0", "--no-full").out
-
-
-def test_a_previous_token_head_is_not_the_default() -> None:
-    """L0H0 gives .84 to the token before the last one, more than any other head with a label."""
-    report = attnviz.link("tiny", TIRED, controls=0)
-    assert report.head == "L3H1"
-    assert report.first.asked[1:3] == (9, 8)
-
-
 def test_uniform_attention_has_no_telling_link() -> None:
     tokens = Tokens(tuple(range(6)), tuple(f" w{place}" for place in range(6)), (False,) * 6)
     info = ModelInfo("made", None, "None", "float32", 1, 8, 8, 8)

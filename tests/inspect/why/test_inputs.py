@@ -143,63 +143,46 @@ def test_shares_that_do_not_sum_are_not_named() -> None:
     assert "20% off" in said
 
 
-@pytest.mark.parametrize(
-    ("effects", "said"),
-    [
-        ({4: 2.0, 3: 1.5}, "for “John” (4) or “met” (3), ln p falls by 2.0 and 1.5."),
-        (
-            {4: 1.5, 3: -8.0},
-            "for “John” (4), ln p falls by 1.5. With another word for “met” (3), "
-            "ln p rises by 8.0.",
-        ),
-        (
-            {3: -8.0},
-            "without which ln p clearly falls. With another word for “met” (3), ln p rises by 8.0.",
-        ),
-        ({4: 8.0, 3: -1.5}, "for “John” (4), ln p falls by 8.0."),
-        ({4: 0.2}, "there is no single word in the prompt without which ln p clearly falls."),
-        ({4: 8.0, 10: 5e-6}, "for “John” (4), ln p falls by 8.0; no other by more than 0.01."),
-    ],
-    ids=["falls", "rises more", "rises alone", "rises less", "within its error", "rounding"],
-)
-def test_a_word_that_harms_hides_none_that_helps(effects: dict[int, float], said: str) -> None:
-    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
-    replaced = np.zeros(11)
-    for at, effect in effects.items():
-        replaced[at] = effect
-    found = InputEffects("log_probability", -0.1, 20, replaced, np.full(11, 0.1), np.zeros(11))
-    assert replace(report, inputs=found).finding.endswith(said)
-
-
-def found_of(effects: dict[int, float], errors: dict[int, float], steps: int = 0) -> str:
-    """Return the finding where few tokens were tried, each with its effect and its error."""
-    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
-    replaced, spread = np.full(11, np.nan), np.full(11, np.nan)
-    for at, effect in effects.items():
-        replaced[at], spread[at] = effect, errors.get(at, 0.0)
-    gap = 0.001 if steps else None
-    found = InputEffects("log_probability", 3.0, 20, replaced, spread, spread, steps, gap)
-    return replace(report, inputs=found).finding
-
-
 NOTHING = "without which ln p clearly falls."
+OTHER = "With another word for “met” (3), ln p rises by 8.0."
 
 
 @pytest.mark.parametrize(
     ("effects", "errors", "steps", "said"),
     [
-        ({4: 2.0}, {}, 0, "with another word for “John” (4), ln p falls by 2.0."),
-        ({4: 5e-6, 3: -2e-6}, {}, 0, NOTHING),
+        ({4: 2.0, 3: 1.5}, {}, 0, "for “John” (4) or “met” (3), ln p falls by 2.0 and 1.5."),
+        ({4: 1.5, 3: -8.0}, {}, 0, f"for “John” (4), ln p falls by 1.5. {OTHER}"),
+        ({3: -8.0}, {}, 0, f"{NOTHING} {OTHER}"),
+        ({4: 8.0, 3: -1.5}, {}, 0, "for “John” (4), ln p falls by 8.0."),
+        ({4: 0.2}, {4: 0.1}, 0, NOTHING),
+        ({4: 8.0, 10: 5e-6}, {}, 0, "(4), ln p falls by 8.0; no other by more than 0.01."),
         ({4: -5e-6}, {}, 0, NOTHING),
         ({3: -2.0, 9: 0.0, 10: 0.0}, {}, 32, f"{NOTHING} “met” (3) gives -2.0."),
         ({4: 0.32, 3: 0.1}, {4: 0.3}, 0, "no other by more than 0.32, which its error explains."),
     ],
-    ids=["helps", "rounding", "rounding of one", "without a share", "within its error"],
+    ids=[
+        "falls",
+        "rises_more",
+        "alone",
+        "less",
+        "noise",
+        "rounding",
+        "one_rounding",
+        "share",
+        "error",
+    ],
 )
-def test_few_words_are_said_as_they_are(
+def test_a_word_is_named_if_its_effect_is_clear(
     effects: dict[int, float], errors: dict[int, float], steps: int, said: str
 ) -> None:
-    assert found_of(effects, errors, steps).endswith(said)
+    """A word that harms hides none that helps; few tokens were tried."""
+    report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
+    replaced, spread = np.full(11, np.nan), np.full(11, np.nan)
+    for at, effect in effects.items():
+        replaced[at], spread[at] = effect, errors.get(at, 0.0)
+    gap = 0.001 if steps else None
+    found = InputEffects("log_probability", -0.1, 20, replaced, spread, spread, steps, gap)
+    assert replace(report, inputs=found).finding.endswith(said)
 
 
 def test_the_difference_of_two_answers_is_in_the_title(redrawn: Any) -> None:
