@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,14 +187,11 @@ def head(
     given = locals() | {"head": spelled_heads(head)[0]}
     from attnviz.inspect.head import head as question
     from attnviz.inspect.head.request import HeadRequest
-    from attnviz.models.resolve import LoadOptions
     from attnviz.texts import built_in_texts
 
     request, read = HeadRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    opened = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many)
-    )
+    opened = open_given(model, tokenizer, lambda name: question.open_model(name, many))
     return question.head(opened, read, many, request)
 
 
@@ -229,15 +227,12 @@ def report(
     from attnviz.inspect.head.head import open_model
     from attnviz.inspect.report import report as question
     from attnviz.inspect.report.request import ReportRequest
-    from attnviz.models.resolve import LoadOptions
     from attnviz.texts import built_in_texts
 
     request, read = ReportRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    gradients = budget is not None
-    opened = open_given(
-        model, tokenizer, lambda name: open_model(name, LoadOptions(), many, gradients=gradients)
-    )
+    loads = partial(open_model, texts=many, gradients=budget is not None)
+    opened = open_given(model, tokenizer, loads)
     return question.report(opened, read, many, request)
 
 

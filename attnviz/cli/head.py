@@ -71,7 +71,7 @@ def head(
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
     many = read_texts(None, None, texts.texts, texts.column)
     with outlet.loading(model.model, options) as watched:
-        loaded = question.open_model(model.model, watched, many)
+        loaded = question.open_model(model.model, many, watched)
     with outlet.advancing("making the card", long=True) as advance:
         report = question.head(loaded, text, many, request, advance=advance)
     outlet.show(report)

@@ -58,7 +58,7 @@ def report(
     text = None if named.text is None else read_text(named.text, None, "report --text")
     many = read_texts(None, None, named.texts, named.column)
     with outlet.loading(name, options) as watched:
-        loaded = open_model(name, watched, many, gradients=request.budget is not None)
+        loaded = open_model(name, many, watched, gradients=request.budget is not None)
     with outlet.advancing("making the report", long=True) as advance:
         found = question.report(loaded, text, many, request, advance=advance)
     outlet.show(found)

@@ -51,10 +51,8 @@ def retrieve(
         from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
 
         refuse_for_corpus(request)
-        corpus, (shard, kept) = (
-            open_corpus(many.texts, many.column),
-            read_shard(many.shard, many.resume),
-        )
+        corpus = open_corpus(many.texts, many.column)
+        shard, kept = read_shard(many.shard, many.resume)
         options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
         loaded = outlet.load(model.model, options)
         with outlet.resumable(kept), outlet.advancing("fetching needles", long=True) as watch:

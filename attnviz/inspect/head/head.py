@@ -63,14 +63,17 @@ def names_a_head(typed: str) -> bool:
     return _NAME.fullmatch(typed) is not None
 
 
-def open_model(name: str, options: LoadOptions, texts: Texts, *, gradients: bool = False) -> Model:
+def open_model(
+    name: str, texts: Texts, options: LoadOptions | None = None, *, gradients: bool = False
+) -> Model:
     """Load a model with the faster of NumPy and torch to summarise heads on cards.
 
-    options: how it is loaded. texts: over which heads are ablated; their length decides which is
-    faster. gradients: whether heads are ranked by gradients, which only torch has.
+    texts: over which heads are ablated; their length decides which is faster. options: how it is
+    loaded. gradients: whether heads are ranked by gradients, which only torch has.
     """
     tokens = reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
-    return load_apart(name, replace(options, tokens=None if gradients else tokens, changed=True))
+    known = options or LoadOptions()
+    return load_apart(name, replace(known, tokens=None if gradients else tokens, changed=True))
 
 
 def head(
