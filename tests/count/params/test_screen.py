@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -15,6 +16,8 @@ from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
+
+from ...first_screens import SIZES
 
 MakeCase = Callable[..., Case]
 WIDTHS = (20, 47, 80, 200)
@@ -151,3 +154,102 @@ def test_a_model_that_was_built() -> None:
         ("total", 21, 100.0),
     ]
     assert any("Counted by building Odd" in line for line in lines)
+
+
+# First screens: the answer in line 2, no taller than the terminal -----------------------------
+
+Run = Callable[..., Any]
+SHAPE = ("--d-model", "4096", "--heads", "32")
+ASKED = {
+    "fits": ("llama-3-8b", "--tokens", "32768", "--memory", "24GB"),
+    "layer": SHAPE,
+    "pair": ("t5-base",),
+    "experts": ("deepseek-v3", "--memory", "80GB"),
+    "encoder": ("bert-base",),
+    "vision": ("vit-base",),
+    "compared": (*SHAPE, "--compare", "kv-heads=32,8,1", "--compare", "tokens=1024,4096"),
+    "formula": (*SHAPE, "--formula"),
+    "kinds": ("gemma-2-2b", "--per-layer"),
+    "models": ("gpt2", "bert-base", "llama-2-7b"),
+    "tiny": ("tiny",),
+    "cards": ("llama-2-7b", "--gpu", "all", "--tokens", "4096", "--batch", "8"),
+    "card": ("llama-3-8b", "--gpu", "L4"),
+    "cards for an encoder": ("bert-base", "--gpu", "all"),
+    "cards for several": ("llama-3-8b", "mixtral-8x7b", "--gpu", "H100,4090"),
+    "cards compared": ("llama-3-8b", "--gpu", "T4", "--compare", "dtype=bfloat16,int4"),
+}
+
+
+@pytest.fixture
+def first(run: Run) -> Callable[..., list[str]]:
+    """The lines of a first screen: ``first(80, 24, "gpt2")``."""
+
+    def call(columns: int, lines: int, *arguments: str) -> list[str]:
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("params", *arguments, "--no-full", env=size)
+        assert (result.code, result.err) == (0, "")
+        shown: list[str] = result.lines
+        return shown
+
+    return call
+
+
+@pytest.mark.parametrize(("columns", "lines"), [*SIZES, (40, 10), (300, 90)])
+@pytest.mark.parametrize("name", ASKED)
+def test_it_fits(first: Any, name: str, columns: int, lines: int) -> None:
+    usual = (columns, lines) in SIZES
+    shown = first(columns, lines, *ASKED[name], *["--ascii"] * (not usual))
+    assert len(shown) < lines
+    assert max(map(cell_len, shown)) <= columns
+    assert all(line == line.rstrip() for line in shown)
+    if not usual:
+        assert all(line.isascii() for line in shown)
+        return
+    assert shown[1].endswith((".", ";")) or shown[2].endswith(".")
+    assert shown[-1].endswith("--full: everything")
+
+
+@pytest.mark.parametrize("name", ["fits", "layer", "pair", "experts", "compared", "models"])
+def test_first_screens(first: Any, golden: Callable[[str, str], None], name: str) -> None:
+    golden(f"first_{name}", "\n".join([*first(80, 24, *ASKED[name]), ""]))
+
+
+def test_a_wide_first_screen(first: Any, golden: Callable[[str, str], None]) -> None:
+    golden("first_wide", "\n".join([*first(120, 40, *ASKED["fits"]), ""]))
+
+
+def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
+    """Llama 3 8B by hand: 8,030,261,248 × 2 bytes, and 2 × 32 × 8 × 128 × 2 bytes a token."""
+    needed = 8_030_261_248 * 2 + 2 * 32 * 8 * 128 * 2 * 32_768
+    shown = first(80, 24, *ASKED["fits"])
+    assert shown[1] == (
+        f"Fits in 24 GB: needs {needed / 1e9:.2f} GB. ! The model was trained for 8,192 tokens "
+        "only."
+    )
+    document = run("params", *ASKED["fits"], "--json").document
+    assert document["needed_bytes"] == needed
+    refused = first(80, 24, *ASKED["fits"][:-1], "20GB")
+    assert refused[1].startswith(f"Does not fit in 20 GB: needs {needed / 1e9:.2f} GB, ")
+    assert f"{(needed - 20e9) / 1e6:.1f} MB too much." in " ".join(refused[1:3])
+
+
+def test_what_the_first_sentence_warns_of(first: Any) -> None:
+    shown = first(80, 24, "gpt2", "bert-base", "llama-2-7b", "--memory", "8GB")
+    assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b against")
+    shown = first(80, 24, "llama-3-8b", "--tokens", "8192", "--memory", "24GB")
+    assert shown[1] == "Fits in 24 GB: needs 17.13 GB."
+
+
+def test_masked_pairs_are_left_out(run: Run, first: Any) -> None:
+    """Causal attention sees half of the n² pairs; the whole is in everything alone."""
+    shape = ("--d-model", "64", "--heads", "4", "--tokens", "1000")
+    projections, pairs = 2 * 1000 * 4 * 64**2, 4 * 1000**2 * 64
+    causal, whole = projections + pairs // 2, projections + pairs
+    flops = run("params", *shape, "--json").document["flops"]
+    assert (flops["total"], flops["total_visible"]) == (whole, causal)
+    brief = "\n".join(first(80, 24, *shape))
+    assert f"{causal / 1e6:.1f} MFLOP" in brief
+    assert f"{whole / 1e6:.1f} MFLOP" not in brief
+    assert f"{whole / 1e6:.1f} MFLOP" in run("params", *shape).out
+    encoder = run("params", "bert-base", "--json").document["flops"]
+    assert encoder["total"] == encoder["total_visible"]

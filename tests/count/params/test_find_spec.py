@@ -1,0 +1,106 @@
+"""What a checkpoint's files say of the dtypes of its weights, without a tensor being read."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.count.params.find_spec import stored_weights
+
+Run = Callable[..., Any]
+
+
+def checkpoint_of(folder: Path, dtypes: dict[str, int], **fields: Any) -> str:
+    """A GPT-2 of 12 features whose file claims so many numbers of each dtype."""
+    folder.mkdir()
+    config = {"model_type": "gpt2", "architectures": ["GPT2Model"], "n_embd": 12, "n_head": 3}
+    config |= {"n_layer": 2, "vocab_size": 11, "n_positions": 7, **fields}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    sizes = {"F32": 4, "F16": 2, "BF16": 2, "I32": 4, "I64": 8, "F8_E4M3": 1}
+    header, end = {}, 0
+    for name, number in dtypes.items():
+        start, end = end, end + number * sizes[name]
+        header[name] = {"dtype": name, "shape": [number], "data_offsets": [start, end]}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    content = struct.pack("<Q", len(text)) + text + bytes(end)
+    (folder / "model.safetensors").write_bytes(content)
+    return str(folder)
+
+
+TOTAL = 11 * 12 + 7 * 12 + 2 * (12 * 12**2 + 13 * 12) + 2 * 12
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "fields", "dtype", "size", "stated"),
+    [
+        ({"F32": TOTAL}, {}, "float32", 4 * TOTAL, "files"),
+        ({"F16": TOTAL}, {"dtype": "float32"}, "float16", 2 * TOTAL, "files"),
+        ({"F32": TOTAL, "I64": 9}, {}, "float32", 4 * TOTAL, "files"),
+        ({"BF16": TOTAL - 24, "F32": 24}, {}, "bfloat16", 2 * TOTAL + 48, "files"),
+        ({"F8_E4M3": TOTAL}, {}, "float8_e4m3fn", TOTAL, "files"),
+        ({"I32": TOTAL, "F16": 24}, {"torch_dtype": "float16"}, "float16", 4 * TOTAL + 48, "files"),
+        ({}, {"torch_dtype": "float32"}, "float32", 4 * TOTAL, "config"),
+        ({}, {}, "bfloat16", 2 * TOTAL, None),
+    ],
+)
+def test_the_files_say_what_weights_are_stored_in(
+    run: Run,
+    tmp_path: Path,
+    dtypes: dict[str, int],
+    fields: dict[str, Any],
+    dtype: str,
+    size: int,
+    stated: str | None,
+) -> None:
+    folder = checkpoint_of(tmp_path / "odd", dtypes, **fields)
+    document = run("params", folder, "--json").document
+    assert document["total"] == TOTAL
+    weights = document["weights"]
+    assert (weights["dtype"], weights["bytes"], weights["stated_by"]) == (dtype, size, stated)
+    assert document["needed_bytes"] == size + document["kv_cache"]["bytes"]
+    shown = run("params", folder).out
+    assert (f"dtype not stated, counted as {dtype}" in shown) == (stated is None)
+    assert ("as its files have them" in shown) == ("I32" in dtypes)
+    fit = run("params", folder, "--memory", "1MB", "--json").document["memory"]
+    assert fit["weights"] == size
+
+
+def test_each_dtype_is_stated(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint_of(tmp_path / "odd", {"BF16": TOTAL - 24, "F32": 24})
+    assert run("params", folder, "--json").document["weights"]["other_dtypes"] == {"float32": 24}
+    lines = run("params", folder).lines
+    assert any(re.match(r" +bfloat16 +7,968 bytes .*3,984 numbers", line) for line in lines)
+    assert any(re.match(r" +float32 +96 bytes .*24 numbers", line) for line in lines)
+
+
+def test_an_option_takes_the_place_of_the_files(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint_of(tmp_path / "odd", {"BF16": TOTAL - 24, "F32": 24})
+    weights = run("params", folder, "--dtype", "int8", "--json").document["weights"]
+    assert (weights["bytes"], weights["stated_by"], weights["other_dtypes"]) == (
+        TOTAL,
+        "option",
+        {},
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 8, struct.pack("<Q", 4) + b"[1]x", b"\x02" * 9])
+def test_a_damaged_file_tells_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    assert stored_weights(tmp_path).numbers == {}
+
+
+def test_a_real_checkpoint(run: Run, checkpoint: Any) -> None:
+    """The header against what the library itself reads from the file."""
+    import safetensors
+
+    folder = checkpoint("bert")
+    with safetensors.safe_open(folder / "model.safetensors", "numpy") as weights:
+        held = sum(weights.get_tensor(name).nbytes for name in weights.keys())  # noqa: SIM118
+    assert sum(stored_weights(folder).sizes.values()) == held
+    assert run("params", str(folder), "--json").document["weights"]["dtype"] == "float32"
