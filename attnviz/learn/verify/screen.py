@@ -252,8 +252,11 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
         def row(pair: _Pair) -> Mapping[str, Any]:
             if not pair.ours:
                 return {"tone": "faint"}
-            numbers = enumerate(map(pair.measures.get, cases), 3)
-            failed = [column for column, measure in numbers if measure and not measure.passed]
+            failed = [
+                column
+                for column, case in enumerate(cases, 3)
+                if case in pair.measures and not pair.measures[case].passed
+            ]
             return {"tones": _tones(pair.verdict, *failed)}
 
         yield doc.table(
