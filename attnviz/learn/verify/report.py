@@ -105,7 +105,7 @@ def exact(
 
     name: what was measured. where: the head of the difference. reason: why it must be 0.
     """
-    return ComparedNumber(name, float(difference), Tolerance(reason=reason), where)
+    return ComparedNumber(name, difference, Tolerance(reason=reason), where)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,8 @@ class VerifyReport(Report):
             for measure in check["measures"]:
                 where, reason = measure["where"] or "", measure["reason"] or ""
                 row = {**measure, **shared, "where": where, "reason": reason}
-                entries.append({**row, "measure": measure["name"]})
+                number = float(measure["difference"])
+                entries.append({**row, "measure": measure["name"], "difference": number})
             if check["verdict"] == "skipped":
                 entries.append({**shared, "reason": check["reason"]})
         return table_of(_COLUMNS, entries)

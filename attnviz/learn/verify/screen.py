@@ -183,9 +183,7 @@ def _summary(report: VerifyReport) -> doc.Table:
     own = report.model is None
     groups: dict[str, list[Check]] = {}
     for check in report.checks:
-        groups.setdefault(check.case or check.name.split(".")[0] if own else check.name, []).append(
-            check
-        )
+        groups.setdefault(check.case or check.name.split(".")[0], []).append(check)
     order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
     entries = []
     for name, checks in groups.items():
@@ -195,17 +193,15 @@ def _summary(report: VerifyReport) -> doc.Table:
             words = report.cases.get(name, "")
         measures = [measure for check in checks for measure in check.measures]
         entries.append(_Summed(name, words, check, measures))
-    alone = [entry for entry in entries if own and not entry.check.case]  # after the cases
-    entries = [entry for entry in entries if entry not in alone] + alone
     case, compared = ("case", "what is compared") if own else ("property", "claim")
-    said = [
+    named = [
         doc.ColumnOf[_Summed]("", lambda entry: entry.check.word, right=False),
         doc.ColumnOf[_Summed](case, lambda entry: entry.name, right=False),
         doc.ColumnOf[_Summed](compared, lambda e: e.words, right=False, tone="faint", keep=1),
     ]
     return doc.table(
         sorted(entries, key=lambda entry: entry.check.verdict != "fail"),
-        *said,
+        *named,
         doc.ColumnOf("worst error", lambda e: difference(e.worst.difference) if e.worst else ""),
         doc.ColumnOf("allowed", lambda e: difference(e.worst.tolerance.value) if e.worst else ""),
         doc.ColumnOf("n", lambda entry: str(len(entry.measures) or "")),
@@ -256,7 +252,11 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
         def row(pair: _Pair) -> Mapping[str, Any]:
             if not pair.ours:
                 return {"tone": "faint"}
-            failed = [at for at, case in enumerate(cases, 3) if _failed(pair, case)]
+            failed = [
+                column
+                for column, case in enumerate(cases, 3)
+                if case in pair.measures and not pair.measures[case].passed
+            ]
             return {"tones": _tones(pair.verdict, *failed)}
 
         yield doc.table(
@@ -269,10 +269,6 @@ def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
             title=[(name.capitalize(), True), ("largest difference", False)],
             lead=3,
         )
-
-
-def _failed(pair: _Pair, case: str) -> bool:
-    return case in pair.measures and not pair.measures[case].passed
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
