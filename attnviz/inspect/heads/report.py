@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.report import Report
 from attnviz.draw.scale import visible_cells
@@ -46,6 +45,8 @@ from attnviz.records import (
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.draw.files import Writer
 
 NOTABLE = 3
 """The most heads that are shown as full maps."""
@@ -141,6 +142,8 @@ class HeadsReport(Report):
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write the attention weights to a file, by its ending."""
+        from attnviz.draw.files import text_file  # a screen starts without it
+
         return {".csv": text_file(partial(_write_csv, self)), ".npz": partial(_write_npz, self)}
 
     @cached_property
@@ -542,12 +545,19 @@ def _cells(run: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
 
 def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
     """Write the rows as CSV; a single run in half the time, with every token quoted."""
+    from attnviz.draw.files import CsvTable, csv_text
+
+    def numbered(texts: Sequence[str]) -> list[str]:
+        """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``."""
+        quoted = [csv_text(text).replace('"', '""') for text in texts]
+        return [f'{index},"{text}"' for index, text in enumerate(quoted)]
+
     run, record = report.first, report.first.record
     asked = report.view.pairs or report.view.words
     if len(report.reports) > 1 or not run.sink or asked or run.regions:
         CsvTable(stream).writerows(report.rows())
         return
-    queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
+    queries, keys = numbered(record.queries.texts), numbered(record.keys.texts)
     stream.write(",".join(_COLUMNS) + "\n")
     for scores in run.heads:
         rows = shortest(run.weights(*scores.place)).tolist()
@@ -556,15 +566,6 @@ def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
             start = f"{scores.layer},{scores.head},{query},"
             pairs = zip(keys[:seen], row[:seen], strict=True)
             stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
-
-
-def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``.
-
-    texts: the tokens, whose control characters are escaped.
-    """
-    quoted = [csv_text(text).replace('"', '""') for text in texts]
-    return [f'{index},"{text}"' for index, text in enumerate(quoted)]
 
 
 def _write_npz(report: HeadsReport, stream: Any) -> None:
