@@ -62,17 +62,17 @@ def effect_grid(
 def effect_table(
     title: str,
     entries: Sequence[Entry],
+    *columns: doc.ColumnOf[Entry],
     scale: NumberScale,
     name: Callable[[Entry], str],
     mean: Callable[[Entry], Mean],
-    *columns: doc.ColumnOf[Entry],
 ) -> doc.Table:
     """Return a table with a row for each effect: bar, value, interval, further columns.
 
-    title: over the table. entries: of the rows. scale: the number format. name, mean: return the
-        name and the effect of an entry. columns: the column of the value, then those after the
-        interval; a column without any filled cell is left out. Rows whose interval includes zero
-        are grey.
+    title: over the table. entries: of the rows. columns: the column of the value, then those after
+        the interval; a column without any filled cell is left out. scale: the number format. name,
+        mean: return the name and the effect of an entry. Rows whose interval includes zero are
+        grey.
     """
     means = [mean(entry) for entry in entries]
     doubt = ("95% interval", [interval_text(each.interval, scale) for each in means])

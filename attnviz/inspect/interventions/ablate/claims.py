@@ -254,7 +254,8 @@ def _three_digits(value: float, signed: bool) -> str:
 def about(report: AblationReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, texts, ablation, baseline."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
-    drawn = report.mode == "resample" or report.text_count > 1 or report.model.seed is not None
+    drawn = report.mode == "resample" or report.text_count > 1 or bool(report.edges)
+    drawn = drawn or report.model.seed is not None
     seed = [f"seed {report.seed}"] * drawn
     facts = [(fact, False) for fact in (*kind, _size(report), *seed)]
     many = report.texts_wanted != 1

@@ -162,11 +162,11 @@ def _gradients(report: AblationReport, most: int) -> doc.Table:
     return effect_table(
         "Highest by gradient",
         report.by_gradient[:most],
-        scale,
-        report.head_name,
-        lambda head: Mean(gradients[head]),
         doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
         label_column(report.labels, lambda head: head, _label),
+        scale=scale,
+        name=report.head_name,
+        mean=lambda head: Mean(gradients[head]),
     )
 
 
@@ -191,7 +191,12 @@ def _effects(
         *(_metric_column(among, name) for name in report.metrics_aside(effects)),
     ]
     table = effect_table(
-        title, effects, scale, lambda effect: report.name(effect.variant), mean, *columns
+        title,
+        effects,
+        *columns,
+        scale=scale,
+        name=lambda effect: report.name(effect.variant),
+        mean=mean,
     )
     control = "a random direction of equal norm ablated instead"
     return explained(table, "control", control_words(report) if report.edges else control)

@@ -194,7 +194,7 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
     columns.append(doc.ColumnOf("q", lambda effect: _small(effect.q)))
     if report.method != "gradient":
         columns.append(doc.ColumnOf("patched", lambda effect: f"{effect.metric:+.2f}"))
-    return effect_table(title, shown, scale, report.names, report.mean, *columns)
+    return effect_table(title, shown, *columns, scale=scale, name=report.names, mean=report.mean)
 
 
 def _small(value: float) -> str:

@@ -180,4 +180,6 @@ def share_table(
         columns.append(doc.ColumnOf("all parts", lambda row: f"{row[1].explained:.2f}"))
         columns.append(doc.ColumnOf("difference", lambda row: whole_percent(row[1].moved)))
     rows = [*zip(names, shown, strict=True)]
-    return effect_table("", rows, scale, lambda row: row[0], lambda row: row[1].share, *columns)
+    return effect_table(
+        "", rows, *columns, scale=scale, name=lambda row: row[0], mean=lambda row: row[1].share
+    )

@@ -121,7 +121,7 @@ def test_json_is_the_data(scans: Scans) -> None:
 
 def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
     report = scans(texts=5, by_token=True)
-    data = report.data()
+    data = report.to_dict()
     assert next(iter(data)) == "schema"
     assert data["schema"] == "attnviz.ablate/1"
     assert data["model"]["layers"] == 3
@@ -133,7 +133,7 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
         assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
         for name in METRICS:
             one = effect.means.get(name)
-            assert json_values(entry[name]) == (None if one is None else one.value)
+            assert entry[name] == (None if one is None else one.value)
         assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["token_loss_deltas"][0][0] is None
