@@ -84,17 +84,17 @@ class _Layer:
         if array.dtype.kind != "f":
             self.fail(f"{name} has numbers of {array.dtype}, expected float16, bfloat16 or float32")
         with np.errstate(over="ignore"):
-            found: Floats = array.astype(np.float32)
-        if not np.isfinite(found).all():
+            numbers: Floats = array.astype(np.float32)
+        if not np.isfinite(numbers).all():
             self.fail(f"{name} has numbers that are not finite: capture it again")
-        return found
+        return numbers
 
     def weights(self, query: Floats, key: Floats, sinks: Floats | None) -> Floats:
         """Return the weights (head, query, key) of queries and keys (head, token, d).
 
         sinks: of each head, the logit of a key that moves nothing; None without them.
         """
-        found, (heads, queries, keys) = np.empty(self.shape, np.float32), self.shape
+        weights, (heads, queries, keys) = np.empty(self.shape, np.float32), self.shape
         mask = causal_mask(queries, keys, query, self.window) if self.causal else None
         rows = max(1, _BLOCK // keys)
         for head in range(heads):
@@ -109,8 +109,8 @@ class _Layer:
                     scores = np.where(mask[some], scores, -np.inf)
                 if sinks is not None:
                     scores = np.pad(scores, ((0, 0), (0, 1)), constant_values=sinks[head])
-                found[head, some] = softmax(scores)[:, :keys]
-        return found
+                weights[head, some] = softmax(scores)[:, :keys]
+        return weights
 
 
 def captured_heads(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
@@ -188,7 +188,7 @@ def _layers(
         sizes = f"{len(numbers)} layers × {heads} heads × {tokens[0]:,} × {tokens[1]:,} tokens"
         most = f"{needed / 1e9:.1f} GB, expected at most {ARRAY_BYTES / 1e9:.1f}"
         raise LoadError(f"{name}: weights of {sizes} take {most}: capture fewer heads or tokens")
-    found, pairs, scales = list[LayerWeights](), list[tuple[Floats, Floats]](), set[float]()
+    layers, pairs, scales = list[LayerWeights](), list[tuple[Floats, Floats]](), set[float]()
     for at in sorted(numbers):
         query, key, sinks, weights = (arrays.get(f"layer.{at}.{part}") for part in _PARTS)
         where = f"{name}, layer {at}"
@@ -225,8 +225,9 @@ def _layers(
         seen = causal_mask(*tokens, shares, layer.window) if causal else None
         if seen is not None and shares[:, ~seen].any():
             layer.fail("a query has weight on a later key, or behind its window: is causal right?")
-        found.append(LayerWeights(at, tuple(range(heads)), shares, seen if layer.window else None))
-    return tuple(found), _vectors(pairs, scales, len(found))
+        mask = seen if layer.window else None
+        layers.append(LayerWeights(at, tuple(range(heads)), shares, mask))
+    return tuple(layers), _vectors(pairs, scales, len(layers))
 
 
 def _fact(facts: Mapping[str, Any], key: str, layer: int, where: str) -> float:

@@ -81,24 +81,9 @@ def heads(
     """
     ((changes, choice), *_) = requested_runs(request, of_texts=isinstance(given, Texts))
     if isinstance(given, str):
-        needs_whole, pooled = request.needs_whole, request.asks_sums
-        if pooled and needs_whole:
-            raise UsageError(f"{needs_whole} needs whole maps of a short text: leave it out")
-        sums = request.reduce != "full" and (pooled or model.info.backend == "torch")
-        if sums and not needs_whole:
-            kind, reader = attention_kind(model, choice), region_reader(model, given, request)
-            text, encode = (given, None) if reader is None else (reader.text, reader.encode)
-            tokens = encoded(model, text, request.truncate, encode)
-            shown, notes = (given, ()) if reader is None else (reader.shown, reader.notes(tokens))
-            long = reads_sums(model.info, len(tokens), request.reduce)
-            if pooled or (long and kind in ("self", "encoder")):
-                try:
-                    return long_heads(
-                        model, tokens, kind, request, advance, text=shown, notes=notes
-                    )
-                except UnsupportedError:
-                    if pooled:
-                        raise
+        pooled = _pooled(model, given, choice, request, advance)
+        if pooled is not None:
+            return pooled
     return whole_maps(
         lambda changed: model if changed == changes else opening(changed),
         given,
@@ -106,6 +91,32 @@ def heads(
         vectors=vectors,
         advance=advance,
     )
+
+
+def _pooled(
+    model: Model, given: str, choice: Choice, request: HeadsRequest, advance: Advance
+) -> LongHeads | None:
+    """Return pooled maps if they were asked for, or if the text is long; None for whole maps."""
+    needs_whole, asked_for = request.needs_whole, request.asks_sums
+    if asked_for and needs_whole:
+        raise UsageError(f"{needs_whole} needs whole maps of a short text: leave it out")
+    if request.reduce == "full" or needs_whole:
+        return None
+    if not asked_for and model.info.backend != "torch":
+        return None
+    kind, reader = attention_kind(model, choice), region_reader(model, given, request)
+    text, encode = (given, None) if reader is None else (reader.text, reader.encode)
+    tokens = encoded(model, text, request.truncate, encode)
+    long = reads_sums(model.info, len(tokens), request.reduce) and kind in ("self", "encoder")
+    if not asked_for and not long:
+        return None
+    shown, notes = (given, ()) if reader is None else (reader.shown, reader.notes(tokens))
+    try:
+        return long_heads(model, tokens, kind, request, advance, text=shown, notes=notes)
+    except UnsupportedError:
+        if asked_for:
+            raise
+        return None
 
 
 class _Run(NamedTuple):

@@ -30,19 +30,19 @@ def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
     Raises UsageError if it is not an array of real numbers.
     """
     try:
-        found = _converted(array)
+        numbers = _converted(array)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise UsageError(
             f"cannot read a {type(array).__name__} as an array of numbers: {error}"
         ) from error
-    if found.dtype.kind in "biu":
-        return found.astype(np.float64)
-    if found.dtype.kind == "V":  # bfloat16 and similar types: NumPy knows only their width
+    if numbers.dtype.kind in "biu":
+        return numbers.astype(np.float64)
+    if numbers.dtype.kind == "V":  # bfloat16 and similar types: NumPy knows only their width
         with suppress(TypeError, ValueError):
-            return found.astype(np.float32)
-    if found.dtype.kind != "f":
-        raise UsageError(f"expected an array of real numbers, got {found.dtype}")
-    return to_numpy(found)
+            return numbers.astype(np.float32)
+    if numbers.dtype.kind != "f":
+        raise UsageError(f"expected an array of real numbers, got {numbers.dtype}")
+    return to_numpy(numbers)
 
 
 def _converted(array: ArrayLike) -> NDArray[Any]:
@@ -108,8 +108,8 @@ def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floati
         )
     steps = bool(known) and isinstance(known[0], list | tuple) and any(map(_is_layer, known[0]))
     if steps:
-        layers = enumerate(zip(*known, strict=True))
-        several = {at: _of_steps(some, cross) for at, some in layers if some[0] is not None}
+        by_layer = enumerate(zip(*known, strict=True))
+        several = {at: _of_steps(some, cross) for at, some in by_layer if some[0] is not None}
     elif held and all(map(_is_layer, known)):
         several = {at: each for at, each in enumerate(held) if each is not None}
     else:
@@ -117,10 +117,10 @@ def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floati
         while array.ndim > 3 and len(array) == 1:
             array = array[0]
         several = dict(enumerate(array if array.ndim > 3 else array[None]))
-    found = {at: weight_matrices(each) for at, each in several.items()}
-    if len({each.shape for each in found.values()}) > 1:
+    layers = {at: weight_matrices(array) for at, array in several.items()}
+    if len({layer.shape for layer in layers.values()}) > 1:
         raise UsageError("expected layers of equally many heads, queries and keys: give one layer")
-    return found, steps
+    return layers, steps
 
 
 def _is_layer(one: Any) -> bool:
@@ -299,15 +299,15 @@ def _scaled(
 def _causal(layers: Sequence[NDArray[np.floating]], claimed: bool | None) -> bool:
     """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True."""
     _, rows, columns = layers[0].shape
-    found = rows == columns > 1 and not any(np.triu(layer, 1).any() for layer in layers)
-    if claimed and not found:
+    causal = rows == columns > 1 and not any(np.triu(layer, 1).any() for layer in layers)
+    if claimed and not causal:
         reason = (
             f"there are {rows} queries and {columns} keys"
             if rows != columns
             else "there are weights above the diagonal"
         )
         raise UsageError(f"causal attention sees no later key, but {reason}: leave causal out")
-    return found if claimed is None else claimed
+    return causal if claimed is None else claimed
 
 
 def _origin(

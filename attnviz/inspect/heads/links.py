@@ -56,10 +56,10 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
     """
     queries, keys = sink_of(record)
     shape = len(queries), len(keys)
-    found = np.ones(shape, bool) if sink else ~queries[:, None] & ~keys[None, :]
+    links = np.ones(shape, bool) if sink else ~queries[:, None] & ~keys[None, :]
     if record.kind != "cross":
-        found &= ~np.eye(*shape, dtype=bool)
-    return found
+        links &= ~np.eye(*shape, dtype=bool)
+    return links
 
 
 def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
@@ -90,16 +90,16 @@ def strongest_links(
     head. Links within a word are left out: they say how it was split.
     """
     allowed = linking(run.record, sink) & between_words(run.record)
-    found: list[tuple[float, Link]] = []
+    links: list[tuple[float, Link]] = []
     for layer, head, weights in run.record:
         shown = np.where(allowed, np.nan_to_num(weights), 0)
         ranked = shown - _usual(shown, allowed) if unusual else shown
         for query, key, above in _largest(ranked, 2 * each):
-            found.append((above, Link(layer, head, query, key, float(shown[query, key]))))
+            links.append((above, Link(layer, head, query, key, float(shown[query, key]))))
     kept: list[Link] = []
     pairs: set[tuple[int, int]] = set()
     heads: Counter[tuple[int, int]] = Counter()
-    for _, link in sorted(found, key=lambda one: -one[0]):
+    for _, link in sorted(links, key=lambda ranked: -ranked[0]):
         if len(kept) == count:
             break
         if heads[link[:2]] < each and link[2:4] not in pairs:
@@ -189,25 +189,24 @@ def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[l
     """
     record = run.record
     query_sink, key_sink = sink_of(record)
-    found: list[list[Link]] = []
+    both: list[list[Link]] = []
     for axis, (place, left_out) in enumerate(zip(word, (key_sink, query_sink), strict=True)):
         if place is None:
-            found.append([])
+            both.append([])
             continue
         weights = (attention_from, attention_to)[axis](run, place.span).copy()
         weights[:, left_out & (not sink)] = 0
         if record.kind != "cross":
             weights[:, list(place.span)] = 0
         weights = np.nan_to_num(weights)
-        best = weights.argmax(1).tolist()
-        ends = [(place.span.start, each)[:: -1 if axis else 1] for each in best]
-        links = [
-            Link(layer, head, end[0], end[1], float(row[each]))
-            for (layer, head, _), end, row, each in zip(record, ends, weights, best, strict=True)
-            if row[each] > 0
-        ]
-        found.append(sorted(links, key=lambda link: -link.weight))
-    return found
+        links, word_start = [], place.span.start
+        for (layer, head, _), row in zip(record, weights, strict=True):
+            other = int(row.argmax())
+            query, key = (other, word_start) if axis else (word_start, other)
+            if row[other] > 0:
+                links.append(Link(layer, head, query, key, float(row[other])))
+        both.append(sorted(links, key=lambda link: -link.weight))
+    return both
 
 
 # Names ---------------------------------------------------------------------------------------
@@ -321,8 +320,8 @@ def pair_links(
     directions = _directions(record, words)
     inputs, moved = _shuffled(record, directions, text, draws)
     kept = {layer.layer: layer.heads for layer in record.layers}
-    found = {(layer, head): _given(weights, directions) for layer, head, weights in record}
-    chance = {place: np.zeros((draws, len(directions))) for place in found}
+    given = {(layer, head): _given(weights, directions) for layer, head, weights in record}
+    chance = {place: np.zeros((draws, len(directions))) for place in given}
     heads = max(map(len, kept.values()))
     batch = max(_BATCH_CELLS // (heads * len(record.queries) * len(record.keys)), 1)
     for start in range(0, draws, batch):
@@ -338,7 +337,7 @@ def pair_links(
             float(chance[place][:, number].mean()),
             _reached(chance[place][:, number], weight),
         )
-        for place, weights in found.items()
+        for place, weights in given.items()
         for number, weight in enumerate(weights.tolist())
     ]
     links.sort(key=lambda link: (math.isnan(link.reached), link.reached, -link.weight))
@@ -359,17 +358,17 @@ def _directions(
     words: for each of the two its positions among the queries and the keys.
     """
     (first_query, first_key), (second_query, second_key) = words
-    found = []
+    directions = []
     for query, key in ((first_query, second_key), (second_query, first_key)):
         if query is None or key is None:
             continue
         if record.kind != "cross" and set(query.span) & set(key.span):
             raise UsageError("--pair needs two places of the text: both words are the same one")
         if not record.causal or key.span.start < query.span.stop - 1:
-            found.append(Direction(query.span, key.span))
-    if not found:
+            directions.append(Direction(query.span, key.span))
+    if not directions:
         raise UsageError("--pair: no query sees the key: one word must stand in each text")
-    return tuple(found)
+    return tuple(directions)
 
 
 def _name(record: AttentionRecord, direction: Direction) -> str:

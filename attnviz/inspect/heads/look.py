@@ -139,14 +139,14 @@ def page_head(run: HeadsRecord, entry: HeadScores) -> PageHead:
 
 def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
     """Return the measures that this text has, by which a page can order its heads."""
-    found = []
+    orders = []
     for name in heads[0].values:
         numbers = [json_number(head.values[name]) for head in heads]
         if known := [number for number in numbers if number is not None]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
             said = said_name(name).replace("_", " ")
-            found.append(PageMeasure(name, said, "" if unit == "share" else unit, min(known) < 0))
-    return found
+            orders.append(PageMeasure(name, said, unit.removeprefix("share"), min(known) < 0))
+    return orders
 
 
 def with_effects(

@@ -106,13 +106,13 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         raise LoadError(f"{name} should hold a JSON object, not {type(facts).__name__}")
     if facts.get("schema") != SCHEMA:
         return facts, {}
-    found: dict[str, list[Floats]] = {}
+    arrays_of: dict[str, list[Floats]] = {}
     for entry in facts["heads"]:
-        for name in ("weights", "value_norms"):
-            if name in entry:
-                rows = np.array(entry.pop(name), np.float64).astype(np.float32)
-                found.setdefault(f"{name}_{entry.get('variant', 0)}", []).append(rows)
-    return facts, {name: np.stack(each) for name, each in found.items()}
+        for part in ("weights", "value_norms"):
+            if part in entry:
+                rows = np.array(entry.pop(part), np.float64).astype(np.float32)
+                arrays_of.setdefault(f"{part}_{entry.get('variant', 0)}", []).append(rows)
+    return facts, {part: np.stack(heads) for part, heads in arrays_of.items()}
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
@@ -176,8 +176,8 @@ def _tensor(name: str, dtype: str, shape: Sequence[int], data: bytes) -> NDArray
     """Return a tensor of a ``.safetensors`` file; bfloat16, which NumPy lacks, as float32."""
     if dtype not in _TYPES:
         raise LoadError(f"the tensor {visible(name)!r} has numbers of {dtype}, expected floats")
-    found = np.frombuffer(data, _TYPES[dtype]).reshape(shape)
-    return (found.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else found
+    array = np.frombuffer(data, _TYPES[dtype]).reshape(shape)
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else array
 
 
 def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
@@ -309,10 +309,10 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
         if not np.isfinite(array).all():
             raise ValueError(f"{name} with numbers that are not finite")
         whole = np.full((max(entry.head for entry in heads) + 1, *shape), np.nan, array.dtype)
-        found = {layer: whole.copy() for layer in layers}
-        for entry, one in zip(heads, array, strict=True):
-            found[entry.layer][entry.head] = one
-        return found
+        by_head = {layer: whole.copy() for layer in layers}
+        for entry, values in zip(heads, array, strict=True):
+            by_head[entry.layer][entry.head] = values
+        return by_head
 
     width = arrays["queries"].shape[-1] if "queries" in arrays else 0
     factor = finite(float(arrays.get("query_key_factor", np.ones(()))))
@@ -325,21 +325,20 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
 
 
 def _scores(entry: Mapping[str, Any]) -> HeadScores:
-    told, name = entry["trait"], entry["trait"]["name"]
-    found = {one: entry[one] for one in OF_ONE_TEXT}
-    scores = {one: None if value is None else finite(value) for one, value in found.items()}
+    told, label_name = entry["trait"], entry["trait"]["name"]
+    scores = {name: None if entry[name] is None else finite(entry[name]) for name in OF_ONE_TEXT}
     label = NO_LABEL
-    if name != NO_LABEL.name:
+    if label_name != NO_LABEL.name:
         last = "on_text" if "on_text" in told else "score"
-        measure = label_named(one_of(name, (*LABELS, *UNLABELLED)))
+        measure = label_named(one_of(label_name, (*LABELS, *UNLABELLED)))
         score, base, known, on_text = (
             math.nan if told[one] is None else finite(told[one])
             for one in ("score", "base_rate", "measured", last)
         )
         source: Source = one_of(told["source"], get_args(Source))
-        shown = label_named(SINK) if source == "none" and name in SINKS else measure
+        shown = label_named(SINK) if source == "none" and label_name in SINKS else measure
         label = HeadLabel(
-            name=name,
+            name=label_name,
             letter=measure.letter,
             score=score if math.isnan(known) else known,
             base_rate=base,
