@@ -11,6 +11,7 @@ import typer
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import open_outlet
 from attnviz.errors import AttnvizError, CheckError
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.options import Options, argument, option
@@ -21,14 +22,9 @@ if TYPE_CHECKING:
     from attnviz.inspect.check.report import CheckReport
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz check checks.toml --init
-
 attnviz check checks.toml
-
 attnviz check checks.toml --model ./tuned --junit report.xml
-
 attnviz check checks.toml --update
 """
 
@@ -70,7 +66,6 @@ def check(
     junit: _Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
     from attnviz.inspect.check.screen import written_words

@@ -139,7 +139,7 @@ def command(
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Return a decorator that makes a Typer command of a function of groups.
 
-    examples: the end of the command's help; the first two are those of ``-h``.
+    examples: a command a line, for the end of the help; the first two are those of ``-h``.
     often: the options of the command that ``-h`` shows, next to those that all commands share.
     draws: what the command draws from its ``--seed``, for the help.
     A later group's field replaces an earlier one of the same name, in the help as well.
@@ -148,7 +148,9 @@ def command(
     def built(call: Callable[..., None]) -> typer.Typer:
         chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
-        app.command(epilog=examples, cls=chosen)(_spread(call, draws))
+        lines = ["[bold]Examples[/bold]", *examples.split("\n")[1:-1]]
+        epilog = "\n" + "\n\n".join(lines) + "\n"
+        app.command(epilog=epilog, cls=chosen)(_spread(call, draws))
         return app
 
     return built

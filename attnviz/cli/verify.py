@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import open_outlet
 from attnviz.errors import UsageError
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.options import Options, argument, option
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz verify
-
 attnviz verify --steps
-
 attnviz verify --d-model 96 --heads 6 --kv-heads 3 --seq 11 --dtype float64
-
 attnviz verify --model tiny
-
 attnviz verify "A text of your own." --model ./my-checkpoint --json
 """
 
@@ -63,7 +58,6 @@ def verify(
     output: shared.Output,
 ) -> None:
     """Check attention against reference implementations."""
-    from attnviz.cli.outlet import open_outlet
 
     name = model.model
     if name is None:

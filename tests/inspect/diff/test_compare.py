@@ -28,6 +28,7 @@ from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.records import Input, ModelInfo, Tokens
 from attnviz.texts import built_in_texts
 
@@ -163,7 +164,7 @@ def test_numpy_and_torch_see_the_same_heads(checkpoint: Any, name: str) -> None:
     text = "A cat saw the cat on a mat ."
     runs = []
     for backend in ("numpy", "torch"):
-        model = load(directory, LoadOptions(backend=backend, dtype="float32", tokens=1))
+        model = load(directory, LoadOptions(backend=backend, dtype="float32", work=Work(1)))
         given = Input(model.encode(text))
         run, notes = backend_of(model).open_heads("self", given, name != "bert")
         assert notes == ()

@@ -18,6 +18,7 @@ from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work
 from attnviz.records import ModelInfo, Tokens
 
 from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
@@ -91,7 +92,9 @@ def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeyp
     monkeypatch.setattr(generation_torch, "_OBSERVED", most)
     monkeypatch.setattr(stack_reader, "_HELD", most)
     directory, (layer, head) = str(checkpoint("llama")), (1, 3)
-    model = load(directory, LoadOptions(backend=backend, tokens=9 if backend == "numpy" else None))
+    model = load(
+        directory, LoadOptions(backend=backend, work=Work(9 if backend == "numpy" else None))
+    )
     tokens = model.encode("the cat sat on the mat")
     steps = list(generate(model, tokens, Sampling(tokens=STEPS), removed=[(layer, head)]))
     changed = copy.deepcopy(load(directory, LoadOptions(backend="torch")).model)
@@ -130,7 +133,7 @@ def test_rows_do_not_change_with_what_is_held(name, checkpoint, monkeypatch):
     text, found = [1 + at * at % 11 for at in range(16)], []
     for most in (1, 100, 2**24):
         monkeypatch.setattr(stack_reader, "_HELD", most)
-        model = load(str(checkpoint(name)), LoadOptions(backend="numpy", tokens=9))
+        model = load(str(checkpoint(name)), LoadOptions(backend="numpy", work=Work(9)))
         reader = backend_of(model).open_reader(Tokens.bare([1]), Tokens.bare([1]), "self", ())
         found.append(reader.read(tuple(text)))
     for scores, rows in found[:-1]:
@@ -170,7 +173,7 @@ def test_the_same_seed_writes_the_same_on_both_backends(checkpoint):
     sampling = Sampling(tokens=9, temperature=1.5, top_k=9, seed=4)
     texts = []
     for backend, tokens in (("numpy", 9), ("torch", None)):
-        model = load(str(checkpoint("gpt2")), LoadOptions(backend=backend, tokens=tokens))
+        model = load(str(checkpoint("gpt2")), LoadOptions(backend=backend, work=Work(tokens)))
         steps = list(generate(model, model.encode("the cat"), sampling))
         texts.append([step.id for step in steps])
         assert [step.id for step in generate(model, model.encode("the cat"), sampling)] == texts[-1]
@@ -179,7 +182,7 @@ def test_the_same_seed_writes_the_same_on_both_backends(checkpoint):
 
 
 def test_a_text_ends_at_its_end_token_at_the_context_or_when_told(checkpoint):
-    random = load(str(checkpoint("gpt2")), LoadOptions(tokens=9))
+    random = load(str(checkpoint("gpt2")), LoadOptions(work=Work(9)))
     ends = set()
     for seed in range(9):
         sampling = Sampling(tokens=11, temperature=2.0, seed=seed)
@@ -210,7 +213,7 @@ def test_what_cannot_be_written_is_refused_before_it_begins(
 ):
     path = str(checkpoint(name)) if name == "bert" else name
     for tokens in (9, None) if name == "bert" else (9,):
-        model = load(path, LoadOptions(tokens=tokens))
+        model = load(path, LoadOptions(work=Work(tokens)))
         with pytest.raises(error, match=told):
             generate(model, model.encode(text), Sampling(), **options)
 
@@ -253,5 +256,5 @@ def test_both_backends_read_the_ends_of_both_files(checkpoint, tmp_path):
     directory = shutil.copytree(checkpoint("llama"), tmp_path / "m")
     (directory / "generation_config.json").write_text('{"eos_token_id": [5, 99]}')
     for backend, tokens in (("numpy", 9), ("torch", None)):
-        model = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        model = load(str(directory), LoadOptions(backend=backend, work=Work(tokens)))
         assert model.end_ids == {2, 5}  # there is no token 99
