@@ -161,7 +161,8 @@ def heads(
     return question.heads(opening(first), read, request, opening, vectors=vectors)
 
 
-def cut(*arguments: Any, **options: Any) -> NoReturn:
+@in_own_modes
+def cut(model: AnyModel, *arguments: Any, **options: Any) -> NoReturn:
     """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
     raise UsageError(
         'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '

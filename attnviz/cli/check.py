@@ -68,7 +68,6 @@ def check(
     """Hold a model against rules in a file: a gate for CI."""
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
-    from attnviz.inspect.check.screen import written_words
 
     outlet = open_outlet(output)
     if junit.junit is not None:
@@ -87,7 +86,7 @@ def check(
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)
     if report.written and (outlet.console is None or output.whole):  # else it is on the screen
-        outlet.notices.print(written_words(report), soft_wrap=True)
+        outlet.notices.print(report.files_written, soft_wrap=True)
         report = replace(report, written=())
     _show(report, outlet, junit.junit)
 

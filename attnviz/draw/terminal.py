@@ -111,12 +111,12 @@ def _first(
         if all(_stands(group, theme, max_width) for group in way):
             least = [_least(group) for group in way if not group.yields]
             if len(_stacked(least, theme, max_width).lines) <= lines:
-                return _fitted(way, theme, max_width, lines)
-    return _fitted(first.ways[-1], theme, max_width, lines)
+                return _fitted(way, theme, max_width, lines, shorten_texts=True)
+    return _fitted(first.ways[-1], theme, max_width, lines, shorten_texts=True)
 
 
 def _stands(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> bool:
-    """Return whether all that is side by side in a part has its natural width."""
+    """Return whether a part has its natural width, and if it is a group all of its members."""
     if not isinstance(part, doc.Group):
         return _natural(part, theme) <= max_width
     if part.beside is not None and part.beside.halves:
@@ -186,12 +186,19 @@ def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
     return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, max_width)
 
 
-def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: int) -> Block:
+def _fitted(
+    groups: Sequence[doc.Group],
+    theme: Theme,
+    max_width: int,
+    lines: int,
+    *,
+    shorten_texts: bool = False,
+) -> Block:
     """Return the groups of a screen in at most ``lines`` lines. max_width: the available width.
 
-    Until they fit, coloured texts lose lines and tables rows; groups are left out, those with the
-    highest ``yields`` first; grids of colours get two rows a line; grids lose rows and maps are
-    left out; empty lines go. A rest that is still too long is cut.
+    Until they fit, coloured texts lose lines, if ``shorten_texts``, and tables rows; groups are left
+    out, those with the highest ``yields`` first; grids of colours get two rows a line; grids lose
+    rows and maps are left out; empty lines go. A rest that is still too long is cut.
     """
     kept = list(groups)
     while True:
@@ -203,9 +210,9 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
         tables = (place for place in places if _spare(kept[place], doc.Table))
         grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
         maps = (place for place in places if _spare(kept[place], doc.Maps))
-        texts = (place for place in places if any(map(_is_long, kept[place].parts)))
+        long = (place for place in places if any(map(_is_long, kept[place].parts)))
         dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
-        if (place := next(texts, None)) is not None:
+        if shorten_texts and (place := next(long, None)) is not None:
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
         elif (place := next(tables, None)) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
