@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.options import Sharding
@@ -48,7 +48,7 @@ def ablate(
     from attnviz.regions import chat_or_text
     from attnviz.texts import read_texts
 
-    outlet = open_outlet(output, model, limits_runs=True)
+    outlet = Outlet.open(output, model, limits_runs=True)
     text = chat_or_text(request, texts.text, texts.file)
     alone = texts.texts if text is None and texts.file is None else None
     large = alone is not None and is_corpus(alone)

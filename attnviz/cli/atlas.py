@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.options import ManyTexts
 
@@ -30,7 +30,7 @@ def atlas(
     from attnviz.inspect.atlas import atlas as question
     from attnviz.texts import built_in_texts
 
-    outlet = open_outlet(output, model, name=named.chosen(model.model))
+    outlet = Outlet.open(output, model, name=named.chosen(model.model))
     if request.out is not None:
         check_new_directory(request.out)
     corpus = open_corpus(built_in_texts() if many.texts is None else many.texts, many.column)

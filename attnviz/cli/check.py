@@ -11,14 +11,13 @@ import typer
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import AttnvizError, CheckError
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.options import Options, argument, option
 from attnviz.ranks import follows
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.inspect.check.report import CheckReport
 
 EXAMPLES = """
@@ -69,7 +68,7 @@ def check(
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     if junit.junit is not None:
         check_writable(junit.junit, named=True)
     also = [*output.save, *([junit.junit] if junit.junit else [])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.options import Options, TextColumn, argument, option
@@ -81,7 +81,7 @@ def diff(
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     for other, own in (("text_b", "text"), ("texts_b", "texts")):
         if getattr(texts_b, other) is not None and getattr(texts, own) is None:
             name = other.replace("_", "-")

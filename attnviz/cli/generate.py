@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.engine.head_run import Head
     from attnviz.inspect.generate.generate import Advance
 
@@ -47,7 +46,7 @@ def generate(
     from attnviz.interrupts import between_steps
     from attnviz.regions import given_text
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     text = given_text(request, prompt.text, prompt.file, "generate")
     loaded = outlet.load_model(question.work(text, request))
     with between_steps() as asked:

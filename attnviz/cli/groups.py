@@ -245,6 +245,8 @@ def short_help(command: Any, often: Sequence[str]) -> str:
     usage = " ".join([path, *(_place(one) for one in places), "[OPTIONS]"])
     rows = [(str(one.metavar).strip("[]"), one) for one in places]
     rows += [(typed_option(one), one) for one in chosen]
+    every = f"all {len(options)} options" if len(options) > 1 else "everything"
+    manual = "attnviz docs" if command.name == "docs" else f"attnviz docs {command.name}"
     examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
     return "\n".join(
         [
@@ -255,7 +257,7 @@ def short_help(command: Any, often: Sequence[str]) -> str:
             "",
             *option_lines(rows, room),
             "",
-            *wrap(f"{path} --help: {_all(options)}; {_manual(command.name)}", room),
+            *wrap(f"{path} --help: {every}; {manual}: the manual", room),
         ]
     )
 
@@ -273,14 +275,6 @@ def option_lines(rows: Sequence[tuple[str, Any]], max_width: int) -> Iterator[st
 def shell_columns() -> int:
     """Return the width in characters of the help."""
     return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _manual(name: str) -> str:
-    return f"attnviz docs{'' if name == 'docs' else f' {name}'}: the manual"
-
-
-def _all(options: Sequence[Any]) -> str:
-    return f"all {len(options)} options" if len(options) > 1 else "everything"
 
 
 def _place(one: Any) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.head.request import CardRequest, HeadRequest
 from attnviz.options import Options, argument
@@ -59,7 +59,7 @@ def head(
             "head"
         )
     request = HeadRequest.of(vars(view) | vars(which))
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     given = texts.text is not None or texts.file is not None
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
     many = read_texts(None, None, texts.texts, texts.column)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
@@ -96,7 +96,7 @@ def heads(
         )
     vectors = output.pages or saved.vectors
     several = text.texts is not None
-    outlet = open_outlet(output, model, *request.changed)
+    outlet = Outlet.open(output, model, *request.changed)
     (first, _), *_ = question.requested_runs(request, of_texts=several)  # before a file is read
     content: str | Texts
     if text.texts is not None:
@@ -132,7 +132,7 @@ def _show_saved(
     unused += [*text.given()] + ["--no-sink"] * (request.sink is False)
     if unused:
         raise UsageError(f"--from shows what was saved, without its model: leave out {unused[0]}")
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     name = repr(visible(str(path)))
     report = read_heads(read_bytes(path, name=name, most=ARRAY_BYTES), name)
     runs = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.lens.request import LensRequest
 
 EXAMPLES = """
@@ -26,7 +26,7 @@ def lens(
     from attnviz.inspect.lens import lens as question
     from attnviz.regions import given_text
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     text = given_text(request, prompt.text, prompt.file, "lens")
     source = "" if prompt.file is None else visible(str(prompt.file))
     loaded = outlet.load_model(question.work(text, request))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.options import TextColumn, option
 
@@ -40,7 +40,7 @@ def link(
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     read, source = read_prompts(
         "link", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.options import Options, argument
 
 EXAMPLES = """
@@ -30,5 +30,5 @@ def merge(parts: _Parts, output: shared.Output) -> None:
     """Add up the shards of a corpus: the result that one process gives."""
     from attnviz.inspect.merge import merge as question
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     outlet.show(question.merge(parts.parts))

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from attnviz.cli.default_model import DefaultName, blamed
 from attnviz.cli.options import LoadedModel, Output, OwnShape, SeededModel, load_options
@@ -47,6 +47,44 @@ class Outlet:
     options: LoadOptions | None = None
     _taken: list[str] = field(default_factory=list)
     """The names of the models that were loaded."""
+
+    @classmethod
+    def open(
+        cls,
+        output: Output,
+        model: LoadedModel | None = None,
+        *shaping: str,
+        name: str = "",
+        seed: int = 0,
+        limits_runs: bool = False,
+    ) -> Self:
+        """Return the outputs of a command, checked for errors before anything is measured.
+
+        model: the options on the command's model, or None. name: of the model, if not the one that
+        these name. seed: of its random parameters, if it has no option of its own. shaping,
+        limits_runs: see ``load_options``.
+        Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid
+        or an option does not apply to the model.
+        """
+        options = None
+        if model is not None:
+            name = name or model.model
+            seed = model.seed if isinstance(model, SeededModel) else seed
+            own = model if isinstance(model, OwnShape) else None
+            options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
+        if output.opens:
+            from attnviz.cli.browser import require_display
+
+            require_display()
+        if output.save:
+            from attnviz.draw.files import check_path
+
+            for path in output.save:
+                check_path(path, output.endings)
+        if output.explain and not output.explained:
+            messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
+        console = open_console(output.width, output.colour) if output.drawn else None
+        return cls(output, console, name, options)
 
     @cached_property
     def notices(self) -> Console:
@@ -247,40 +285,3 @@ class Outlet:
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
-
-
-def open_outlet(
-    output: Output,
-    model: LoadedModel | None = None,
-    *shaping: str,
-    name: str = "",
-    seed: int = 0,
-    limits_runs: bool = False,
-) -> Outlet:
-    """Return the outputs of a command, checked for errors before anything is measured.
-
-    model: the options on the command's model, or None. name: of the model, if not the one that
-    these name. seed: of its random parameters, if it has no option of its own. shaping,
-    limits_runs: see ``load_options``.
-    Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid or
-    an option does not apply to the model.
-    """
-    options = None
-    if model is not None:
-        name = name or model.model
-        seed = model.seed if isinstance(model, SeededModel) else seed
-        own = model if isinstance(model, OwnShape) else None
-        options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
-    if output.opens:
-        from attnviz.cli.browser import require_display
-
-        require_display()
-    if output.save:
-        from attnviz.draw.files import check_path
-
-        for path in output.save:
-            check_path(path, output.endings)
-    if output.explain and not output.explained:
-        messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
-    console = open_console(output.width, output.colour) if output.drawn else None
-    return Outlet(output, console, name, options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnviz.cli.default_model import DefaultName, default_model
 from attnviz.cli.groups import command
 from attnviz.cli.options import Output, complete_shape
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.count.params.request import ParamsRequest
 from attnviz.options import Options, argument, option
 
@@ -48,7 +48,7 @@ def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     first = dict.fromkeys(named.names, True)
     each = first | {name: False for name in named.models if name not in first}
     models = [NamedModel(name, shapes_first) for name, shapes_first in each.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.interventions.patch.request import PatchRequest
 
 EXAMPLES = """
@@ -23,7 +23,7 @@ def patch(request: PatchRequest, model: shared.DrawnModel, output: shared.Output
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.prompts import read_pairs
 
-    outlet = open_outlet(output, model, limits_runs=True)
+    outlet = Outlet.open(output, model, limits_runs=True)
     pairs = read_pairs(
         request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
     )

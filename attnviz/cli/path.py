@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.interventions.path.request import PathRequest
 
 EXAMPLES = """
@@ -20,7 +20,7 @@ def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) 
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.prompts import read_pairs
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)
     loaded = outlet.load_model(question.work(pairs, request))
     outlet.run("following paths", question.path, loaded, pairs, request)

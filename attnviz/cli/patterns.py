@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.options import ManyTexts, option
@@ -48,7 +48,7 @@ def patterns(
     from attnviz.inspect.patterns import patterns as question
     from attnviz.regions import text_if_given
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     if many.texts is not None:
         if text.text is not None or text.file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.prune.request import PruneRequest
 
 EXAMPLES = """
@@ -28,7 +28,7 @@ def prune(
     from attnviz.inspect.prune import prune as question
     from attnviz.texts import read_texts
 
-    outlet = open_outlet(output, model, seed=request.seed, limits_runs=True)
+    outlet = Outlet.open(output, model, seed=request.seed, limits_runs=True)
     if request.out is not None:
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts, texts.column)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.options import TextColumn, option
 
@@ -44,7 +44,7 @@ def report(
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 
-    outlet = open_outlet(output, model, name=named.chosen(model.model))
+    outlet = Outlet.open(output, model, name=named.chosen(model.model))
     text = None if named.text is None else read_text(named.text, None, "report --text")
     many = read_texts(None, None, named.texts, named.column)
     loaded = outlet.load_model(question.work(many, request))

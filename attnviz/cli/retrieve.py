@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.options import ManyTexts
@@ -38,7 +38,7 @@ def retrieve(
     from attnviz.inspect.retrieve import retrieve as question
     from attnviz.inspect.retrieve.haystacks import read_sentences
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     if many.texts is not None:
         from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli.groups import command
 from attnviz.cli.options import Output, ShapedModel, Text
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.rollout.request import RolloutRequest
 
 EXAMPLES = """
@@ -25,7 +25,7 @@ def rollout(
     from attnviz.inspect.rollout import rollout as question
     from attnviz.regions import given_text
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     content = given_text(request, text.text, text.file, "rollout")
     options = outlet.of_model(question.work(content, request))
     with outlet.opened(model.model, options) as loaded:

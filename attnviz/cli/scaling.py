@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from attnviz.cli import options as shared
 from attnviz.cli.default_model import default_model
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
 from attnviz.options import Options, argument, flag, option
@@ -63,7 +63,7 @@ def scaling(
                 raise UsageError(f"{name} {OF_MODEL}")
     request.check_source(source.from_model)
     model, read = None, question.BUILT_IN
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     if source.from_model:
         name = default_model() if source.model is None else source.model
         options = shared.load_options(name, loading, request.seed, own)

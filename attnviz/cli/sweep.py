@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli.groups import command
 from attnviz.cli.options import Device, Output
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.learn.sweep.request import SweepRequest
 
 EXAMPLES = """
@@ -29,7 +29,7 @@ def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     report = question.sweep(request, device=device.device, watcher=TerminalWatcher(outlet))
     if report.models:
         outlet.show(report)

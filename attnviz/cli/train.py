@@ -7,7 +7,7 @@ from typing import Any
 
 from attnviz.cli.groups import OptionsOnce, command
 from attnviz.cli.options import Device, Output
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.learn.train.request import TrainRequest
 
 
@@ -63,7 +63,7 @@ def train(request: TrainRequest, device: Device, output: Output) -> None:
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     request.check_kept(output.save)
     watcher = TerminalWatcher(outlet)
     try:

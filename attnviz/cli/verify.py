@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.options import Options, argument, option
@@ -63,7 +63,7 @@ def verify(
     if name is None:
         _refuse_model_options(text, loading)
         request.refuse_model_options()
-        outlet = open_outlet(output)
+        outlet = Outlet.open(output)
         with _telling(outlet.notices) as tell:
             from attnviz.learn.verify import verify as question  # imports torch
             from attnviz.models.threads import ask_for
@@ -75,7 +75,7 @@ def verify(
 
         request.refuse_own_options(name)
         options = shared.load_options(name, loading, model.seed, request)
-        outlet = open_outlet(output)
+        outlet = Outlet.open(output)
         given = text.text is not None or text.file is not None
         read = read_text(text.text, text.file, "verify") if given else None
         loaded = outlet.load(name, replace(options, backend="torch"))

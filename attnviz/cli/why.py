@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.cli.outlet import open_outlet
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import TextColumn, option
 
@@ -41,7 +41,7 @@ def why(
     from attnviz.inspect.why import why as question
     from attnviz.prompts.study import read_prompts
 
-    outlet = open_outlet(output, model)
+    outlet = Outlet.open(output, model)
     read, source = read_prompts(
         "why", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )

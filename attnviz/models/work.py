@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # these import NumPy, which options do without
-    from attnviz.models.numpy_checkpoint import NumpyCheckpoint
     from attnviz.models.operations import ModelSizes
+    from attnviz.models.stack_model import StackModel
 
 
-def _any_model(model: NumpyCheckpoint) -> bool:
+def _any_model(model: StackModel) -> bool:
     return True
 
 
@@ -37,7 +37,7 @@ class Work:
     joined: bool = False
     logits: bool = False
     built_in: bool = False
-    fits: Callable[[NumpyCheckpoint], bool] = _any_model
+    fits: Callable[[StackModel], bool] = _any_model
 
     @property
     def length(self) -> int:
