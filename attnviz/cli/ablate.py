@@ -36,10 +36,7 @@ _FOLLOWED = 3
     draws="weights, resampling, bootstrap, control",
 )
 def ablate(
-    texts: shared.TextOrTexts,
-    request: AblateRequest,
-    model: _Model,
-    output: shared.Output,
+    texts: shared.TextOrTexts, request: AblateRequest, model: _Model, output: shared.Output
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.

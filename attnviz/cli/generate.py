@@ -35,10 +35,7 @@ class _Output(shared.Output):
 
 @command(EXAMPLES, "--tokens --temperature --seed --head --ablate", draws="weights, sampling")
 def generate(
-    prompt: shared.PromptText,
-    request: GenerateRequest,
-    model: shared.DrawnModel,
-    output: _Output,
+    prompt: shared.PromptText, request: GenerateRequest, model: shared.DrawnModel, output: _Output
 ) -> None:
     """Let the model write on, and see where its heads look."""
     # Options are checked before a model is loaded. Ctrl-C shows the text so far.

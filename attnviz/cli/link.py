@@ -31,10 +31,7 @@ class _Prompts(TextColumn, shared.PromptText):
 
 @command(EXAMPLES, "--head --query --key --than --texts", draws="weights, control, bootstrap")
 def link(
-    prompts: _Prompts,
-    request: LinkRequest,
-    model: shared.DrawnModel,
-    output: shared.ArrayOutput,
+    prompts: _Prompts, request: LinkRequest, model: shared.DrawnModel, output: shared.ArrayOutput
 ) -> None:
     """Show why a head looks at a token: who wrote the query and the key."""
     from attnviz.inspect.link import link as question

@@ -35,10 +35,7 @@ class _Named(TextColumn, shared.ModelArgument):
 
 @command(EXAMPLES, "--texts --text --cards --budget")
 def report(
-    named: _Named,
-    request: ReportRequest,
-    model: shared.ShapedModel,
-    output: shared.Output,
+    named: _Named, request: ReportRequest, model: shared.ShapedModel, output: shared.Output
 ) -> None:
     """Show what a model is, what its heads do, which matter, and the cards of some."""
     from attnviz.inspect.report import report as question

@@ -29,10 +29,7 @@ class _Output(shared.Output):
 
 @command(EXAMPLES, "--needle --haystack --chat --lengths --top", draws="haystacks, random heads")
 def retrieve(
-    many: ManyTexts,
-    request: RetrieveRequest,
-    model: shared.DrawnModel,
-    output: _Output,
+    many: ManyTexts, request: RetrieveRequest, model: shared.DrawnModel, output: _Output
 ) -> None:
     """Find the heads that fetch a fact from a long text, and what their loss costs."""
     from attnviz.inspect.retrieve import retrieve as question

@@ -32,10 +32,7 @@ class _Prompts(TextColumn, shared.PromptText):
 
 @command(EXAMPLES, "--answer --foil --texts --head --top", draws="weights, control, bootstrap")
 def why(
-    prompts: _Prompts,
-    request: WhyRequest,
-    model: shared.ShapedModel,
-    output: shared.ArrayOutput,
+    prompts: _Prompts, request: WhyRequest, model: shared.ShapedModel, output: shared.ArrayOutput
 ) -> None:
     """Show what each head writes towards the predicted token, exactly."""
     from attnviz.inspect.why import why as question
