@@ -25,14 +25,9 @@ if TYPE_CHECKING:
     from attnviz.inspect.explore.view import View
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz explore "The cat sat on the mat because it was tired."
-
 attnviz explore "Mary gave John a book." --with "John gave Mary a book."
-
 attnviz explore "A text." --model ./my-checkpoint --with ./tuned
-
 attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 """
 

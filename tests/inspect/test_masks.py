@@ -23,6 +23,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work
 from attnviz.texts import natural_texts
 
 from ..masked_models import MASKS, masked_model, without_queries
@@ -191,7 +192,8 @@ def _written(model: Any) -> Any:
 def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str], Path]) -> None:
     directory = str(saved(name))
     models = [
-        load(directory, LoadOptions(backend=backend, tokens=99)) for backend in ("numpy", "torch")
+        load(directory, LoadOptions(backend=backend, work=Work(99)))
+        for backend in ("numpy", "torch")
     ]
     assert not isinstance(models[0], TransformersModel)
     heads, patterns = [], []

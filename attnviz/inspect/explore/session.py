@@ -36,7 +36,8 @@ from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
 from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work, about_tokens
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
 from attnviz.prompts.study import Prompt
@@ -413,7 +414,7 @@ def open_session(
         is divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
-    options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
+    options = replace(options or LoadOptions(), work=Work(about_tokens(text)))
     model = load(name, options)
     reader = region_reader(model, text, regions or RegionOptions())
     if reader is not None:

@@ -17,6 +17,7 @@ from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work
 from attnviz.records import ModelInfo, Tokens
 
 from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
@@ -151,7 +152,7 @@ def test_tokens_are_drawn_from_the_distribution_of_transformers(sampling):
 
 
 def test_a_text_ends_at_its_end_token_at_the_context_or_when_told(checkpoint):
-    random = load(str(checkpoint("gpt2")), LoadOptions(tokens=9))
+    random = load(str(checkpoint("gpt2")), LoadOptions(work=Work(9)))
     ends = set()
     for seed in range(9):
         sampling = Sampling(tokens=11, temperature=2.0, seed=seed)
@@ -182,7 +183,7 @@ def test_what_cannot_be_written_is_refused_before_it_begins(
 ):
     path = str(checkpoint(name)) if name == "bert" else name
     for tokens in (9, None) if name == "bert" else (9,):
-        model = load(path, LoadOptions(tokens=tokens))
+        model = load(path, LoadOptions(work=Work(tokens)))
         with pytest.raises(error, match=told):
             generate(model, model.encode(text), Sampling(), **options)
 

@@ -17,6 +17,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 
@@ -56,7 +57,7 @@ def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -
     from transformers import AutoModelForCausalLM
 
     place = str(checkpoint("gpt2"))
-    model = load(place, LoadOptions(backend=backend, tokens=9))
+    model = load(place, LoadOptions(backend=backend, work=Work(9)))
     given = Input(model.encode("the cat sat on the mat"))
     found = backend_of(model).open_attributor(given).attribute(given, foil=4)
     effects = input_effects(model, given, found, (5, 6))
