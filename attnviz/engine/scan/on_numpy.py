@@ -18,7 +18,7 @@ from attnviz.engine.replacing import Change, Held, Point, Replace
 from attnviz.engine.scan.forks import forks
 from attnviz.engine.scan.room import Room, room_for
 from attnviz.engine.scan.runner import ChangedRuns, Ends
-from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.model import MaskToken
 from attnviz.models.pool import spread
@@ -106,8 +106,8 @@ class NumpyRunner:
         return self._model.causal
 
     @cached_property
-    def read_out(self) -> NumpyUnembedding | None:
-        return NumpyUnembedding(*self._stack.unembedding) if self._model.has_head else None
+    def read_out(self) -> Unembedding | None:
+        return Unembedding(*self._stack.unembedding) if self._model.has_head else None
 
     def open(self) -> AbstractContextManager[Any]:
         return np.errstate(over="ignore", invalid="ignore")

@@ -28,7 +28,8 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import Answering, ChangedRuns, ReadOut, SiteRunner
+from attnviz.engine.scan.runner import ChangedRuns, SiteRunner
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
@@ -382,16 +383,16 @@ def _rows(runner: SiteRunner, given: Input, position: int, read: Array) -> Array
     return read[:, position - len(given.predicted)]
 
 
-def _read_out(runner: SiteRunner, given: Input) -> ReadOut:
+def _read_out(runner: SiteRunner, given: Input) -> Unembedding:
     """Return what turns the rows of ``_rows`` into logits: over words, labels, or places."""
-    if isinstance(runner.read_out, Answering) and runner.answers:
-        return runner.read_out.of_answers(runner.label_places(given), len(given.text))
     if runner.read_out is None:
         raise UnsupportedError(
             f"{runner.name} has no language-model head: there is no prediction "
             f"that a patch could change; choose a model that predicts tokens, and give an "
             f"encoder-decoder a decoder text"
         )
+    if runner.answers:
+        return runner.read_out.of_answers(runner.label_places(given), len(given.text))
     return runner.read_out
 
 

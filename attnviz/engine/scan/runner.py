@@ -17,6 +17,7 @@ from attnviz.attention.functional import Array
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Change, Held, Replace
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.models.model import MaskToken
 from attnviz.records import Input, Kind
 
@@ -61,59 +62,6 @@ class Ends(NamedTuple):
     read: Array | None
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The predictions of runs with an ablation or a patch, compared with the unchanged run.
-
-    loss: (position,) cross-entropy of the unchanged run in nats; NaN where no token is wanted.
-    loss_delta: (change, position), changed minus unchanged; NaN where no token is wanted.
-    kl: (change, position), KL(unchanged ‖ changed) in nats.
-    flips: (change, position), True where the likeliest token differs.
-    """
-
-    loss: NDArray[np.floating]
-    loss_delta: NDArray[np.floating]
-    kl: NDArray[np.floating]
-    flips: NDArray[np.bool_]
-
-
-class ReadOut(Protocol):
-    """The interface of a model's vocabulary projection: logits, and comparisons of runs."""
-
-    def logits(self, rows: Array) -> Array:
-        """Return the logits (row, vocab) of the projection's inputs (row, width)."""
-        ...
-
-    def logit_difference(
-        self, clean: Array, changed: Array, answer: int, foil: int
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of the unchanged run, and its change in other rows.
-
-        clean, changed: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
-        """
-        ...
-
-    def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
-        """Compare the predictions of changed runs with those of the unchanged run.
-
-        clean, changed: the projection's inputs, (position, width) and (change, position, width).
-            wanted: (position,), the id of the token that came next; −1 if it is not known.
-        """
-        ...
-
-
-@runtime_checkable
-class Answering(Protocol):
-    """A read-out that can read all tokens of a text at once, as places where an answer starts."""
-
-    def of_answers(self, places: Sequence[int], tokens: int) -> ReadOut:
-        """Return the read-out of rows (row, tokens · width): the logits (row, tokens) of starts.
-
-        places: the tokens that may be the answer. tokens: how many the text has.
-        """
-        ...
-
-
 class Runner(Protocol):
     """The interface to run one model over texts with an ablation or a patch in each batch row.
 
@@ -154,7 +102,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def read_out(self) -> ReadOut | None:
+    def read_out(self) -> Unembedding | None:
         """Return the vocabulary projection; None without a language-model head."""
         ...
 

@@ -23,8 +23,8 @@ from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Varia
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.compared_answers import compared_answers
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Comparison, Ends, ReadOut, Runner
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner
+from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
 from attnviz.models.pool import in_turn
@@ -319,7 +319,7 @@ def _scored(
 
 
 def _comparison(
-    runner: Runner, read_out: ReadOut, label: int | None, asked: _Asked, rows: Array
+    runner: Runner, read_out: Unembedding, label: int | None, asked: _Asked, rows: Array
 ) -> tuple[Comparison, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the compared predictions of a pass, where they have a loss, and where they count.
 
@@ -400,12 +400,12 @@ def _output_metrics(
     hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
     """
     xp, read = namespace(hidden), _compared(positions)
-    clean = _wide(hidden[0])
+    clean = wide(hidden[0])
     unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
     least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
     squares, cosines, largest = [], [], []
     for start in range(1, len(hidden), size):
-        ablated = _wide(hidden[start : start + size])
+        ablated = wide(hidden[start : start + size])
         change = ablated - clean
         largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
         squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
@@ -422,7 +422,7 @@ def _output_metrics(
 def _mean_square(hidden: Array, positions: Positions) -> float:
     """Return the mean square of unchanged hidden states (token, width), as a scale of changes."""
     xp = namespace(hidden)
-    return float(xp.mean(xp.square(_wide(hidden)[_compared(positions)])))
+    return float(xp.mean(xp.square(wide(hidden)[_compared(positions)])))
 
 
 def _compared(positions: Positions) -> slice:
@@ -433,9 +433,3 @@ def _unit(rows: Array) -> Array:
     xp = namespace(rows)
     norm = xp.sqrt(xp.sum(xp.square(rows), axis=-1, keepdims=True))
     return rows / xp.where(norm == 0, xp.ones_like(norm), norm)
-
-
-def _wide(rows: Array) -> Array:
-    return (
-        namespace(rows).astype(rows, namespace(rows).float32) if rows.dtype.itemsize < 4 else rows
-    )
