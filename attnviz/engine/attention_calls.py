@@ -114,8 +114,7 @@ class AttentionCall:
         """Compute the call with changed attention weights; return the output and the weights.
 
         change: receives the attention weights (batch, head, query, key) and returns those to use
-            instead.
-        Raises UnsupportedError if the output is not the values mixed by the weights.
+            instead. Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
         if weights is None or not nearly_equal(self._mixed(weights), output):
@@ -247,8 +246,7 @@ class SoftmaxWatch(FunctionWatch):
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__()
-        self._batch = batch
-        self._lengths = lengths
+        self._batch, self._lengths = batch, lengths
 
     @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:

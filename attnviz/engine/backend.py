@@ -118,8 +118,7 @@ class Backend(Protocol):
         """Run two texts of one length, and return the queries, keys and values of every layer.
 
         clean, corrupt: the texts. senders: the heads whose share in the difference between
-            both texts is wanted.
-        Raises UsageError for a head that does not exist.
+            both texts is wanted. Raises UsageError for a head that does not exist.
         """
 
     def one_token_logits(

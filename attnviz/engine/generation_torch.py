@@ -114,9 +114,7 @@ class _Plain:
         removed: Collection[tuple[int, int]],
     ) -> None:
         self._model, self._open_heads = model, open_heads
-        self._kind = kind
-        self._source = source
-        self._removed = removed
+        self._kind, self._source, self._removed = kind, source, removed
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
@@ -177,8 +175,7 @@ class _Looking:
     """
 
     def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
-        self._model = model
-        self._source = source
+        self._model, self._source = model, source
         self._removed: dict[int, list[int]] = {}
         self._options = dict(model.options)
         if "logits_to_keep" in signature(model.root.forward).parameters:
@@ -346,8 +343,7 @@ class _Look:
     """
 
     def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:
-        self._kind = kind
-        self._removed = removed
+        self._kind, self._removed = kind, removed
         self.rows: dict[int, Floats] = {}
         self.causal = True
 

@@ -161,9 +161,7 @@ class HeadOutputs:
     def __init__(
         self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
     ) -> None:
-        self._kind = kind
-        self._points = points
-        self._removed = removed
+        self._kind, self._points, self._removed = kind, points, removed
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:

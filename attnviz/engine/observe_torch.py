@@ -217,8 +217,7 @@ def _observe_reported(
 ) -> Any:
     """Run eager attention, hand over the attention weights that the model reports.
 
-    Return its logits.
-    cells: the most attention weights in a block; None hands over whole matrices.
+    Return its logits. cells: the most attention weights in a block; None hands over whole matrices.
     seen: the kinds and layers that were handed over before.
     outputs: records the heads' outputs of the pass. norms: measures the norms of the values.
     The model stores the attention weights of all layers until the run ends; they are checked before
@@ -300,8 +299,7 @@ def _observe_blocks(
     """Run one pass, and recompute the attention weights of each call in blocks.
 
     cells: the most attention weights in a block. norms: measures the norms of the values too, or
-        None.
-    Raises UnsupportedError if attention is not looked up, or not a plain softmax.
+        None. Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 
     def answer(watch: WatchedCall) -> Attended:

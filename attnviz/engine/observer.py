@@ -125,8 +125,7 @@ def hand_over(
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
     """Return how many queries fit into a block of at most ``cells`` attention weights.
 
-    At least one.
-    texts, heads, keys: how many there are in a block.
+    At least one. texts, heads, keys: how many there are in a block.
     """
     return max(1, cells // (texts * heads * keys))
 
@@ -163,9 +162,7 @@ class KeepWeights:
         heads: Mapping[int, Container[int]] | None = None,
         after: Callable[[int], None] = lambda layer: None,
     ) -> None:
-        self._kind = kind
-        self._heads = heads
-        self._after = after
+        self._kind, self._heads, self._after = kind, heads, after
         self._layers: dict[int, LayerWeights] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:

@@ -78,8 +78,7 @@ class PlainCheck:
         """Compare recomputed attention weights with the call's output, their mean of the values.
 
         start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
-            dims).
-        Raises UnsupportedError if they differ.
+            dims). Raises UnsupportedError if they differ.
         """
         if not self._is_due:
             return

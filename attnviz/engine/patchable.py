@@ -214,8 +214,7 @@ class Keep(Untouched):
     """
 
     def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
-        self._kind = kind
-        self._what = what
+        self._kind, self._what = kind, what
         self.held: dict[tuple[What, int], Tensor] = {}
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:

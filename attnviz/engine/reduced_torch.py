@@ -61,8 +61,7 @@ class TorchLayer:
     query sees. sink: (head,), the score of a learned sink; None without sinks. cap: of the scores,
     None without. bias: what is added to the score of each key, such as by ALiBi (Press et al.
     2022), (head, key) or (1, key); None for nothing. output: (query, head, dim) before sinks take
-    their share; None once the layer has run.
-    Narrow numbers are computed in float32.
+    their share; None once the layer has run. Narrow numbers are computed in float32.
     """
 
     def __init__(

@@ -108,9 +108,7 @@ class Replace:
         values: Held | None = None,
         directions: int | None = None,
     ) -> None:
-        self._kind = kind
-        self._values = values
-        self._directions = directions
+        self._kind, self._values, self._directions = kind, values, directions
         self._sites: dict[tuple[What, int], list[tuple[int | None, Site]]] = {}
         for row, change in rows.items():
             for site in change.sites:

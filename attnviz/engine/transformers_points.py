@@ -126,8 +126,7 @@ class _Mix(SoftmaxWatch):
 
     def __init__(self, counter: CallCounter, name: str) -> None:
         super().__init__(1, ())
-        self._counter = counter
-        self._name = name
+        self._counter, self._name = counter, name
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -244,14 +243,12 @@ class _Hide(SoftmaxWatch):
     """Hides keys of one text in every softmax of a pass.
 
     The softmaxes run in the order of the attention calls. counter: identifies the call of each
-    softmax. hide: returns the keys to hide in a call.
-    given: the text.
+    softmax. hide: returns the keys to hide in a call. given: the text.
     """
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
-        self._counter = counter
-        self._hide = hide
+        self._counter, self._hide = counter, hide
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         _, point = self._counter.take(None)

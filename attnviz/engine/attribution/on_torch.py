@@ -374,10 +374,7 @@ class _Keep:
     """
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
-        self._watch = watch
-        self._given = given
-        self._place = place
-        self._whole = whole
+        self._watch, self._given, self._place, self._whole = watch, given, place, whole
         self.mixing: dict[int, Mixing] = {}
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:

@@ -46,8 +46,7 @@ class _CleanAndCorrupt:
     """
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
-        self._model = model
-        self._clean = clean
+        self._model, self._clean = model, clean
         self._leaves = corrupt.leaves
         if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
             raise lost(model)  # the two runs have different parts

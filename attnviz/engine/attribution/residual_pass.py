@@ -106,12 +106,8 @@ class ResidualPass(FunctionWatch):
         texts: int = 1,
     ) -> None:
         super().__init__()
-        self._model = model
-        self._watch = watch
-        self._reading = reading
-        self._by_product = by_product
-        self._last = last
-        self._texts = texts
+        self._model, self._watch, self._reading = model, watch, reading
+        self._by_product, self._last, self._texts = by_product, last, texts
         self._factors: tuple[Tensor, Tensor] | None = None
         self.read: dict[tuple[int, What], Tensor] = {}
         self._depth = 0
@@ -278,8 +274,7 @@ class ResidualPass(FunctionWatch):
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
         """Return the method that computes a function with a tracked result.
 
-        None for an untracked one.
-        name: of the torch function. found: its tracked arguments.
+        None for an untracked one. name: of the torch function. found: its tracked arguments.
         first: True if the first argument is one of them.
         reads: True if the function stands between the stream and a block's result.
         """

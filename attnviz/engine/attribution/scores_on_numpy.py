@@ -60,10 +60,7 @@ class _Reader:
     """
 
     def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
-        self._stack = stack
-        self._run = run
-        self._layer = layer
-        self._head = head
+        self._stack, self._run, self._layer, self._head = stack, run, layer, head
         self._name = f"layers.{layer}.attention_norm"
         self._after = stack.shape.order == "after"
         self._attention: NumpyAttention = run.attention(layer).alone(head)

@@ -56,9 +56,7 @@ class TorchScoreSplitter(ScoreSplitter):
     """
 
     def __init__(self, name: str, model: PreTrainedModel, opened: PatchableModel) -> None:
-        self._name = name
-        self._model = model
-        self._opened = opened
+        self._name, self._model, self._opened = name, model, opened
 
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         call = self._call(asked.head)

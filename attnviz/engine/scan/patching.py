@@ -135,9 +135,7 @@ class Patching:
     ) -> None:
         self._runner = runner
         assert (estimate is None) == (options.method == "exact")
-        self._estimate = estimate
-        self._pairs = pairs
-        self._options = options
+        self._estimate, self._pairs, self._options = estimate, pairs, options
         self._plain: dict[int, tuple[PlainRun, PlainRun]] = {}
         self.notes = runner.notes
 

@@ -20,11 +20,12 @@ from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
-from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
     BatchExpansion,
+    BlockCall,
     Inside,
+    RecordBlocks,
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once

@@ -21,9 +21,8 @@ from attnviz.engine.ablation import mean_outputs, resampled
 from attnviz.engine.answers import no_foil
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask
 from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
@@ -48,9 +47,7 @@ class Scan:
     ) -> None:
         if runner.answers and options.pair is not None:
             raise no_foil()
-        self._runner = runner
-        self._inputs = inputs
-        self._options = options
+        self._runner, self._inputs, self._options = runner, inputs, options
         self._references = references
         self._mean: Held | None = None
         self.notes = runner.notes
@@ -267,8 +264,7 @@ def _scored(
     """Return the effects of ablations over one text, all from one pass if the model allows it.
 
     variants: the ablations, in the order in which a pass reaches them. values: the replacements;
-        None means zero.
-    Raises UsageError for a text too short for a loss.
+        None means zero. Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)

@@ -146,7 +146,7 @@ class Unembedding:
         return Comparison(loss, *(part.T for part in others))
 
     def _compare(self, clean: Array, changed: Array, wanted: Array) -> tuple[Array, ...]:
-        """Return loss (position,), loss change, KL and flips (position, change); see ``compare``."""
+        """Return the loss (position,), and loss change, KL and flips (position, change)."""
         xp = namespace(clean)
         logits, known, every = self.logits(clean), wanted >= 0, range(len(clean))
         word, scores, top = wanted.clip(min=0), _log_softmax(logits), logits.argmax(-1)
