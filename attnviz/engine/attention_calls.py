@@ -96,9 +96,8 @@ class AttentionCall:
     def hiding(self, hidden: Tensor) -> Attended:
         """Compute the call with some keys hidden: their attention scores are set to −inf.
 
-        Return the output and the attention weights.
-        hidden: boolean (head, query, key), True for a key that is hidden from the query.
-        Raises UsageError if a query would see no key.
+        Return the output and the attention weights. hidden: boolean (head, query, key), True for a
+        key that is hidden from the query. Raises UsageError if a query would see no key.
         """
         mask, query = self.additive_mask(), self.inputs[0]
         if mask is None:
@@ -349,9 +348,8 @@ class MaskWatch(SoftmaxWatch):
     def mask_of(self, weights: Tensor) -> Tensor | None:
         """Return the recorded mask (batch, query, key) of some attention weights; None if unknown.
 
-        It is True where at least one head sees the key.
-        weights: the tensor that the model reports; its memory must be the one that a softmax
-            returned.
+        It is True where at least one head sees the key. weights: the tensor that the model reports;
+        its memory must be the one that a softmax returned.
         """
         place = weights.untyped_storage().data_ptr()
         for noted, seen in self._seen:

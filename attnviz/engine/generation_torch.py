@@ -118,10 +118,7 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and find out whether its attention is causal, which ``causal`` stores.
-
-        ids: the first token ids of the text, for this trial.
-        """
+        """Open the model, and find out whether its attention is causal, which ``causal`` stores."""
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
@@ -275,10 +272,7 @@ class _Looking:
 
     @torch.inference_mode()
     def _run(self, ids: Sequence[int], before: _Read | None = None, quiet: bool = False) -> _Read:
-        """Run the model on a text as ``_pass`` does.
-
-        quiet: whether no weights are observed; the result has no rows then.
-        """
+        """Run the model on a text as ``_pass`` does."""
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:
@@ -321,10 +315,7 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Return True if a step with the cache agrees with a pass over the whole text.
-
-    found: the result of the step. whole: that of the pass. most: the largest allowed difference.
-    """
+    """Return True if a step with the cache agrees with a pass over the whole text."""
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
         for layer, row in found.rows.items()

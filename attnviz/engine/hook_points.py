@@ -109,11 +109,10 @@ class HookPoints(ABC):
     ) -> Iterator[None]:
         """Edit the head outputs of each pass inside this context with ``intervention``.
 
-        The model must be borrowed.
-        order: the indices of the attention calls in the order in which they run; None means
-            ascending.
-        inside: further tensors of the calls to edit: those of ``ATTENDED``, and ``pattern``.
-        Raises UnsupportedError if the model does not show one of them.
+        The model must be borrowed. order: the indices of the attention calls in the order in which
+        they run; None means ascending. inside: further tensors of the calls to edit: those of
+        ``ATTENDED``, and ``pattern``. Raises UnsupportedError if the model does not show one of
+        them.
         """
         counter = CallCounter(self, intervention, order)
         with counter.counting(), self.editing(counter, frozenset(inside)):

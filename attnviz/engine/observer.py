@@ -101,10 +101,9 @@ def hand_over(
 ) -> None:
     """Pass a layer's attention weights (text, head, query, key) on to ``observer``.
 
-    norms: (text, head, key) or None.
-    masks: boolean (text, query, key), True where the query may see the key, or None.
-    cells: the most attention weights in a NumPy block; None passes whole matrices on.
-    first: the index of the first text.
+    norms: (text, head, key) or None. masks: boolean (text, query, key), True where the query may
+    see the key, or None. cells: the most attention weights in a NumPy block; None passes whole
+    matrices on. first: the index of the first text.
     """
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])

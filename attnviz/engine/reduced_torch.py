@@ -267,11 +267,7 @@ class TorchLayer:
         return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
 
     def _scored(self, products: Tensor, heads: slice, keys: Any) -> Tensor:
-        """Return scores from scaled products of queries and keys: capped, with each key's bias.
-
-        products: (key/value head, group, ..., row, key). heads: of the key/value heads. keys: the
-            indices of the keys, of the shape of the last axes, or a slice.
-        """
+        """Return scores from scaled products of queries and keys: capped, with each key's bias."""
         if self._cap is not None:
             products = products.div_(self._cap).tanh_().mul_(self._cap)
         if self._bias is None:

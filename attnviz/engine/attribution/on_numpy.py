@@ -121,8 +121,7 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
     """Return what each head would add to the stream along ``direction`` for each key: (head, key).
 
-    The attention weight is taken as 1. traced: the values and output projection of one layer.
-    direction: a vector of the residual stream, (width,).
+    The attention weight is taken as 1. direction: a vector of the residual stream, (width,).
     """
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
@@ -132,8 +131,7 @@ def _moved(traced: LayerTrace, direction: Floats) -> Floats:
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
     """Return what a head would add along each query's direction for each key: (query, key).
 
-    The attention weight is taken as 1. traced: the values and output projection of one layer.
-    directions: vectors of the residual stream, (query, width).
+    The attention weight is taken as 1. directions: vectors of the residual stream, (query, width).
     """
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written

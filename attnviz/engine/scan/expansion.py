@@ -155,7 +155,6 @@ class BatchExpansion:
         """Return a feed-forward module's output after its edit.
 
         The module may be outside of a block.
-        module, args: the module and the arguments that it was called with.
         """
         point = self._inside.feed_forward.get(self._next - 1)
         added = first_of(output)
@@ -220,8 +219,6 @@ class BatchExpansion:
     ) -> Any:
         """Run a block up to its attention, then only the last tokens further.
 
-        plain: runs the block. call: the meaning of its arguments, from the recorded pass.
-        args, kwargs: its arguments now.
         The second run starts with these tokens, and the result of its attention is replaced.
         """
         kept, tokens = self._kept or 0, self._tokens

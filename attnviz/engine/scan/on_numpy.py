@@ -197,10 +197,7 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the recorded run of a text, with its values; recent runs are reused.
-
-        keep: the kinds of values that the run must contain.
-        """
+        """Return the recorded run of a text, with its values; recent runs are reused."""
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
@@ -241,10 +238,7 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return blocks of indices into ``changes``; changes that begin alike share a block.
-
-    first: the first token that each change affects. tokens: the length of the text.
-    """
+    """Return blocks of indices into ``changes``; changes that begin alike share a block."""
     sites = [[(site.layer, site.head or 0) for site in change.sites] for change in changes]
     order = sorted(range(len(changes)), key=lambda at: (first[at], sites[at]))
     blocks = []

@@ -248,8 +248,7 @@ class TorchRunner:
     def _room(self, given: Input, wanted: int) -> Room:
         """Return the memory that passes over texts of this length need and may use.
 
-        wanted: the number of changes that are to be made to the text. The memory of a row is
-            measured only if a coarse bound does not fit.
+        The memory of a row is measured only if a coarse bound does not fit.
         """
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
@@ -273,8 +272,7 @@ def _numbers(plan: ScanPlan, tokens: int) -> int:
     """Return about how many numbers a row of the batch takes in memory during a pass.
 
     They are the outputs of all modules outside the blocks, and of those in the largest block. A
-    module's output is taken to be as wide as its parameter's longer side. tokens: the length of a
-    row.
+    module's output is taken to be as wide as its parameter's longer side.
     """
     model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()

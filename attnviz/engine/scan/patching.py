@@ -105,10 +105,7 @@ class PatchWork:
         return found
 
     def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
-        """Return a boolean (token, head), True where the values of the two runs differ.
-
-        place: the kind of the values and their layer.
-        """
+        """Return a boolean (token, head), True where the values of the two runs differ."""
         own, held = self.own[place], self.held[place]
         if self.rounding:
             differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
@@ -264,7 +261,6 @@ class Patching:
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
         """Return a prompt pair ready for patching, and the positions that can be patched.
 
-        pair: its index. what: the kinds of patch sites. answer, foil: token ids.
         The positions are those of the base run with a corresponding token in the other prompt; None
         means all.
         """
@@ -401,11 +397,7 @@ def _measured(
     starts: Sequence[int],
     metrics: Collection[PatchMetric],
 ) -> Measured:
-    """Return the metrics of the patched runs, all from one pass if the model allows it.
-
-    work: the prompt pair. patches: in the order in which a pass reaches them. starts: the first
-        token that each changes. metrics: those to measure.
-    """
+    """Return the metrics of the patched runs, all from one pass if the model allows it."""
     base, read_out = work.base, _read_out(runner, work.base.given)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)

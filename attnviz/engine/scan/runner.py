@@ -210,10 +210,9 @@ def room_for(
 ) -> Room:
     """Return the memory that a scan needs and may use.
 
-    row: the measured bytes of a row. fixed: the bytes needed in addition to the rows.
-    device: None for the CPU. tokens: of the text, for the message.
-    max_memory: the limit in bytes; None uses a share of the free memory.
-    Raises UsageError if not even one ablation fits.
+    row: the measured bytes of a row. fixed: the bytes needed in addition to the rows. device: None
+    for the CPU. tokens: of the text, for the message. max_memory: the limit in bytes; None uses a
+    share of the free memory. Raises UsageError if not even one ablation fits.
     """
     free = free_memory(device)
     limit = max_memory if max_memory is not None else free and int(free * _SHARE)

@@ -148,9 +148,8 @@ class Scan:
     ) -> dict[tuple[int, int], float]:
         """Return the gradient importance of each (layer, head) over all texts, in nats.
 
-        ablated: heads that are ablated already.
-        on_progress: called with the number of texts done and their total.
-        Raises UsageError for a model without a loss.
+        ablated: heads that are ablated already. on_progress: called with the number of texts done
+        and their total. Raises UsageError for a model without a loss.
         """
         check_heads(self._runner.heads, ablated)
         model = self._runner.in_torch()
@@ -263,8 +262,7 @@ def _scored(
 ) -> _Chunk:
     """Return the effects of ablations over one text, all from one pass if the model allows it.
 
-    variants: the ablations, in the order in which a pass reaches them. values: the replacements;
-        None means zero. Raises UsageError for a text too short for a loss.
+    values: the replacements; None means zero. Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
@@ -338,10 +336,7 @@ def _comparison(
 
 
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
-    """Return the passes whose predictions are compared; empty if the model predicts nothing.
-
-    given: the text. positions: the predictions that count, ``all`` or ``last``.
-    """
+    """Return the passes whose predictions are compared; empty if the model predicts nothing."""
     read, mask = given.predicted.ids, runner.mask_id
     length = len(read)
     if runner.read_out is None:
@@ -374,9 +369,8 @@ def _ends(
 ) -> list[Array]:
     """Return the projection's inputs (1 + ablation, width) that give the logits of answer and foil.
 
-    plain: the states of the text itself. last: those of the last of the passes ``asked``.
     mask: the token id that hides a word, or None. A masked model answers at the text's own mask
-        token, otherwise in place of the last word.
+    token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
         return [_read(plain)[:, asked[-1].at[-1]]]
@@ -392,8 +386,7 @@ def _output_metrics(
     """Return by metric how far ablations move the hidden states: (ablation,).
 
     The metrics are the mean squared difference and 1 − cosine. The second value lists the indices
-    of ablations whose difference may be rounding.
-    hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
+    of ablations whose difference may be rounding. hidden: (1 + ablation, token, width).
     """
     xp, read = namespace(hidden), _compared(positions)
     clean = wide(hidden[0])

@@ -232,8 +232,7 @@ class Unembedding:
     ) -> None:
         """Write loss change, KL and flips (position, change) from whole logits at some places.
 
-        beyond: the indices of these places, where the numbers exceed the range of float32.
-        changed: (change, position, width). scores: the unchanged log probabilities.
+        changed: (change, position, width).
         """
         loss_delta, kl, flips = found
         for some in _slices(len(beyond[0]), max(1, _CLEAN_BYTES // (8 * len(self.weight)))):
