@@ -152,7 +152,6 @@ def test_what_is_no_chat_is_refused() -> None:
         ("Hello there", "neither a file nor a chat"),
         ("[{", "neither a file nor a chat"),
         ("[]", "has no messages"),
-        ('{"role": "user"}', "has no messages"),
         ('[{"role": "user"}]', "message 1 is no role and content"),
         ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
         ('["user"]', "message 1 is no role and content"),
@@ -189,16 +188,13 @@ def test_a_span_is_found() -> None:
     [
         (("a=1:3", "b=2:4"), "'a' and 'b' overlap at token 2"),
         (("a=3:3",), "is empty"),
-        (("a=4:3",), "is empty"),
         (("a=5:40",), "ends behind the text, which has 13 tokens"),
         (("a=the dog",), "'the dog' stands nowhere"),
         (("a=t",), "stands 6 times"),
         (("a=tired … cat",), "'cat' stands nowhere"),
         (("a=-3:2",), "places count from 0"),
-        (("a=2:-1",), "places count from 0"),
         (("a=",), "expected NAME=START:END"),
         (("=1:2",), "expected NAME=START:END"),
-        (("1:2",), "expected NAME=START:END"),
         (("a=… cat",), "words are missing"),
         (("a=1:2", "a=3:4"), "'a' is given twice"),
         (("other=1:2",), "name of the rest"),
@@ -382,14 +378,3 @@ def test_a_pasted_template_has_no_second_first_token(chat_models: Mapping[str, s
         found = model.encode("<s>Who?<|eot_id|>")
         assert [found.texts[0], found.texts[-1]] == ["<s>", "<|eot_id|>"]
         assert found.special == (True, *(False for _ in found.ids[1:-1]), True)
-
-
-def test_prompts_of_pairs_are_messages_of_a_user(chat_models: Mapping[str, str]) -> None:
-    from attnviz.inspect.interventions.prompts import read_pairs
-
-    (pair,) = read_pairs("What?", "user: Who?", None, chat=True).prompts
-    model = load(chat_models["chatml"], LoadOptions(work=Work(0)))
-    texts = [finished(model, text, answering=True) for text in pair[:2]]
-    assert [text.split("\n")[1] for text in texts] == ["What?<|im_end|>", "Who?<|im_end|>"]
-    with pytest.raises(UsageError, match="leave out --and"):
-        read_pairs("What?", "Who?", None, "More.", chat=True)

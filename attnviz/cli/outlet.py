@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from attnviz.cli.default_model import DefaultName, blamed
-from attnviz.cli.options import LoadedModel, Output, OwnShape, SeededModel, load_options
+from attnviz.cli.options import LoadedModel, Output, SeededModel, load_options
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
 from attnviz.draw.report import Report, report_files
 from attnviz.errors import AttnvizError
+from attnviz.options import OwnShape
 from attnviz.ranks import follows
 
 if TYPE_CHECKING:  # JSON output needs no drawing code
