@@ -91,7 +91,9 @@ def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeyp
     monkeypatch.setattr(generation_torch, "_OBSERVED", most)
     monkeypatch.setattr(stack_reader, "_HELD", most)
     directory, (layer, head) = str(checkpoint("llama")), (1, 3)
-    model = load(directory, LoadOptions(backend=backend, tokens=9 if backend == "numpy" else None))
+    model = load(
+        directory, LoadOptions(backend=backend, work=Work(9 if backend == "numpy" else None))
+    )
     tokens = model.encode("the cat sat on the mat")
     steps = list(generate(model, tokens, Sampling(tokens=STEPS), removed=[(layer, head)]))
     changed = copy.deepcopy(load(directory, LoadOptions(backend="torch")).model)
@@ -226,5 +228,5 @@ def test_both_backends_read_the_ends_of_both_files(checkpoint, tmp_path):
     directory = shutil.copytree(checkpoint("llama"), tmp_path / "m")
     (directory / "generation_config.json").write_text('{"eos_token_id": [5, 99]}')
     for backend, tokens in (("numpy", 9), ("torch", None)):
-        model = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        model = load(str(directory), LoadOptions(backend=backend, work=Work(tokens)))
         assert model.end_ids == {2, 5}  # there is no token 99
