@@ -37,7 +37,7 @@ def atlas(
     shard, file = read_shard(many.shard, many.resume)
     loaded = outlet.load_model(question.work(corpus, request))
     given = loaded, corpus, request, shard, file
-    report = outlet.run("reading texts", question.atlas, *given, resume=file, shown=False)
+    report = outlet.measured("reading texts", question.atlas, *given, resume=file)
     if request.out is not None:
         report.write(request.out, loaded, output.palette)
         outlet.notices.print(f"the atlas is {request.out}", soft_wrap=True)

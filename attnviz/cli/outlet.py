@@ -144,33 +144,38 @@ class Outlet:
         with self.opened(name, options) as model:
             return model
 
-    def run(
+    def measured(
         self,
         what: str,
         measure: Callable[..., Measured],
         *given: Any,
         long: bool = True,
         resume: Path | None = None,
-        shown: bool = True,
         **more: Any,
     ) -> Measured:
-        """Measure with a progress bar, show the report, and return it.
+        """Measure with a progress bar, and return the report.
 
         what: the name of the bar. measure: is called with all that is given, and with ``advance``,
         the object that it reports its progress to. long: True shows the bar with ``--json`` too.
-        resume: the file from which the same command resumes the run after Ctrl-C, or None. shown:
-        whether the report is shown.
-        Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
+        resume: the file from which the same command resumes the run after Ctrl-C, or None.
         """
         try:
             with self.advancing(what, long) as advance:
-                report = measure(*given, advance=advance, **more)
+                return measure(*given, advance=advance, **more)
         except KeyboardInterrupt:
             self.interrupted(resume)
-        if shown:
-            self.show(report)
+
+    def run(
+        self, what: str, measure: Callable[..., Measured], *given: Any, **more: Any
+    ) -> Measured:
+        """Measure as ``measured`` does, show the report, and return it.
+
+        Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
+        """
+        report = self.measured(what, measure, *given, **more)
+        self.show(report)
         if not getattr(report, "complete", True):
-            self.interrupted(resume)
+            self.interrupted(more.get("resume"))
         return report
 
     def run_over(
@@ -185,7 +190,7 @@ class Outlet:
         shard: str | None,
         resume: Path | None,
     ) -> None:
-        """Measure a corpus, or a share of it, and show the report; see ``run``.
+        """Measure a corpus, or a share of it, and show the report; see ``measured``.
 
         work: returns what is planned with the model. texts, column, shard: what was typed.
         """
@@ -195,7 +200,9 @@ class Outlet:
         share, kept = read_shard(shard, resume)
         speaks = share.number == 0 or shard is not None  # of a torchrun, one process
         given = self.load_model(work(corpus, request)), corpus, request, share, kept
-        self.run(what, measure, *given, resume=kept, shown=speaks)
+        report = self.measured(what, measure, *given, resume=kept)
+        if speaks:
+            self.show(report)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
         """Tell the user that the same command resumes the run, then raise KeyboardInterrupt.

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +63,10 @@ def test_a_command_without_torch_says_so_in_one_line() -> None:
     assert told.stderr == (
         "attnviz: this command needs torch, which is not installed: pip install torch\n"
     )
+
+
+@pytest.mark.parametrize("line", ["ablate", "atlas", "patterns", "retrieve --lengths 96"])
+def test_a_share_of_a_corpus_is_no_interrupted_run(run: Any, tmp_path: Path, line: str) -> None:
+    (tmp_path / "texts.txt").write_text("The cat sat on the mat because it was tired. " * 12)
+    result = run(*line.split(), "--texts", "texts.txt", "--shard", "0/2", "--json")
+    assert result.code == 0, result
