@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UnsupportedError
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import RELATIONS
 from attnviz.models.prepare import prepared
