@@ -11,24 +11,19 @@ import typer
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import AttnvizError, CheckError
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.options import Options, argument, option
 from attnviz.ranks import follows
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.inspect.check.report import CheckReport
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz check checks.toml --init
-
 attnviz check checks.toml
-
 attnviz check checks.toml --model ./tuned --junit report.xml
-
 attnviz check checks.toml --update
 """
 
@@ -70,11 +65,10 @@ def check(
     junit: _Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     if junit.junit is not None:
         check_writable(junit.junit, named=True)
     also = [*output.save, *([junit.junit] if junit.junit else [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -23,15 +22,14 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
+from attnviz.inspect.rollout import rollout as measuring
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
 from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import bert_fields, llama_fields
 
-measuring = importlib.import_module("attnviz.inspect.rollout.rollout")
 
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."
@@ -120,12 +118,6 @@ def test_followed_rows_equal_those_of_all(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device=None: 1_000)
     with pytest.raises(UsageError, match=r"queries and keys of .* shorten the text"):
         attnviz.rollout(model, text, reduce="fused")
-
-
-def test_the_own_attention_has_one_layer() -> None:
-    found = attnviz.rollout(OwnAttention(16, 2), "one two three")
-    assert found.matrix == pytest.approx(0.5 * found.raw + 0.5 * np.eye(3))
-    assert not found.causal
 
 
 def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:
@@ -274,19 +266,3 @@ def test_the_first_screen(
     assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_tokens_keep_their_numbers_without_the_sink(
-    run: Any, checkpoint: Any, size: tuple[int, int]
-) -> None:
-    """Each row begins with the place of its token in the whole text."""
-    text, name = "the cat sat on the mat the cat sat on the mat", str(checkpoint("bert"))
-    columns, lines = size
-    look = ("--model", name, "--no-full", "--width", str(columns))
-    shown = run("rollout", text, *look, env={"LINES": str(lines)}).out
-    tokens = run("rollout", text, "--model", name, "--json").document["tokens"]
-    rows = re.findall(r"^ *(\d+) +(\w+|\[\w+\]) [·░▒▓█]", shown, re.M)
-    assert all(tokens[int(number)].strip() == label for number, label in rows)
-    assert not rows or int(rows[0][0]) > 0
-    assert rows or columns != 120
