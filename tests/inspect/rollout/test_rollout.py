@@ -30,7 +30,6 @@ from attnviz.records import ModelInfo, Tokens
 
 from ...small_models import bert_fields, llama_fields
 
-
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."
 PLAIN = Theme(colour=False)
