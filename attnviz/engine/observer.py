@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Floats, Kind, LayerWeights, ModelInfo
 
@@ -76,6 +76,32 @@ def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
     """
     large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
     return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
+
+
+_Read = TypeVar("_Read")
+
+
+def sums_or_maps(
+    info: ModelInfo,
+    tokens: int,
+    reduce: Reduce,
+    sums: Callable[[], _Read],
+    maps: Callable[[], _Read],
+    *,
+    short: bool = False,
+) -> _Read:
+    """Return what is read of a text: ``sums()`` where ``reads_sums`` says so, otherwise ``maps()``.
+
+    Maps are read, too, of attention that has no sums, unless the user asked for these.
+    info, tokens, reduce: see ``reads_sums``. short: True reads sums of a short text, too.
+    """
+    if short or reads_sums(info, tokens, reduce):
+        try:
+            return sums()
+        except UnsupportedError:
+            if reduce == "fused":
+                raise
+    return maps()
 
 
 class SumsReader(Protocol):

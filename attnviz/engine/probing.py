@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
+from attnviz.engine.head_run import Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
 from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
+from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
+from attnviz.texts import Texts, encode_texts
+
+ReadLayer = TypeVar("ReadLayer")
 
 _TRIAL = "The cat sat on the mat."
 _TARGET_TOKENS = 64
@@ -49,6 +55,12 @@ class Probing:
         if self.kind not in ("decoder", "cross"):
             return Input(tokens)
         return Input(tokens, self._target(text, tokens, truncate))
+
+    def inputs_of(self, texts: Texts, truncate: bool, least: int) -> list[Input]:
+        """Return the model's input for each text; see ``encode_texts`` and ``input_of``."""
+        encoded = encode_texts(self.model, texts, truncate, least)
+        pairs = zip(texts.texts, encoded, strict=True)
+        return [self.input_of(text, tokens, truncate=truncate) for text, tokens in pairs]
 
     def _target(self, text: str, tokens: Tokens, truncate: bool) -> Tokens | None:
         model = self.model
@@ -97,6 +109,11 @@ class Probing:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
+    def open_heads(self, given: Input) -> tuple[Run, tuple[str, ...]]:
+        """Return a function that runs inputs and observes heads; see ``Backend.open_heads``."""
+        predicts = self.causal if self.kind == "self" else self.kind != "encoder"
+        return backend_of(self.model).open_heads(self.kind, given, predicts)
+
     def run(
         self,
         observer: Observer,
@@ -117,12 +134,37 @@ class Probing:
         with reading_segments(self.model, inputs[0].text):
             backend_of(self.model).read_sums(reader, inputs)
 
+    def read_layers(
+        self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
+    ) -> dict[int, ReadLayer]:
+        """Return what ``read`` returns of the sums of each layer, by its index.
+
+        Raises UnsupportedError as ``Backend.read_sums``.
+        """
+        reader = _LayerReader(self.kind, read)
+        self.read_sums(reader, [given])
+        return reader.layers
+
     def twin(self, seed: int) -> Probing:
         """Return the architecture with random parameters, opened for the same kind of attention.
 
         seed: of the parameters.
         """
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
+
+
+class _LayerReader(Generic[ReadLayer]):
+    """A ``SumsReader`` that keeps what a function returns of each layer."""
+
+    def __init__(self, kind: Kind, read: Callable[[ReducedLayer], ReadLayer]) -> None:
+        self._kind, self._read = kind, read
+        self.layers: dict[int, ReadLayer] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
+        self.layers[layer] = self._read(found)
 
 
 def _fits(tokens: Tokens, context: int | None) -> bool:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.observer import BlockFacts, KeepWeights, hand_over, to_numpy
+from attnviz.engine.observer import BlockFacts, KeepWeights, hand_over, sums_or_maps, to_numpy
+from attnviz.errors import UnsupportedError
+from attnviz.records import ModelInfo
 
 
 def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
@@ -78,3 +80,31 @@ def test_the_first_text_of_a_batch_is_kept() -> None:
     keep = KeepWeights("self")
     hand_over(keep, "self", 0, np.stack([weights(text) for text in range(3)]))
     np.testing.assert_array_equal(keep.layers[0].weights, weights(0))
+
+
+@pytest.mark.parametrize(
+    ("backend", "reduce", "tokens", "expected"),
+    [
+        ("torch", "auto", 1_495, "maps"),  # fewer than 2²⁸ bytes: 4 · tokens² · 5 layers · 6 heads
+        ("torch", "auto", 1_496, "sums"),
+        ("torch", "full", 5_000, "maps"),
+        ("torch", "fused", 1, "sums"),
+        ("numpy", "auto", 5_000, "maps"),
+        ("numpy", "fused", 1, "sums"),
+    ],
+)
+def test_long_texts_are_read_as_sums_where_there_are_sums(
+    backend: Any, reduce: Any, tokens: int, expected: str
+) -> None:
+    info = ModelInfo("made", None, "None", "float32", 5, 6, 6, 2, backend=backend)
+
+    def unable() -> str:
+        raise UnsupportedError("no sums")
+
+    assert sums_or_maps(info, tokens, reduce, lambda: "sums", lambda: "maps") == expected
+    assert sums_or_maps(info, 1, reduce, lambda: "sums", lambda: "maps", short=True) == "sums"
+    if reduce == "fused":
+        with pytest.raises(UnsupportedError):
+            sums_or_maps(info, tokens, reduce, unable, lambda: "maps")
+    else:
+        assert sums_or_maps(info, tokens, reduce, unable, lambda: "maps") == "maps"

@@ -12,21 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
-from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import Variant
-from attnviz.engine.head_run import Head, HeadRun
-from attnviz.engine.observer import Reduce, reads_sums
+from attnviz.engine.head_run import Head, Run
+from attnviz.engine.observer import Reduce, reads_sums, sums_or_maps
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.scan.run import open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, by_distance
-from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Advance
-from attnviz.records import Input, Kind
+from attnviz.records import Input
 from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model
@@ -138,11 +136,8 @@ class CheckedModel:
         return [self.probing.input_of(text) for text in built_in_texts().texts]
 
     @cached_property
-    def _run(self) -> Callable[[Input], HeadRun]:
-        probing = self.probing
-        in_order = probing.causal if probing.kind == "self" else probing.kind != "encoder"
-        run, _ = backend_of(probing.model).open_heads(probing.kind, self._inputs[0], in_order)
-        return run
+    def _run(self) -> Run:
+        return self.probing.open_heads(self._inputs[0])[0]
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
@@ -165,7 +160,8 @@ class CheckedModel:
 
     def losses(self, given: Input) -> NDArray[np.float64] | None:
         """Return nats of each predicted token; over a long text their mean stands for each."""
-        if self.probing.kind == "self" and self.probing.causal and self._is_long(given):
+        causal = self.probing.kind == "self" and self.probing.causal
+        if causal and reads_sums(self.model.info, len(given.text), self.reduce):
             # The scan holds neither maps nor logits. A head of the last layer costs it least.
             scan = open_scan(self.model, [given], kind="self")
             (piece,) = scan.scan_all({0: [0]}, [Variant(((max(scan.heads), 0),))])
@@ -178,21 +174,22 @@ class CheckedModel:
 
         rows, keys: their positions.
         """
-        if self._is_long(given):
-            reader = _Masses(self.probing.kind, len(given.keys(self.probing.kind)), rows, keys)
-            try:
-                self.probing.read_sums(reader, [given])
-            except UnsupportedError:
-                if self.reduce == "fused":
-                    raise
-            else:
-                return reader.masses
-        part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
-        weights = self._run(given).weights.items()
-        return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in weights}
+        probing, marked = self.probing, np.zeros((len(given.keys(self.probing.kind)), 1))
+        marked[list(keys)] = 1
+        queries = slice(rows.start, rows.stop)
 
-    def _is_long(self, given: Input) -> bool:
-        return reads_sums(self.model.info, len(given.keys(self.probing.kind)), self.reduce)
+        def of_sums() -> dict[int, NDArray[np.float64]]:
+            return probing.read_layers(
+                given,
+                lambda sums: sums.reduced(marked).mixed[:, queries, 0].mean(-1, dtype=np.float64),
+            )
+
+        def of_maps() -> dict[int, NDArray[np.float64]]:
+            part = np.s_[:, queries, keys.start : keys.stop]
+            maps = self._run(given).weights.items()
+            return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in maps}
+
+        return sums_or_maps(self.model.info, len(marked), self.reduce, of_sums, of_maps)
 
     @property
     def read(self) -> str:
@@ -231,23 +228,6 @@ class CheckedModel:
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]
-
-
-class _Masses:
-    """Reads the mean weight of some queries on some keys from the sums of each layer, (head,)."""
-
-    def __init__(self, kind: Kind, tokens: int, rows: range, keys: range) -> None:
-        self._kind, self._rows = kind, rows
-        self._column = np.zeros((tokens, 1))
-        self._column[list(keys)] = 1
-        self.masses: dict[int, NDArray[np.float64]] = {}
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
-
-    def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        mixed = found.reduced(self._column).mixed[:, self._rows.start : self._rows.stop, 0]
-        self.masses[layer] = mixed.mean(-1, dtype=np.float64)
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, float]]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import HeadRun
 from attnviz.engine.likely import log_softmax
-from attnviz.engine.observer import Reduce, reads_sums
+from attnviz.engine.observer import Reduce, sums_or_maps
 from attnviz.engine.probing import Probing
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
@@ -93,40 +93,37 @@ def model_maps(
     attention weight or an output is not finite.
     """
     model, kind, causal = probing.model, probing.kind, probing.causal
-    in_order = causal if kind == "self" else kind != "encoder"
-    run, notes = backend_of(model).open_heads(kind, inputs[0], in_order)
+    run, notes = probing.open_heads(inputs[0])
+
+    def by_rows(number: int, given: Input, queries: int, stride: int | None) -> HeadRun:
+        if stride is None:
+            target = None if given.target is None else given.target.cut(2)
+            stride = _stride(inputs, kind, run(Input(given.text.cut(2), target), rows=(0,)))
+        if stride > 1 and queries // stride < _LEAST_ROWS:
+            raise UsageError(
+                f"text {number + 1} has {len(given.keys(kind)):,} tokens, of which {_LEAST_ROWS} "
+                f"rows of attention take more than {MOST_BYTES:,} bytes: shorten it"
+            )
+        return run(given, rows=range(0, queries, stride))
+
     texts = []
     for number, given in enumerate(inputs):
-        queries, keys, seen = given.queries(kind), given.keys(kind), None
-        if reads_sums(model.info, max(len(queries), len(keys)), reduce):
-            try:
-                if stride is None:
-                    target = None if given.target is None else given.target.cut(2)
-                    stride = _stride(inputs, kind, run(Input(given.text.cut(2), target), rows=(0,)))
-                if stride > 1 and len(queries) // stride < _LEAST_ROWS:
-                    raise UsageError(
-                        f"text {number + 1} has {len(keys):,} tokens, of which {_LEAST_ROWS} rows "
-                        f"of attention take more than {MOST_BYTES:,} bytes: shorten it"
-                    )
-                seen = run(given, rows=range(0, len(queries), stride))
-            except UnsupportedError:
-                if reduce == "fused":
-                    raise
-        whole = seen is None
-        seen = seen or run(given)
+        queries, keys = given.queries(kind), given.keys(kind)
+        few = partial(by_rows, number, given, len(queries), stride)
+        tokens = max(len(queries), len(keys))
+        seen = sums_or_maps(model.info, tokens, reduce, few, partial(run, given))
         _require_numbers(model.info, seen, number)
         stride = stride or _stride(inputs, kind, seen)
         kept = np.arange(0, len(queries), stride)
-        some = kept if whole else np.arange(len(kept))
         texts.append(
             TextMaps(
                 queries=queries,
                 keys=keys,
                 kept=kept,
                 sink=sink_keys(keys, causal),
-                rows={layer: _some(rows, some) for layer, rows in seen.weights.items()},
-                outputs={layer: _some(rows, some) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_softmax(seen.logits[some]),
+                rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
+                outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
+                predictions=None if seen.logits is None else log_softmax(_some(seen.logits, kept)),
             )
         )
         progress((number + 1) / len(inputs))
@@ -145,7 +142,8 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
-    return rows if len(kept) == rows.shape[1] else rows[:, kept]
+    """Return the kept ones of rows (…, row, number), which may be all that were read."""
+    return rows if len(kept) == rows.shape[-2] else rows[..., kept, :]
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:

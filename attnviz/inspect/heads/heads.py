@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.observer import reads_sums
+from attnviz.engine.observer import sums_or_maps
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.engine.vectors import vectors_of
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
 from attnviz.inspect.heads.report import NOTABLE, HeadsReport, HeadsView, LongHeads, compare_heads
 from attnviz.inspect.heads.request import HeadsRequest
@@ -77,43 +77,33 @@ def heads(
     observed.
     """
     ((changes, choice), *_) = requested_runs(request, of_texts=isinstance(given, Texts))
-    if isinstance(given, str):
-        pooled = _pooled(model, given, choice, request, advance)
-        if pooled is not None:
-            return pooled
-    return whole_maps(
-        lambda changed: model if changed == changes else opening(changed),
-        given,
-        request,
-        vectors=vectors,
-        advance=advance,
-    )
 
+    def in_whole_maps() -> HeadsReport:
+        def reopened(changed: dict[str, Any]) -> Model:
+            return model if changed == changes else opening(changed)
 
-def _pooled(
-    model: Model, given: str, choice: Choice, request: HeadsRequest, advance: Advance
-) -> LongHeads | None:
-    """Return pooled maps if they were asked for, or if the text is long; None for whole maps."""
+        return whole_maps(reopened, given, request, vectors=vectors, advance=advance)
+
     needs_whole, asked_for = request.needs_whole, request.asks_sums
+    if isinstance(given, Texts):
+        return in_whole_maps()
     if asked_for and needs_whole:
         raise UsageError(f"{needs_whole} needs whole maps of a short text: leave it out")
-    if request.reduce == "full" or needs_whole:
-        return None
-    if not asked_for and model.info.backend != "torch":
-        return None
+    if request.reduce == "full" or needs_whole or not (asked_for or model.info.backend == "torch"):
+        return in_whole_maps()
     kind, reader = attention_kind(model, choice), region_reader(model, given, request)
+    if not asked_for and kind not in ("self", "encoder"):
+        return in_whole_maps()
     text, encode = (given, None) if reader is None else (reader.text, reader.encode)
     tokens = encoded(model, text, request.truncate, encode)
-    long = reads_sums(model.info, len(tokens), request.reduce) and kind in ("self", "encoder")
-    if not asked_for and not long:
-        return None
     shown, notes = (given, ()) if reader is None else (reader.shown, reader.notes(tokens))
-    try:
-        return long_heads(model, tokens, kind, request, advance, text=shown, notes=notes)
-    except UnsupportedError:
-        if asked_for:
-            raise
-        return None
+    return sums_or_maps(
+        model.info,
+        len(tokens),
+        "fused" if asked_for else request.reduce,
+        lambda: long_heads(model, tokens, kind, request, advance, text=shown, notes=notes),
+        in_whole_maps,
+    )
 
 
 class _Run(NamedTuple):

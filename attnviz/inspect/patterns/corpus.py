@@ -38,8 +38,7 @@ from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
-from attnviz.records import Kind, Tokens
-from attnviz.texts import encode_texts
+from attnviz.records import Kind
 
 CORPUS = "corpus"
 """The name of the probe that a corpus is."""
@@ -145,11 +144,7 @@ def _prepared(
     Texts that are too short for any score, or largely unknown to the tokenizer, are left out and
     counted.
     """
-    tokens: Sequence[Tokens] = encode_texts(probing.model, block.texts, truncate, 1)
-    inputs = [
-        probing.input_of(line.text, each, truncate=truncate)
-        for line, each in zip(block.lines, tokens, strict=True)
-    ]
+    inputs = probing.inputs_of(block.texts, truncate, 1)
     long = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
     kept = [each for each in long if not each.text.unknown]
     lengths = [len(each.queries(probing.kind)) for each in kept]

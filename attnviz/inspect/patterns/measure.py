@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Reduce, on_host, reads_sums, to_numpy
+from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
 from attnviz.inspect.patterns.sums import (
     SHUFFLES,
@@ -65,28 +66,26 @@ def measure(
             "--reduce fused sums the weights of one text as they are: leave it out with --kind "
             "cross, --without-first and --norm-weighted"
         )
-    info = probing.model.info
+    info, found = probing.model.info, dict[int, TextScores]()
     # Processes that share a model send each other what is read, and sums are small.
     small = reduce == "auto" and info.processes > 1
-    found: dict[int, TextScores] = {}
+
+    def scored(batch: list[ProbeText], run: Any, **way: Any) -> list[TextScores]:
+        observer = _Scoring(batch, attention, heads, beside)
+        run(observer, [text.passage for text in batch], **way)
+        return observer.results()
+
     for batch in batches(texts):
-        observer, annotated = _Scoring(batch, attention, heads, beside), batch[0].words is not None
-        passages = [text.passage for text in batch]
-        size = len(passages[0].queries(attention.kind))
-        whole = annotated or beside is not None
-        summed = summable and not whole and (small or reads_sums(info, size, reduce))
-        try:
-            if summed:
-                probing.read_sums(observer, passages)
-        except UnsupportedError:
-            if reduce == "fused":
-                raise
-            observer, summed = _Scoring(batch, attention, heads, beside), False
-        if whole:
-            probing.run(observer, passages, cells=_WHOLE if annotated else None)
-        elif not summed:
-            probing.run(observer, passages, held="auto" if reduce == "fused" else reduce)
-        for text, scores in zip(batch, observer.results(), strict=True):
+        size, annotated = len(batch[0].passage.queries(attention.kind)), batch[0].words is not None
+        maps = partial(scored, batch, probing.run, held="auto" if reduce == "fused" else reduce)
+        if annotated or beside is not None:
+            results = scored(batch, probing.run, cells=_WHOLE if annotated else None)
+        elif summable:
+            sums = partial(scored, batch, probing.read_sums)
+            results = sums_or_maps(info, size, reduce, sums, maps, short=small)
+        else:
+            results = maps()
+        for text, scores in zip(batch, results, strict=True):
             found[id(text)] = scores
             work(cells_of(text, probing.kind))
     return tuple(found[id(text)] for text in texts)

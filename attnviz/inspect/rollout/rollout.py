@@ -1,19 +1,33 @@
-"""From a request to a report: reads a text and follows its attention through the layers."""
+"""Attention rollout: attention followed through the layers to the input.
+
+Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: with Ā the mean over
+the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ and R_l = Â_l R_{l−1}.
+
+Of a long text some rows are followed, from the last layer back to the first, r ↦ r Â_l: the queries
+and keys of each layer are kept for it, and no matrix of the text.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
+
+from attnviz.draw.numbers import layer_names, listed
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
-from attnviz.engine.observer import reads_sums
-from attnviz.errors import UnsupportedError
-from attnviz.inspect.rollout.flow import follow
-from attnviz.inspect.rollout.report import RolloutReport
+from attnviz.engine.observer import BlockFacts, no_numbers, sums_or_maps
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.errors import UsageError
+from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_content
 from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.measures.words import joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.work import Work, about_tokens
+from attnviz.records import Floats, Input, Kind
 from attnviz.regions import finished
 
 _MATRICES = 4
@@ -37,31 +51,137 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     text = finished(model, text, answering=False)
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     kind = attention_kind(model, choice)
-    tokens, target = encoded(model, text, choice.truncate), None
+    given, target = Input(encoded(model, text, choice.truncate)), None
     if isinstance(model, TwoStackModel) and kind == "decoder":
-        target = target_tokens(model, tokens, choice)
-    length = len(target or tokens)
-    found = None
-    if reads_sums(model.info, length, request.reduce):
-        info = model.info
-        kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
-        require_room(
-            f"the queries and keys of {length:,} tokens in every layer take",
-            4 * length * kept,
-            "shorten the text, or add --truncate",
-        )
-        try:
-            found = follow(model, tokens, kind=kind, target=target, sampled=_SAMPLED)
-        except UnsupportedError:
-            if request.reduce == "fused":
-                raise
-    if found is None:
-        require_room(
-            f"following {length:,} tokens through the layers takes",
-            _MATRICES * 8 * length**2,
-            "shorten the text, or add --truncate",
-        )
-        found = follow(model, tokens, kind=kind, target=target)
-    written = None if target is None else joined(target)
-    said = choice.target if target is not None and choice.target is not None else written
-    return replace(found, text=text, target=said, values=request.values, keep_sink=request.sink)
+        given = replace(given, target=target_tokens(model, given.text, choice))
+        target = choice.target if choice.target is not None else joined(given.queries(kind))
+    probing, queries = open_probing(model, kind), given.queries(kind)
+    some, every = partial(_follow_rows, probing, given), partial(_follow_all, probing, given)
+    found = sums_or_maps(model.info, len(queries), request.reduce, some, every)
+    info = model.info  # only the run may have found overflow
+    missing = info.not_followed if kind == "self" else ()
+    notes = (
+        *info.notes,
+        *no_numbers(info, [found.raw, found.matrix]),
+        *([_not_followed(missing, info.layer_types)] if missing else []),
+    )
+    return RolloutReport(
+        model=replace(info, notes=notes),
+        kind=kind,
+        causal=probing.causal,
+        tokens=queries,
+        matrix=found.matrix,
+        raw=found.raw,
+        layers=found.layers,
+        text=text,
+        target=target,
+        values=request.values,
+        keep_sink=request.sink,
+        sampled=found.sampled,
+        not_followed=missing,
+    )
+
+
+class _Followed(NamedTuple):
+    """A rollout through some layers; the arrays and ``sampled`` are those of the report."""
+
+    matrix: Matrix
+    raw: Matrix
+    layers: int
+    sampled: tuple[int, ...] | None = None
+
+
+def _follow_rows(probing: Probing, given: Input) -> _Followed:
+    """Return some rows of the rollout, from the queries and keys of each layer."""
+    info, queries = probing.model.info, given.queries(probing.kind)
+    kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
+    require_room(
+        f"the queries and keys of {len(queries):,} tokens in every layer take",
+        4 * len(queries) * kept,
+        "shorten the text, or add --truncate",
+    )
+    end = last_content(queries, probing.causal)
+    rows = tuple(sorted({end * row // _SAMPLED for row in range(1, _SAMPLED + 1)}))
+    own = np.zeros((len(rows), len(queries)))
+    own[np.arange(len(rows)), rows] = 1
+    layers = probing.read_layers(given, lambda sums: sums)
+    if not layers:
+        raise _no_layer()
+    *below, last = sorted(layers)
+    raw = layers[last].sources(own).astype(np.float64)
+    shares: Matrix = 0.5 * (raw + own)
+    for layer in reversed(below):
+        shares = 0.5 * (layers[layer].sources(shares) + shares)
+    return _Followed(shares, raw, len(layers), rows)
+
+
+def _follow_all(probing: Probing, given: Input) -> _Followed:
+    """Return the whole rollout, with at most four matrices of the text in memory at once."""
+    length = len(given.queries(probing.kind))
+    require_room(
+        f"following {length:,} tokens through the layers takes",
+        _MATRICES * 8 * length**2,
+        "shorten the text, or add --truncate",
+    )
+    whole = _WholeRollout(probing.kind, length)
+    probing.run(whole, [given])
+    if whole.matrix is None:
+        raise _no_layer()
+    return _Followed(whole.matrix, whole.raw, whole.layers)
+
+
+def rollout_after(mean: Floats, before: Matrix | None) -> Matrix:
+    """Return the attention rollout (query, key) after one more layer; rows sum to one.
+
+    mean: the layer's attention weights (query, key), mean over its heads. before: the rollout of
+        the layers below, None for the first layer.
+    """
+    mixed: Matrix = 0.5 * mean.astype(np.float64)
+    mixed[np.diag_indices_from(mixed)] += 0.5
+    return mixed if before is None else mixed @ before
+
+
+class _WholeRollout:
+    """An observer that computes the rollout layer by layer, from each layer's mean weights."""
+
+    norms = False
+
+    def __init__(self, kind: Kind, tokens: int) -> None:
+        self._kind = kind
+        self.matrix: Matrix | None = None
+        self._seen = 0
+        self.raw: Matrix = np.zeros((tokens, tokens))
+        self.layers = 0
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._kind
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
+    ) -> None:
+        rows, keys = weights.shape[1:]
+        if self._seen == 0:
+            self.raw[:] = 0
+        self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
+        self._seen += rows
+        if self._seen == len(self.raw):
+            self.matrix = rollout_after(self.raw, self.matrix)
+            self.layers += 1
+            self._seen = 0
+
+
+def _not_followed(layers: Sequence[int], types: Sequence[str]) -> str:
+    """Return the note on layers that mix tokens by something else than attention.
+
+    layers: their indices. types: what each layer of the model is.
+    """
+    others = [types[layer].replace("_", " ") for layer in layers]
+    named = {"attention and another mixer" if "hybrid" in each else each: each for each in others}
+    return (
+        f"in {layer_names(layers)} tokens mix by {listed([*named])}, which rollout does not "
+        "follow: its rows are products of attention alone, and no shares of the input"
+    )
+
+
+def _no_layer() -> UsageError:
+    return UsageError("the model has no layer of this attention")

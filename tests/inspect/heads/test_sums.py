@@ -134,19 +134,16 @@ def test_three_heads_keep_parts_if_none_is_chosen(model: TransformersModel) -> N
         assert (place in kept) == (alone >= min(mass.values()))
 
 
-def test_by_itself_only_where_whole_maps_are_large(
+def test_what_needs_whole_maps_is_read_so_however_long_the_text(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kind_of(**options: object) -> type:
         request = HeadsRequest.of(options)
         return type(heads(model, TEXT, request, lambda _: model))
 
-    assert kind_of() is HeadsReport
     monkeypatch.setattr(observer, "_LONG", 100)
-    assert kind_of() is HeadsReport
     monkeypatch.setattr(observer, "_LARGE", 1_000_000)
     assert kind_of() is LongHeads
-    assert kind_of(reduce="full") is HeadsReport
     assert kind_of(pair=("w1", "w2")) is HeadsReport
 
 

@@ -1,4 +1,4 @@
-"""``attnviz rollout``: the two maps, JSON and files."""
+"""``attnviz rollout``: the product of the layers, the two maps, JSON and files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from rich.cells import cell_len
 
+import attnviz
 from attnviz.cli.rollout import EXAMPLES
 from attnviz.draw.html import document_html
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
+from attnviz.engine.capture import capture
+from attnviz.errors import UsageError
+from attnviz.inspect.rollout import rollout as measuring
 from attnviz.inspect.rollout.report import RolloutReport
+from attnviz.models.bundled import Bundled
+from attnviz.models.prepare import prepared
 from attnviz.records import ModelInfo, Tokens
+
+from ...small_models import bert_fields, llama_fields
 
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."
@@ -37,6 +47,88 @@ def make_rollout(pieces: Sequence[str] = PIECES, **fields: Any) -> RolloutReport
     tokens = Tokens(tuple(range(count)), tuple(pieces), tuple(text == "<s>" for text in pieces))
     made = RolloutReport(info, "self", True, tokens, step @ step @ step, raw, 3)
     return replace(made, **fields)
+
+
+def rolled_out(layers: list[np.ndarray]) -> np.ndarray:
+    """The rollout of some layers, first layer first."""
+    joined: np.ndarray | None = None
+    for mean in layers:
+        joined = measuring.rollout_after(mean, joined)
+    assert joined is not None
+    return joined
+
+
+def test_golden_value() -> None:
+    layer = np.array([[1.0, 0], [0.5, 0.5]])
+    assert rolled_out([layer, layer]).tolist() == [[1, 0], [0.4375, 0.5625]]
+
+
+def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
+    generator = np.random.default_rng(0)
+    layers = [np.tril(generator.random((7, 7))) for _ in range(5)]
+    matrix = rolled_out([layer / layer.sum(-1, keepdims=True) for layer in layers])
+    assert matrix.sum(-1) == pytest.approx(1)
+    assert (np.triu(matrix, 1) == 0).all()
+
+
+def test_a_model_is_followed_through_all_layers() -> None:
+    model = Bundled("float64")
+    found = attnviz.rollout(model, TEXT)
+    record = capture(model, model.encode(TEXT), kind="self")
+    assert len(record.layers) == model.info.layers
+    expected = np.eye(len(found.tokens))
+    for layer in record.layers:
+        mean = sum(layer.weights) / len(layer.weights)
+        expected = (0.5 * mean + 0.5 * np.eye(len(expected))) @ expected
+    assert found.matrix == pytest.approx(expected)
+    assert found.raw == pytest.approx(record.layers[-1].weights.mean(0))
+    assert (found.layers, found.causal, found.tokens) == (model.info.layers, True, record.keys)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
+def test_followed_rows_equal_those_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With grouped heads, a window, and an encoder."""
+    torch.manual_seed(2)
+    fields = llama_fields(12, 17, 400, (6, 2, 4), layers=3) | {"initializer_range": 1.0}
+    window = fields | {"sliding_window": 20}
+    config, built, fields = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaModel, fields),
+        "mistral": (transformers.MistralConfig, transformers.MistralModel, window),
+        "bert": (transformers.BertConfig, transformers.BertModel, bert_fields(12, 17, 400)),
+    }[name]
+    made = built(config(vocab_size=101, **fields))
+    model = prepared("made", made, None, torch.device("cpu"))
+    text = " ".join(f"w{number * number % 89}" for number in range(150))
+    monkeypatch.setattr(measuring, "_SAMPLED", 5)
+    whole, some = (attnviz.rollout(model, text, reduce=reduce) for reduce in ("auto", "fused"))
+    assert whole.sampled is None
+    assert some.sampled is not None
+    assert len(some.sampled) == 5
+    assert some.sampled[-1] == whole.last
+    for one, other in ((some.matrix, whole.matrix), (some.raw, whole.raw)):
+        assert np.abs(one - other[list(some.sampled)]).max() < 1e-5
+    assert (some.layers, some.causal) == (whole.layers, whole.causal)
+    screen = str(some)
+    assert "5 of them followed" in screen
+    assert "sums over 3 keys" in screen
+    rows = list(some.rows())[1:]
+    assert {row[0] for row in rows} == set(some.sampled)
+    assert some.data()["queries"] == some.sampled
+    monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device=None: 1_000)
+    with pytest.raises(UsageError, match=r"queries and keys of .* shorten the text"):
+        attnviz.rollout(model, text, reduce="fused")
+
+
+def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:
+    model = Bundled()
+    types = ("linear_attention", *["full_attention"] * 5)
+    model._info = replace(model.info, layer_types=types)
+    found = attnviz.rollout(model, "The cat sat.")
+    assert found.data()["layers_not_followed"] == (0,)
+    assert "no shares of the input" in found.model.notes[-1]
+    finding = found.document().finding
+    assert "no share of the input: tokens mix otherwise in layer 0" in finding
+    assert "comes from" not in finding
 
 
 def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
@@ -76,6 +168,7 @@ def test_an_encoder_decoder(run: Any, checkpoint: Any, kind: str) -> None:
     assert found["kind"] == kind
     assert found["causal"] == (kind == "decoder")
     assert np.shape(found["rollout"]) == (len(found["tokens"]),) * 2
+    assert np.sum(found["rollout"], -1) == pytest.approx(1, abs=1e-5)
 
 
 def drawn(

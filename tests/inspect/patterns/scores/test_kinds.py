@@ -8,9 +8,8 @@ import pytest
 import torch
 import transformers
 
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UnsupportedError
 from attnviz.inspect.patterns.score import score_patterns
-from attnviz.inspect.rollout.flow import follow
 from attnviz.measures.registry import RELATIONS
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
@@ -69,13 +68,6 @@ def test_a_persons_texts_of_both_stacks(bart: TransformersModel) -> None:
     text, target = bart.encode("a b c d e f"), bart.encode_target("g h i j k")
     report = score_patterns(bart, [text], targets=[target], kind="cross")
     assert report.probes[0].longest == len(target)
-    with pytest.raises(UsageError, match="one text"):
-        follow(bart, text, kind="cross")
-    with pytest.raises(UsageError, match="--target"):
-        follow(bart, text, kind="decoder")
-    found = follow(bart, text, kind="decoder", target=target)
-    assert found.tokens == target
-    assert found.matrix.sum(-1) == pytest.approx(1, abs=1e-5)
 
 
 def test_norms_are_those_of_the_encoder(bart: TransformersModel) -> None:
