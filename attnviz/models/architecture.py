@@ -47,10 +47,7 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """Return the config of the part of a model that processes text.
-
-    config: of the whole model. decoder: True chooses an encoder–decoder's decoder, not its encoder.
-    """
+    """Return the config of the part of a model, or of its decoder, that processes text."""
     side = getattr(config, "decoder" if decoder else "encoder", None)
     if config.is_encoder_decoder and hasattr(side, "model_type"):
         return side
@@ -63,7 +60,6 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 def read_shape(config: Any, name: str) -> HeadCounts:
     """Return the numbers of layers and heads of a config's text stack.
 
-    name: of the model, for messages.
     Raises LoadError if a number of layers or heads, or their width, is not positive,
     UnsupportedError if the model has no attention heads, or not the same in every layer.
     """
@@ -127,10 +123,8 @@ def _kv_heads(text: Any) -> int | None:
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
     """Return the most tokens that a stack takes; None for relative positions without a limit.
 
-    model: whose position table is checked. decoder: True asks for an encoder–decoder's decoder, not
-        for its encoder.
-    If positions are counted from after the padding index, as in RoBERTa, the position table has
-    more rows than the longest text has tokens.
+    If positions are counted from after the padding index, as in RoBERTa, the position table of the
+    model has more rows than the longest text has tokens.
     """
     text = text_config(config, decoder)
     own = _DECODER_CONTEXT if decoder else _ENCODER_CONTEXT

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats
-from attnviz.attention.stack_shape import LayerTrace, StackShape
+from attnviz.attention.numpy_stack import LayerTrace, StackShape
 from attnviz.engine.attribution.parts import (
     AskedLogit,
     Attribution,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from attnviz.attention import stack_reader
+from attnviz.attention import growing
 from attnviz.engine import generation_torch, torch_backend
 from attnviz.engine.backend import backend_of
 from attnviz.engine.generation import Sampling, generate, written
@@ -89,7 +89,7 @@ def test_torch_models_write_and_look_as_transformers_says(name, most, readers, m
 def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeypatch):
     """The same as a model whose output projection reads nothing of them."""
     monkeypatch.setattr(generation_torch, "_OBSERVED", most)
-    monkeypatch.setattr(stack_reader, "_HELD", most)
+    monkeypatch.setattr(growing, "_HELD", most)
     directory, (layer, head) = str(checkpoint("llama")), (1, 3)
     model = load(directory, LoadOptions(backend=backend, tokens=9 if backend == "numpy" else None))
     tokens = model.encode("the cat sat on the mat")
@@ -129,7 +129,7 @@ def test_rows_do_not_change_with_what_is_held(name, checkpoint, monkeypatch):
     """The rows and scores of NumPy's reader, with a block of one row and with one of all."""
     text, found = [1 + at * at % 11 for at in range(16)], []
     for most in (1, 100, 2**24):
-        monkeypatch.setattr(stack_reader, "_HELD", most)
+        monkeypatch.setattr(growing, "_HELD", most)
         model = load(str(checkpoint(name)), LoadOptions(backend="numpy", tokens=9))
         reader = backend_of(model).open_reader(Tokens.bare([1]), Tokens.bare([1]), "self", ())
         found.append(reader.read(tuple(text)))
