@@ -28,9 +28,6 @@ BLOCK = 64
 MOST_SHARDS = 10**6
 """The most shards that a corpus may be cut into."""
 
-RECKONED_TOKENS, RECKONED_TEXTS = 10**6, 10**4
-"""How much a model is taken to run on: the same for all shards, which must use one backend."""
-
 _SPLIT = "train"
 
 

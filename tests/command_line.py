@@ -133,13 +133,13 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """
     import typer
 
-    from attnviz.cli import outlet
+    from attnviz.cli.outlet import Outlet
 
-    opened, shown = outlet.open_outlet, outlet.Outlet.show
+    opened, shown = Outlet.open, Outlet.show
     asked: tuple[str, ...] = ()  # empty: measure
 
-    def open_or_draw(output: Any) -> Any:
-        made = opened(output)
+    def open_or_draw(*given: Any, **options: Any) -> Any:
+        made = opened(*given, **options)
         if asked and asked in _measured:
             shown(made, _measured[asked])
             raise typer.Exit
@@ -150,8 +150,8 @@ def redrawn(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
             _measured[asked] = report
         shown(made, report)
 
-    monkeypatch.setattr(outlet, "open_outlet", open_or_draw)
-    monkeypatch.setattr(outlet.Outlet, "show", keep)
+    monkeypatch.setattr(Outlet, "open", open_or_draw)
+    monkeypatch.setattr(Outlet, "show", keep)
 
     def call(*arguments: str, **settings: Any) -> Result:
         nonlocal asked

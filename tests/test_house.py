@@ -7,7 +7,7 @@ import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from .test_imports import PATHS, ROOT, imports, tree
+from .test_imports import CAPABILITIES, PATHS, ROOT, imports, layer, tree
 
 SIZES = Path(__file__).with_name("house.toml")
 
@@ -16,6 +16,13 @@ KNOWS_THE_COMMAND_LINE: set[str] = set()
 
 SEVERAL_CLASSES: set[str] = set()
 """Public class names that still stand in several modules; none may be added."""
+
+
+LAYERS = {"data", "document", "files", "finding", "first", "records", "words"}
+"""Names of modules that say a layer: what they held stands in ``report`` and ``screen``."""
+
+SHOWS_ANOTHER = {"head", "report"}
+"""Questions whose screens are made of the parts of others: a card of a head, cards of a model."""
 
 
 def part(module: str) -> str:
@@ -88,5 +95,44 @@ def test_no_class_has_many_methods() -> None:
         for node in ast.walk(tree(module))
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > 25
+    }
+    assert wrong == set()
+
+
+def questions() -> dict[str, set[str]]:
+    """The modules of each folder of a question, by the folder's module name."""
+    asked = (module for module in PATHS if layer(module) in CAPABILITIES)
+    folders = {module.rpartition(".")[0] for module in asked if module.endswith(".request")}
+    return {
+        folder: {module.rpartition(".")[2] for module in PATHS if module.startswith(f"{folder}.")}
+        for folder in folders
+    }
+
+
+def test_a_question_is_a_folder_of_four_files() -> None:
+    assert len(questions()) > 20
+    for folder, modules in questions().items():
+        name = folder.rpartition(".")[2]
+        assert {"request", name, "report"} <= modules, folder
+        assert "screen" in modules or name == "explore", folder
+        assert not modules & LAYERS, folder
+
+
+def test_a_report_is_shown_by_the_screen_of_its_folder() -> None:
+    for folder, modules in questions().items():
+        if "screen" in modules:
+            top = {node.name for node in tree(f"{folder}.screen").body if hasattr(node, "name")}
+            assert "document" in top, folder
+
+
+def test_nobody_imports_the_screen_of_another_question() -> None:
+    wrong = {
+        (module, name)
+        for module in PATHS
+        for name in imports(module)
+        if name.endswith(".screen")
+        and name in PATHS
+        and name.rpartition(".")[0] != module.rpartition(".")[0]
+        and module.split(".")[-2] not in SHOWS_ANOTHER
     }
     assert wrong == set()

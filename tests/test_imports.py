@@ -114,33 +114,17 @@ def tree(module: str) -> ast.Module:
 
 
 @cache
-def _left_out(module: str) -> frozenset[ast.AST]:
-    """Return the imports that do not count.
-
-    Those of the outermost package never run: editors read types there. Those in the methods of a
-    report bring what writes and draws it, which itself takes the report.
-    """
-    if module == "attnviz":
-        (block,) = (node for node in tree(module).body if isinstance(node, ast.If))
-        return frozenset(block.body)
-    reports = (
-        node
-        for node in tree(module).body
-        if isinstance(node, ast.ClassDef)
-        and any(isinstance(base, ast.Name) and base.id == "Report" for base in node.bases)
-    )
-    return frozenset(node for report in reports for node in ast.walk(report))
-
-
-@cache
 def imports(module: str) -> frozenset[str]:
     """The modules that a module imports anywhere; ``from a import b`` is ``a.b`` if that is one."""
     return frozenset(_imports(module))
 
 
 def _imports(module: str) -> Iterator[str]:
+    """Yield what ``imports`` returns; what the outermost package offers to editors never runs."""
+    never = [node for node in tree(module).body if module == "attnviz" and isinstance(node, ast.If)]
+    left_out = {inner for node in never for inner in ast.walk(node)}
     for node in ast.walk(tree(module)):
-        if node in _left_out(module):
+        if node in left_out:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

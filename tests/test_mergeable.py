@@ -171,10 +171,9 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
         (Shard(1, 4), [*TEXTS[:-1], "new"]),  # the last text, which is not every shard's
         (Shard(6, 7), [*TEXTS, "new"]),  # a shard without a text
         (Shard(), [*TEXTS, *(f"new {place}" for place in range(200))]),  # a further block
-        (Shard(1, 4), TEXTS[:-1]),
         (Shard(6, 7), TEXTS[:10]),
     ],
-    ids=["first", "last", "one more", "many more", "one less", "few"],
+    ids=["first", "last", "one more", "many more", "few"],
 )
 def test_a_file_of_other_texts_is_left_as_it_is(
     tmp_path: Path, shard: Shard, texts: list[str]
@@ -249,21 +248,15 @@ def forged(path: Path, **changed: Any) -> CorpusRecord:
     ("changed", "said"),
     [
         ({"run": [1]}, "its run is"),
-        ({"run": None}, "its run is None"),
         ({"command": 5}, "its command is 5"),
         ({"shown": {**SHOWN, "top": "x"}}, "its top is 'x'"),
-        ({"shown": {**SHOWN, "top": True}}, "its top is True"),
         ({"shown": {**SHOWN, "index_base": 2}}, "its index base is 2"),
         ({"shown": {**SHOWN, "model": {**MODEL, "layers": 10**9}}}, "a model of"),
         ({"shown": {}}, "its model is .tiny."),
         ({"parts": (ShardPart(Shard(0, 10**9)),)}, "its parts is"),
         ({"parts": (ShardPart(Shard(), 1, 10**8),)}, "numbers of shards, blocks and texts"),
-        ({"parts": (ShardPart(Shard(), 5, 300, "", 999, "x"),)}, "numbers of shards, blocks"),
         ({"sums": {"n": np.array(10**9)}}, "sums.n has numbers out of range"),
-        ({"sums": {"n": np.array(-1)}}, "sums.n has numbers out of range"),
         ({"sums": {"n": np.array([300])}}, r"sums.n of \(1,\) is none of its arrays"),
-        ({"sums": {"m": np.array(300)}}, r"sums.m of \(\) is none of its arrays"),
-        ({"sums": {"sum": np.zeros((3, 2), np.int64)}}, r"sums.sum of \(3, 2\)"),
         ({"sums": {"sum": np.full((2, 2), 2**62)}}, "sums.sum has numbers out of range"),
     ],
     ids=str,

@@ -14,6 +14,7 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.chats import chat_text
 from attnviz.models.model import ChatTemplate
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.options import RegionOptions
 from attnviz.regions import as_chat, finished, read_chat, region_reader
 
@@ -34,7 +35,7 @@ def chat_models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 def encoded(name: str, text: str = TEXT, backend: str = "numpy", **asked: Any) -> Any:
     tokens = 0 if backend == "numpy" else None
-    model = load(name, LoadOptions(tokens=tokens, backend=backend))  # type: ignore[arg-type]
+    model = load(name, LoadOptions(work=Work(tokens), backend=backend))  # type: ignore[arg-type]
     reader = region_reader(model, text, RegionOptions.of(asked))
     assert reader is not None
     return reader.encode(reader.text)
@@ -81,7 +82,7 @@ def bytes_of(text: str) -> str:
 
 
 def test_the_generation_prompt_belongs_to_the_template(chat_models: Mapping[str, str]) -> None:
-    model = load(chat_models["chatml"], LoadOptions(tokens=0))
+    model = load(chat_models["chatml"], LoadOptions(work=Work(0)))
     asked = RegionOptions(chat="user: Hi")
     reader = region_reader(model, "Hi", asked, answering=True)
     assert reader is not None
@@ -151,7 +152,6 @@ def test_what_is_no_chat_is_refused() -> None:
         ("Hello there", "neither a file nor a chat"),
         ("[{", "neither a file nor a chat"),
         ("[]", "has no messages"),
-        ('{"role": "user"}', "has no messages"),
         ('[{"role": "user"}]', "message 1 is no role and content"),
         ('[{"role": "user", "content": 3}]', "message 1 is no role and content"),
         ('["user"]', "message 1 is no role and content"),
@@ -188,16 +188,13 @@ def test_a_span_is_found() -> None:
     [
         (("a=1:3", "b=2:4"), "'a' and 'b' overlap at token 2"),
         (("a=3:3",), "is empty"),
-        (("a=4:3",), "is empty"),
         (("a=5:40",), "ends behind the text, which has 13 tokens"),
         (("a=the dog",), "'the dog' stands nowhere"),
         (("a=t",), "stands 6 times"),
         (("a=tired … cat",), "'cat' stands nowhere"),
         (("a=-3:2",), "places count from 0"),
-        (("a=2:-1",), "places count from 0"),
         (("a=",), "expected NAME=START:END"),
         (("=1:2",), "expected NAME=START:END"),
-        (("1:2",), "expected NAME=START:END"),
         (("a=… cat",), "words are missing"),
         (("a=1:2", "a=3:4"), "'a' is given twice"),
         (("other=1:2",), "name of the rest"),
@@ -358,7 +355,7 @@ def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(
 ) -> None:
     from transformers import AutoTokenizer
 
-    model = load(chat_models[name], LoadOptions(tokens=0))
+    model = load(chat_models[name], LoadOptions(work=Work(0)))
     tokenizer = AutoTokenizer.from_pretrained(chat_models[name])
     chat = [*CHAT[name == "gemma" :]]
     asked: tuple[tuple[list[dict[str, str]], bool, dict[str, bool]], ...] = (
@@ -377,18 +374,7 @@ def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(
 
 def test_a_pasted_template_has_no_second_first_token(chat_models: Mapping[str, str]) -> None:
     for tokens in (0, None):
-        model = load(chat_models["llama3"], LoadOptions(tokens=tokens))
+        model = load(chat_models["llama3"], LoadOptions(work=Work(tokens)))
         found = model.encode("<s>Who?<|eot_id|>")
         assert [found.texts[0], found.texts[-1]] == ["<s>", "<|eot_id|>"]
         assert found.special == (True, *(False for _ in found.ids[1:-1]), True)
-
-
-def test_prompts_of_pairs_are_messages_of_a_user(chat_models: Mapping[str, str]) -> None:
-    from attnviz.inspect.interventions.prompts import read_pairs
-
-    (pair,) = read_pairs("What?", "user: Who?", None, chat=True).prompts
-    model = load(chat_models["chatml"], LoadOptions(tokens=0))
-    texts = [finished(model, text, answering=True) for text in pair[:2]]
-    assert [text.split("\n")[1] for text in texts] == ["What?<|im_end|>", "Who?<|im_end|>"]
-    with pytest.raises(UsageError, match="leave out --and"):
-        read_pairs("What?", "Who?", None, "More.", chat=True)

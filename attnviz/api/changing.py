@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_given, text_or_none
+from attnviz.api.opening import (
+    given_corpus,
+    in_own_modes,
+    named_or_loaded,
+    open_given,
+    text_or_none,
+)
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, read_texts, texts_of
 
@@ -81,25 +87,22 @@ def ablate(
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
     """
-    given = locals()
     from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.inspect.interventions.ablate.request import AblateRequest
     from attnviz.regions import chat_or_text
 
-    request = AblateRequest.of(given)
+    request = AblateRequest.of(locals())
     if shard is not None:
-        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus = open_corpus([texts] if isinstance(texts, str) else texts or (), column)
-        share, file = read_shard(shard, request.resume)
-        opening = for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS, changed=True)
-        return ablate_over(open_given(model, tokenizer, opening), corpus, request, share, file)
+        many = [texts] if isinstance(texts, str) else texts
+        corpus, share, file = given_corpus(many, column, shard, request.resume)
+        opened = open_given(model, tokenizer, question.work(corpus, request))
+        return ablate_over(opened, corpus, request, share, file)
     read = read_texts(chat_or_text(request, None, None), None, texts_of(texts))
-    joined = request.second is not None
-    opening = for_tokens(question.reckoned(read, request), changed=True, joined=joined)
-    return question.ablate(open_given(model, tokenizer, opening), read, request)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    return question.ablate(opened, read, request)
 
 
 @in_own_modes
@@ -133,11 +136,10 @@ def prune(
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
     """
-    given = locals()
     from attnviz.inspect.prune import prune as question
     from attnviz.inspect.prune.request import PruneRequest
 
-    request = PruneRequest.of(given)
+    request = PruneRequest.of(locals())
     read = texts_of(texts) or built_in_texts()
     return question.prune(open_given(model, tokenizer), read, request)
 
@@ -186,16 +188,15 @@ def patch(
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
     """
-    given = locals()
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
     from attnviz.inspect.interventions.prompts import read_pairs
 
-    request = PatchRequest.of(given)
+    request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
     read = read_pairs(*typed, request.pairs, request.second, chat=chat)
-    opening = for_tokens(question.reckoned(read, request), changed=True, joined=read.joined)
-    return question.patch(open_given(model, tokenizer, opening), read, request)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    return question.patch(opened, read, request)
 
 
 @in_own_modes
@@ -221,15 +222,13 @@ def path(
     Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
     what ``patch`` raises.
     """
-    given = locals()
     from attnviz.inspect.interventions.path import path as question
     from attnviz.inspect.interventions.path.request import PathRequest
     from attnviz.inspect.interventions.prompts import read_pairs
 
-    request = PathRequest.of({**given, "sender": spelled_head(sender)})
+    request = PathRequest.of(locals() | {"sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs, chat=chat)
-    tokens, texts = question.reckoned(read)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
+    opened = open_given(model, tokenizer, question.work(read, request))
     return question.path(opened, read, request)
 
 
@@ -269,13 +268,12 @@ def diff(
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for files
     that cannot be read, UnsupportedError if the attention cannot be observed.
     """
-    given = locals()
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.request import DiffRequest
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
-    request = DiffRequest.of(given)
+    request = DiffRequest.of(locals())
     one, other = named_or_loaded([a, a if b is None else b], tokenizer)
     options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
     read, read_b = texts_of(texts), texts_of(texts_b)
@@ -306,10 +304,9 @@ def check(
     Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
     that cannot be read or written, UnsupportedError if the attention cannot be observed.
     """
-    given = locals()
     from attnviz.inspect.check import check as question
     from attnviz.inspect.check.request import CheckRequest
 
     (checked,) = [None] if model is None else named_or_loaded([model], tokenizer)
-    request, written = CheckRequest.of(given), None if junit is None else Path(junit)
+    request, written = CheckRequest.of(locals()), None if junit is None else Path(junit)
     return question.check_file(checked, Path(file), request, junit=written, seed=seed)

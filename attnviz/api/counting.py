@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import for_one_pass, in_own_modes, open_given, text_or_none
+from attnviz.api.opening import in_own_modes, open_given, text_or_none
 from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.texts import texts_of
@@ -75,11 +75,10 @@ def params(
     Raises UsageError (also a ValueError) for numbers that do not go together, LoadError or
     OfflineError for a name whose model cannot be read.
     """
-    given = locals()
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel, ParamsRequest
 
-    request = ParamsRequest.of(given)
+    request = ParamsRequest.of(locals())
     if isinstance(model, str | os.PathLike):
         models = [NamedModel(os.fspath(model), shapes_first=True)]
     elif isinstance(model, Sequence):
@@ -117,16 +116,15 @@ def scaling(
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if it does not show its queries and keys.
     """
-    given = locals()
     from attnviz.learn.scaling import scaling as question
     from attnviz.learn.scaling.request import ScalingRequest
 
-    request = ScalingRequest.of(given)
+    request = ScalingRequest.of(locals())
     if model is None and text is not None:
         raise UsageError("a text is for a model to read: give one, or leave the text out")
     read = texts_of(text_or_none(text)) or question.BUILT_IN
-    opening = for_one_pass(read.texts[0])
-    opened = None if model is None else open_given(model, tokenizer, opening)
+    work = question.work(read, request)
+    opened = None if model is None else open_given(model, tokenizer, work)
     return question.scaling(opened, read, request)
 
 
@@ -158,11 +156,10 @@ def verify(
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if it does not take text.
     """
-    given = locals()
     from attnviz.learn.verify import verify as question
     from attnviz.learn.verify.request import VerifyRequest
 
-    request = VerifyRequest.of(given)
+    request = VerifyRequest.of(locals())
     read = text_or_none(text)
     if model is None:
         if read is not None:
@@ -199,11 +196,10 @@ def sweep(
     Raises UsageError (also a ValueError) for options that do not go together, LoadError for a text
     that cannot be read.
     """
-    given = locals()
     from attnviz.learn.sweep import sweep as question
     from attnviz.learn.sweep.request import SweepRequest
 
-    return question.sweep(SweepRequest.of(given), device=device)
+    return question.sweep(SweepRequest.of(locals()), device=device)
 
 
 @threads_kept()
@@ -230,8 +226,7 @@ def train(
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
     cannot be read or written.
     """
-    given = locals()
     from attnviz.learn.train import train as question
     from attnviz.learn.train.request import TrainRequest
 
-    return question.train(TrainRequest.of(given), device=device)
+    return question.train(TrainRequest.of(locals()), device=device)

@@ -49,17 +49,13 @@ def lens(
     for a model that cannot be read, UnsupportedError if its blocks do not add to one residual
     stream.
     """
-    given = locals()
     from attnviz.inspect.lens import lens as question
     from attnviz.inspect.lens.request import LensRequest
-    from attnviz.models.resolve import LoadOptions
 
-    request = LensRequest.of(given)
+    request = LensRequest.of(locals())
     read = given_prompt(request, text, 'attnviz.lens("tiny", "The cat sat.")')
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read)
-    )
-    return question.lens(loaded, read, request)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    return question.lens(opened, read, request)
 
 
 @in_own_modes
@@ -96,7 +92,6 @@ def link(
     given = locals()
     from attnviz.inspect.link import link as question
     from attnviz.inspect.link.request import LinkRequest
-    from attnviz.models.resolve import LoadOptions
     from attnviz.prompts.study import read_prompts
 
     typed = {name: given[name] for name in ("query", "key", "than")}
@@ -104,10 +99,8 @@ def link(
     given["head"] = spelled_heads(head)[0] if head is not None else None
     request = LinkRequest.of(given)
     read, source = read_prompts("link", request, texts=texts_of(prompts))
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
-    )
-    report = question.link(loaded, read, request, source=source)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    report = question.link(opened, read, request, source=source)
     report.require_tally()
     return report
 
@@ -153,17 +146,13 @@ def why(
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
     """
-    given = locals()
     from attnviz.inspect.why import why as question
     from attnviz.inspect.why.request import WhyRequest
-    from attnviz.models.resolve import LoadOptions
     from attnviz.prompts.study import read_prompts
 
-    request = WhyRequest.of(given)
+    request = WhyRequest.of(locals())
     read, source = read_prompts("why", request, texts=texts_of(prompts))
-    loaded = open_given(
-        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
-    )
-    report = question.why(loaded, read, request, source=source)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    report = question.why(opened, read, request, source=source)
     report.require_tally()
     return report

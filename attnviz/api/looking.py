@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from attnviz.api.opening import (
-    for_one_pass,
-    for_tokens,
-    given_prompt,
-    in_own_modes,
-    one_text,
-    open_given,
-)
+from attnviz.api.opening import given_prompt, in_own_modes, one_text, open_given
 from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
@@ -73,6 +66,7 @@ def capture(
     from attnviz.engine.vectors import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.heads import heads_report
+    from attnviz.models.work import Work, about_tokens
     from attnviz.options import RegionOptions
     from attnviz.regions import region_reader
 
@@ -86,7 +80,7 @@ def capture(
         truncate=truncate,
         no_known_labels=no_known_labels,
     )
-    opened = open_given(model, tokenizer, for_one_pass(read))
+    opened = open_given(model, tokenizer, Work(about_tokens(read)))
     reader = region_reader(opened, read, RegionOptions.of({"spans": spans}))
     if reader is not None:
         choice = replace(choice, encode=reader.encode)
@@ -142,12 +136,11 @@ def heads(
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    given = locals()
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.request import HeadsRequest
-    from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+    from attnviz.models.resolve import LoadOptions, refuse_ignored
 
-    request = HeadsRequest.of(given)
+    request = HeadsRequest.of(locals())
     read: str | Texts
     several = None if text is None or isinstance(text, str) else texts_of(text)
     if text is None or isinstance(text, str):
@@ -158,20 +151,18 @@ def heads(
         read = several
 
     def opening(changes: dict[str, Any]) -> Model:
-        def named(name: str) -> Model:
-            options = LoadOptions(tokens=question.reckoned_length(read, request), **changes)
-            refuse_ignored(name, options, request.changed)
-            return load(name, options)
-
-        if changes and not isinstance(model, str | os.PathLike):
+        if isinstance(model, str | os.PathLike):
+            refuse_ignored(os.fspath(model), LoadOptions(**changes), request.changed)
+        elif changes:
             raise UsageError("compare_mask and score draw several models: name mha as the model")
-        return open_given(model, tokenizer, named)
+        return open_given(model, tokenizer, question.work(read, request), **changes)
 
     (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
     return question.heads(opening(first), read, request, opening, vectors=vectors)
 
 
-def cut(*arguments: Any, **options: Any) -> NoReturn:
+@in_own_modes
+def cut(model: AnyModel, *arguments: Any, **options: Any) -> NoReturn:
     """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
     raise UsageError(
         'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '
@@ -204,14 +195,13 @@ def rollout(
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    given = locals()
     from attnviz.inspect.rollout import rollout as question
     from attnviz.inspect.rollout.request import RolloutRequest
 
-    request = RolloutRequest.of(given)
+    request = RolloutRequest.of(locals())
     read = given_prompt(request, text, 'attnviz.rollout("tiny", "The cat sat.")')
-    loads = for_tokens(question.reckoned_length(read, request))
-    return question.rollout(open_given(model, tokenizer, loads), read, request)
+    opened = open_given(model, tokenizer, question.work(read, request))
+    return question.rollout(opened, read, request)
 
 
 @in_own_modes
@@ -249,12 +239,11 @@ def generate(
     Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if it does not predict the next token.
     """
-    given = locals()
-    from attnviz.inspect.generate.generate import WritingJob
+    from attnviz.inspect.generate import generate as question
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
 
-    request = GenerateRequest.of(given)
+    request = GenerateRequest.of(locals())
     opens = 'attnviz.generate("tiny", "The cat sat on the")'
     text = given_prompt(request, prompt, opens, "prompt")
 
@@ -263,8 +252,8 @@ def generate(
         return step
 
     with between_steps() as asked:
-        loaded = open_given(model, tokenizer, for_one_pass(text, tokens))
-        job = WritingJob.prepare(loaded, text, request, asked)
+        opened = open_given(model, tokenizer, question.work(text, request))
+        job = question.WritingJob.prepare(opened, text, request, asked)
         report, early = replace(job, steps=map(reported, job.steps)).write(asked)
     if early is not None and (report is None or not isinstance(early, KeyboardInterrupt)):
         raise early

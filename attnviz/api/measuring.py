@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import (
-    for_tokens,
-    in_own_modes,
-    open_given,
-    text_or_none,
-)
+from attnviz.api.opening import given_corpus, in_own_modes, open_given, text_or_none
 from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.options import spelled_heads
@@ -31,7 +24,6 @@ if TYPE_CHECKING:
     from attnviz.inspect.report.report import ModelReport
     from attnviz.inspect.retrieve.report import RetrieveReport
     from attnviz.mergeable import CorpusRecord
-    from attnviz.models.model import Model
     from attnviz.records import Kind
 
 
@@ -80,35 +72,24 @@ def patterns(
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    given = locals()
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
-    from attnviz.models.resolve import LoadOptions, load
     from attnviz.regions import text_if_given
 
-    request = PatternsRequest.of(given)
+    request = PatternsRequest.of(locals())
     if texts is not None:
         if text is not None:
             raise UsageError("expected one source of texts: give text or texts, not both")
-        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
         from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus = open_corpus(texts, column)
-        share, file = read_shard(shard, Path(resume) if resume is not None else None)
-        named = model if isinstance(model, str) else ""
-        size = None if question.needs_torch(named, request) else RECKONED_TOKENS
-        opened = open_given(model, tokenizer, for_tokens(size, texts=RECKONED_TEXTS))
+        corpus, share, file = given_corpus(texts, column, shard, resume)
+        opened = open_given(model, tokenizer, question.work(corpus, request))
         return patterns_over(opened, corpus, request, share, file)
     read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
-
-    def opening(name: str) -> Model:
-        tokens = question.reckoned_size(name, read, request, sentences)
-        return load(name, LoadOptions(tokens=tokens))
-
-    loaded = open_given(model, tokenizer, opening)
-    return question.patterns(loaded, read, request, sentences=sentences)
+    opened = open_given(model, tokenizer, question.work(read, request, sentences))
+    return question.patterns(opened, read, request, sentences=sentences)
 
 
 @in_own_modes
@@ -138,23 +119,20 @@ def retrieve(
     Raises UsageError (also a ValueError) for needles and lengths that do not fit, LoadError for a
     file that cannot be read, UnsupportedError for a model that does not predict the next token.
     """
-    given = locals()
     from attnviz.inspect.retrieve import retrieve as question
     from attnviz.inspect.retrieve.haystacks import read_sentences
     from attnviz.inspect.retrieve.request import RetrieveRequest
 
-    request = RetrieveRequest.of(given)
+    request = RetrieveRequest.of(locals())
     if texts is not None:
-        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
         from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
 
         refuse_for_corpus(request)
-        corpus = open_corpus(texts, column)
-        share, file = read_shard(shard, Path(resume) if resume is not None else None)
-        opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
+        corpus, share, file = given_corpus(texts, column, shard, resume)
+        opened = open_given(model, tokenizer, question.work(corpus, request))
         return retrieve_over(opened, corpus, request, share, file)
-    sentences, (tokens, count) = read_sentences(request.haystack), question.reckoned(request)
-    opened = open_given(model, tokenizer, for_tokens(tokens, texts=count))
+    sentences = read_sentences(request.haystack)
+    opened = open_given(model, tokenizer, question.work(None, request))
     return question.retrieve(opened, sentences, request)
 
 
@@ -191,7 +169,7 @@ def head(
 
     request, read = HeadRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    opened = open_given(model, tokenizer, lambda name: question.open_model(name, many))
+    opened = open_given(model, tokenizer, question.work(many, request))
     return question.head(opened, read, many, request)
 
 
@@ -223,16 +201,13 @@ def report(
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
     model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    given = locals()
-    from attnviz.inspect.head.head import open_model
     from attnviz.inspect.report import report as question
     from attnviz.inspect.report.request import ReportRequest
     from attnviz.texts import built_in_texts
 
-    request, read = ReportRequest.of(given), text_or_none(text)
+    request, read = ReportRequest.of(locals()), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    loads = partial(open_model, texts=many, gradients=budget is not None)
-    opened = open_given(model, tokenizer, loads)
+    opened = open_given(model, tokenizer, question.work(many, request))
     return question.report(opened, read, many, request)
 
 
@@ -262,20 +237,18 @@ def atlas(
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
     model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    given = locals()
-    from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
     from attnviz.inspect.atlas import atlas as question
     from attnviz.inspect.atlas.request import AtlasRequest
     from attnviz.texts import built_in_texts
 
-    request = AtlasRequest.of(given)
-    corpus = open_corpus(built_in_texts() if texts is None else texts, column)
-    part, file = read_shard(shard, None if resume is None else Path(resume))
-    opened = open_given(model, tokenizer, for_tokens(RECKONED_TOKENS, texts=RECKONED_TEXTS))
-    found = question.atlas(opened, corpus, request, part, file)
+    request = AtlasRequest.of(locals())
+    many = built_in_texts() if texts is None else texts
+    corpus, share, file = given_corpus(many, column, shard, resume)
+    opened = open_given(model, tokenizer, question.work(corpus, request))
+    atlas = question.atlas(opened, corpus, request, share, file)
     if request.out is not None:
-        found.write(request.out, opened)
-    return found
+        atlas.write(request.out, opened)
+    return atlas
 
 
 @threads_kept()

@@ -7,20 +7,24 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
+from attnviz.models.work import ON_TORCH, Work
 from attnviz.ranks import refuse_alone
 
 __all__ = ["load"]
 
 if TYPE_CHECKING:
+    from attnviz.corpus import Shard, TextCorpus
     from attnviz.inspect.heads.head_maps import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.options import ChatOption
     from attnviz.records import Score
+    from attnviz.texts import Texts
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
@@ -112,7 +116,7 @@ def load(
         given["offload"] = os.fspath(offload)
     options = LoadOptions(**given)
     if backend == "numpy":
-        options = replace(options, tokens=0)
+        options = replace(options, work=Work(0))
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
     model = load(os.fspath(name), options)
     if threads is not None:
@@ -151,25 +155,23 @@ def given_prompt(request: ChatOption, text: str | None, example: str, name: str 
 
 
 def open_given(
-    model: AnyModel,
-    tokenizer: Any,
-    opening: Callable[[str], Model] | None = None,
-    reads: bool = True,
+    model: AnyModel, tokenizer: Any, work: Work = ON_TORCH, *, reads: bool = True, **own: Any
 ) -> Model:
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
-    tokenizer: of a transformers model, else None. opening: loads a model by name; by default on
-    torch. reads: whether the model must take texts.
+    tokenizer: of a transformers model, else None. work: what is planned, by which NumPy or torch
+    runs a model given by name. reads: whether the model must take texts. own: the
+    options of the library's own attention.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
     if isinstance(model, str | os.PathLike):
-        from attnviz.models.resolve import load
+        from attnviz.models.resolve import LoadOptions, load
 
         if tokenizer is not None:
             raise UsageError("tokenizer is for a loaded model: a name brings its own")
-        return (opening or load)(os.fspath(model))
+        return load(os.fspath(model), LoadOptions(work=work, **own))
     from attnviz.models.model import Model
 
     if not isinstance(model, Model):
@@ -197,25 +199,18 @@ def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Mo
     return [found[id(each)] for each in models]
 
 
-def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
-    """Return a function that loads a model by name to run a text and ``tokens`` more tokens.
+def given_corpus(
+    texts: AnyCorpus | Texts,
+    column: str | None,
+    shard: str | None,
+    resume: str | os.PathLike[str] | None,
+) -> tuple[TextCorpus, Shard, Path | None]:
+    """Return a corpus, the share of it that is measured, and the file that keeps the record.
 
-    Their number decides whether NumPy or torch is faster.
+    texts: several, a file, or the name of a hub's data set. column: that of the texts in a table.
+    shard: ``K/N``; None for all. Raises what ``open_corpus`` and ``read_shard`` raise.
     """
-    from attnviz.models.resolve import reckoned_tokens
+    from attnviz.corpus import open_corpus, read_shard
 
-    return for_tokens(reckoned_tokens(text) + tokens)
-
-
-def for_tokens(
-    tokens: int | None, *, texts: int = 1, changed: bool = False, joined: bool = False
-) -> Callable[[str], Model]:
-    """Return a function that loads a model by name, on NumPy or torch, whichever is faster.
-
-    tokens: about how many tokens the model is run on; None for torch. texts, changed, joined:
-        see ``LoadOptions``.
-    """
-    from attnviz.models.resolve import LoadOptions, load
-
-    options = LoadOptions(tokens=tokens, texts=texts, changed=changed, joined=joined)
-    return lambda name: load(name, options)
+    corpus = open_corpus(() if texts is None else texts, column)
+    return corpus, *read_shard(shard, None if resume is None else Path(resume))

@@ -11,24 +11,19 @@ import typer
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import AttnvizError, CheckError
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.options import Options, argument, option
 from attnviz.ranks import follows
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.inspect.check.report import CheckReport
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz check checks.toml --init
-
 attnviz check checks.toml
-
 attnviz check checks.toml --model ./tuned --junit report.xml
-
 attnviz check checks.toml --update
 """
 
@@ -70,12 +65,10 @@ def check(
     junit: _Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
-    from attnviz.inspect.check.screen import written_words
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     if junit.junit is not None:
         check_writable(junit.junit, named=True)
     also = [*output.save, *([junit.junit] if junit.junit else [])]
@@ -92,7 +85,7 @@ def check(
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)
     if report.written and (outlet.console is None or output.whole):  # else it is on the screen
-        outlet.notices.print(written_words(report), soft_wrap=True)
+        outlet.notices.print(report.files_written, soft_wrap=True)
         report = replace(report, written=())
     _show(report, outlet, junit.junit)
 

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.options import Options, TextColumn, argument, option
 
 if TYPE_CHECKING:
-    from attnviz.inspect.diff.sides import LiveSide
-    from attnviz.models.model import Model
     from attnviz.texts import Texts
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz diff openai-community/gpt2 ./tuned
-
 attnviz diff ./model ./model --dtype-b bfloat16 --texts stories.txt
-
 attnviz diff ./model ./pruned --match --importance --save diff.html
-
 attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tuned
 """
 
@@ -83,12 +77,11 @@ def diff(
     output: shared.Output,
 ) -> None:
     """Compare two models head by head, beyond a noise floor."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     for other, own in (("text_b", "text"), ("texts_b", "texts")):
         if getattr(texts_b, other) is not None and getattr(texts, own) is None:
             name = other.replace("_", "-")
@@ -102,12 +95,10 @@ def diff(
         texts_b=_read(texts_b.text_b, texts_b.texts_b, texts.column),
     )
 
-    def open_model(side: LiveSide) -> Model:
-        with outlet.loading(side.name, side.options) as watched:
-            return replace(side, options=watched).opened()
-
     report = question.diff(
-        a, b, request, open_model=open_model, scanning=lambda: outlet.advancing("comparing heads")
+        *(a, b, request),
+        opening=lambda side: outlet.load(side.name, side.options),
+        scanning=lambda: outlet.advancing("comparing heads"),
     )
     outlet.show(report)
 

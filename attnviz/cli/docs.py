@@ -18,12 +18,8 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz docs
-
 attnviz docs patterns
-
 attnviz docs json | less
 """
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from attnviz import options
 from attnviz.cli import options as shared
@@ -19,32 +17,19 @@ from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.options import Options, argument, flag, option
 
-if TYPE_CHECKING:
-    from attnviz.inspect.explore.desk import SideSource
-    from attnviz.inspect.explore.session import LiveSession
-    from attnviz.inspect.explore.view import View
-
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz explore "The cat sat on the mat because it was tired."
-
 attnviz explore "Mary gave John a book." --with "John gave Mary a book."
-
 attnviz explore "A text." --model ./my-checkpoint --with ./tuned
-
 attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 """
 
 _TEXT = "The cat sat on the mat because it was tired."
-_SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _LARGEST = 1000
 """Largest plausible number of columns or lines of a terminal."""
 
 _LONG = 4_000
 """The characters from which the progress of the first pass is shown."""
-
-_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -115,10 +100,9 @@ def explore(
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
-    from attnviz.inspect.explore.desk import SideSource
-    from attnviz.inspect.explore.heading import at_finding
-    from attnviz.inspect.explore.saved import SavedSession, open_saved
-    from attnviz.inspect.explore.scene import Scene
+    from attnviz.inspect.explore.desk import SideSource, second_side
+    from attnviz.inspect.explore.saved import SavedSession, is_saved, open_saved
+    from attnviz.inspect.explore.screen import at_finding
     from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text
@@ -137,7 +121,7 @@ def explore(
             return open_session(name, replace(options, progress=progress), choice, text, regions)
 
     second: SideSource | None = None
-    if opened.text is not None and _is_saved(opened.text):
+    if opened.text is not None and is_saved(opened.text):
         saved = open_saved(Path(opened.text), regions)
         first = SideSource(saved, saved.seen.text, typed)
         second = None if saved.other is None else SideSource(saved.other, saved.other.seen.text)
@@ -149,11 +133,10 @@ def explore(
                 f"{visible(text)} is a directory: explore a text or what was saved; a model is "
                 "named by --model"
             )
-        content = given_text(regions, text, opened.file, "explore")
-        session = live(model.model, content)
-        first = SideSource(session, session.texts[0], typed, opened.file)
+        session = live(model.model, given_text(regions, text, opened.file, "explore"))
+        first = SideSource(session, session.text, typed, opened.file)
     if opened.other is not None:
-        second = _second(opened.other, first, live)
+        second = second_side(opened.other, first, live)
     if isinstance(first.session, LiveSession) and len(first.text) > _LONG:
         with scanning("reading the text", messages(False)) as watch:
             frame = first.session.frame(first.text, advance=watch)
@@ -161,83 +144,18 @@ def explore(
         frame = first.session.frame(first.text)
     other = None if second is None else second.session.frame(second.text or first.text)
     refuse_long_pair(frame, other)
-    console = text_console(None, screen.colour)
-    look = Theme.of(console, screen.palette, screen.ascii)
-    view = at_finding(View(Scene.of(frame, screen.palette), frame, frame, other))
+    view = at_finding(View.of(frame, other, screen.palette))
     info = first.session.info
     heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
     if heads is not None:
-        begin = min(heads), min(heads[min(heads)])
-        view = replace(view, scene=view.scene.with_head(begin))
+        view = view.with_head((min(heads), min(heads[min(heads)])))
     if opened.text is not None and isinstance(first.session, SavedSession) and first.session.run:
         run = first.session.run
-        written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
-        view = view.with_written(written)
+        view = view.with_written(Written(run.sampling, run.steps, at=len(run.steps), running=False))
     if zoom.zoom is not None:
-        view = _zoomed(view, zoom.zoom)
+        view = view.zoomed(zoom.zoom)
+    look = Theme.of(text_console(None, screen.colour), screen.palette, screen.ascii)
     Explorer(first, view, look, second, zoomed=zoom.zoom is not None).run_to_its_end()
-
-
-def _zoomed(view: View, typed: str) -> View:
-    """Return the view at the cell that was typed, such as ``L5H1@8000,120``.
-
-    Of a long text it is the window around the cell. Raises UsageError if there is no such head or
-    cell.
-    """
-    scene, frame = view.scene, view.frame
-    part, causal = frame.long, frame.report.record.causal
-    queries, keys = scene.queries, scene.keys
-    if part is not None:
-        queries, keys, causal = part.size, part.size, part.text.causal
-    found = re.fullmatch(r"[lL](\d{1,6})[hH](\d{1,6})@(\d{1,9}),(\d{1,9})", typed.replace(" ", ""))
-    if found is None:
-        raise UsageError(f"expected --zoom such as L5H1@8000,120, got {visible(typed)[:40]!r}")
-    layer, head, query, key = map(int, found.groups())
-    place = layer - scene.index_base, head - scene.index_base
-    if place not in scene.heads:
-        last = scene.name(scene.heads[-1])
-        raise UsageError(f"no head {scene.name(place)} to zoom into: the last one is {last}")
-    if query >= queries or key >= keys:
-        raise UsageError(
-            f"no cell {query},{key} to zoom into: the text has {queries:,} queries and "
-            f"{keys:,} keys, from 0"
-        )
-    if causal and key > query:
-        raise UsageError(f"query {query} sees no later key {key}: the attention is causal")
-    if part is None:
-        return replace(view, scene=scene.with_head(place).at(query, key))
-    window = part.text.around(query, key)
-    frame = frame.showing(window)
-    cell = window.cell(query, key) or (0, 0)
-    scene = scene.over(frame).with_head(place).at(*cell)
-    return replace(view, scene=scene, frame=frame, whole=frame)
-
-
-def _is_saved(typed: str) -> bool:
-    """Return whether the typed string names a saved file and is not a text."""
-    path = Path(typed)
-    return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
-
-
-def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """Return the second side of explore: a saved file, another model, or another text.
-
-    typed: the value of ``--with``. first: the first side. live: opens a session, given the name of
-    a model and a text.
-    """
-    from attnviz.inspect.explore.desk import SideSource
-    from attnviz.inspect.explore.saved import open_saved
-
-    if _is_saved(typed):
-        saved = open_saved(Path(typed))
-        return SideSource(saved, saved.seen.text)
-    if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
-        session = live(typed, first.text)
-        own = session.texts[0]
-        return SideSource(session, "" if own == first.text else own)
-    if not first.session.live:
-        raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
-    return SideSource(first.session, typed)
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
@@ -255,7 +173,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     else:
         reason = ""
     if reason:
-        from attnviz.inspect.explore.command import shell_word
+        from attnviz.inspect.explore.saving import shell_word
 
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
 
 if TYPE_CHECKING:
-    from attnviz.cli.outlet import Outlet
     from attnviz.engine.head_run import Head
     from attnviz.inspect.generate.generate import Advance
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz generate "The cat sat on the mat because"
-
 attnviz generate "Nancy met John, and then Nancy" --head L1H2 --tokens 12
-
 attnviz generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 3 --save run.jsonl
-
 attnviz generate "The cat sat." --ablate L1H0,L1H2
 """
 
@@ -42,25 +37,20 @@ class _Output(shared.Output):
 def generate(
     prompt: shared.PromptText,
     request: GenerateRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
+    model: shared.DrawnModel,
     output: _Output,
 ) -> None:
     """Let the model write on, and see where its heads look."""
     # Options are checked before a model is loaded. Ctrl-C shows the text so far.
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.generate.generate import WritingJob
+    from attnviz.inspect.generate import generate as question
     from attnviz.interrupts import between_steps
-    from attnviz.models.resolve import reckoned_tokens
     from attnviz.regions import given_text
 
-    options = shared.load_options(model.model, loading, model.seed)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     text = given_text(request, prompt.text, prompt.file, "generate")
-    tokens = reckoned_tokens(text) + request.tokens
-    loaded = outlet.load(model.model, replace(options, tokens=tokens))
+    loaded = outlet.load_model(question.work(text, request))
     with between_steps() as asked:
-        job = WritingJob.prepare(loaded, text, request, cancelled=asked)
+        job = question.WritingJob.prepare(loaded, text, request, cancelled=asked)
         with _watched(outlet, job.heads[0]) as advance:
             report, early = job.write(asked, advance)
     if report is not None:

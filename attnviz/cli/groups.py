@@ -139,7 +139,7 @@ def command(
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Return a decorator that makes a Typer command of a function of groups.
 
-    examples: the end of the command's help; the first two are those of ``-h``.
+    examples: a command a line, for the end of the help; the first two are those of ``-h``.
     often: the options of the command that ``-h`` shows, next to those that all commands share.
     draws: what the command draws from its ``--seed``, for the help.
     A later group's field replaces an earlier one of the same name, in the help as well.
@@ -148,7 +148,9 @@ def command(
     def built(call: Callable[..., None]) -> typer.Typer:
         chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
-        app.command(epilog=examples, cls=chosen)(_spread(call, draws))
+        lines = ["[bold]Examples[/bold]", *examples.split("\n")[1:-1]]
+        epilog = "\n" + "\n\n".join(lines) + "\n"
+        app.command(epilog=epilog, cls=chosen)(_spread(call, draws))
         return app
 
     return built
@@ -243,6 +245,8 @@ def short_help(command: Any, often: Sequence[str]) -> str:
     usage = " ".join([path, *(_place(one) for one in places), "[OPTIONS]"])
     rows = [(str(one.metavar).strip("[]"), one) for one in places]
     rows += [(typed_option(one), one) for one in chosen]
+    every = f"all {len(options)} options" if len(options) > 1 else "everything"
+    manual = "attnviz docs" if command.name == "docs" else f"attnviz docs {command.name}"
     examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
     return "\n".join(
         [
@@ -253,7 +257,7 @@ def short_help(command: Any, often: Sequence[str]) -> str:
             "",
             *option_lines(rows, room),
             "",
-            *wrap(f"{path} --help: {_all(options)}; {_manual(command.name)}", room),
+            *wrap(f"{path} --help: {every}; {manual}: the manual", room),
         ]
     )
 
@@ -271,14 +275,6 @@ def option_lines(rows: Sequence[tuple[str, Any]], max_width: int) -> Iterator[st
 def shell_columns() -> int:
     """Return the width in characters of the help."""
     return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _manual(name: str) -> str:
-    return f"attnviz docs{'' if name == 'docs' else f' {name}'}: the manual"
-
-
-def _all(options: Sequence[Any]) -> str:
-    return f"all {len(options)} options" if len(options) > 1 else "everything"
 
 
 def _place(one: Any) -> str:

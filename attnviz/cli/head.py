@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.head.request import CardRequest, HeadRequest
 from attnviz.options import Options, argument
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz head L1H2
-
 attnviz head L0H0 "The cat sat on the mat because it was tired." --save card.svg
-
 attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.html
 """
 
@@ -44,13 +41,10 @@ def head(
     which: _Which,
     texts: _Texts,
     view: CardRequest,
-    model: shared.SeededModel,
-    own: shared.OwnShape,
-    loading: shared.Loading,
+    model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
     """Show one head's card: label, map, loss without it, what it reads and writes, its cost."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.head import head as question
     from attnviz.texts import read_text, read_texts
 
@@ -65,15 +59,9 @@ def head(
             "head"
         )
     request = HeadRequest.of(vars(view) | vars(which))
-    options = shared.load_options(model.model, loading, model.seed, own)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     given = texts.text is not None or texts.file is not None
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
     many = read_texts(None, None, texts.texts, texts.column)
-    with outlet.loading(model.model, options) as watched:
-        loaded = question.open_model(model.model, many, watched)
-    with outlet.advancing("making the card", long=True) as advance:
-        report = question.head(loaded, text, many, request, advance=advance)
-    outlet.show(report)
-    if not report.complete:
-        outlet.interrupted(None)
+    loaded = outlet.load_model(question.work(many, request))
+    outlet.run("making the card", question.head, loaded, text, many, request)

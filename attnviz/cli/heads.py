@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
@@ -21,26 +22,15 @@ if TYPE_CHECKING:
     from attnviz.records import HeadVectors
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz heads "The cat sat on the mat because it was tired."
-
 attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
-
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
-
 attnviz heads --file story.txt --layer 0-1 --top 3
-
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
-
 attnviz heads --texts stories.txt --save heads.html
-
 attnviz heads --chat chat.json --model ./my-chat-model
-
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
-
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
-
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
 
@@ -84,48 +74,40 @@ def heads(
     saved: _Saved,
     request: HeadsRequest,
     moved: _Moved,
-    model: shared.SeededModel,
-    own: shared.OwnShape,
-    loading: shared.Loading,
+    model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head attends, over one text."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
-    from attnviz.models.resolve import load
     from attnviz.progress import UNWATCHED
     from attnviz.regions import given_text
     from attnviz.texts import Texts, read_texts
 
     if saved.saved is not None:
-        groups: tuple[Options, ...] = (model, own, loading)
-        unused = [one for each in groups for one in each.given()] + ["--vectors"] * saved.vectors
+        unused = [*model.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
         return
-    if request.compare_mask and own.causal is not None:
+    if request.compare_mask and model.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     if text.text is not None and _HEAD.fullmatch(text.text):
         raise UsageError(
             f"expected a text, got the head {text.text!r}: attnviz head {text.text} shows its card"
         )
-    options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     vectors = output.pages or saved.vectors
     several = text.texts is not None
+    outlet = Outlet.open(output, model, *request.changed)
     (first, _), *_ = question.requested_runs(request, of_texts=several)  # before a file is read
-    outlet = open_outlet(output)
     content: str | Texts
     if text.texts is not None:
         content = read_texts(text.text, text.file, text.texts, text.column)
     else:
         content = given_text(request, text.text, text.file)
-    options = replace(options, tokens=question.reckoned_length(content, request))
-    with outlet.loading(model.model, options) as watched:
 
-        def opening(changes: dict[str, Any]) -> Model:
-            return load(model.model, replace(watched, **changes))
+    def opening(changes: dict[str, Any]) -> Model:
+        return outlet.load_model(question.work(content, request), **changes)
 
-        opened = opening(first)
+    opened = opening(first)
     watch = opened.info.backend == "torch" and not several
     shown = outlet.advancing("reading the layers") if watch else nullcontext(UNWATCHED)
     with outlet.of(model.model), shown as advance:
@@ -139,7 +121,6 @@ def _show_saved(
     path: Path, text: shared.Text, request: HeadsRequest, unused: list[str], output: HeadsOutput
 ) -> None:
     """Show what was saved, as far as it can be chosen and listed without the model."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads.head_maps import chosen_heads
     from attnviz.inspect.heads.report import HeadsView, only
     from attnviz.inspect.heads.saved import read_heads
@@ -151,7 +132,7 @@ def _show_saved(
     unused += [*text.given()] + ["--no-sink"] * (request.sink is False)
     if unused:
         raise UsageError(f"--from shows what was saved, without its model: leave out {unused[0]}")
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     name = repr(visible(str(path)))
     report = read_heads(read_bytes(path, name=name, most=ARRAY_BYTES), name)
     runs = [

@@ -7,16 +7,13 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.options import TextColumn, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz link "When Nancy met John, nobody knew why Nancy met"
-
 attnviz link "When Nancy met John, nobody knew why Nancy met" --head L1H2 --key John
-
 attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
 """
 
@@ -36,23 +33,17 @@ class _Prompts(TextColumn, shared.PromptText):
 def link(
     prompts: _Prompts,
     request: LinkRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
+    model: shared.DrawnModel,
     output: shared.ArrayOutput,
 ) -> None:
     """Show why a head looks at a token: who wrote the query and the key."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.link import link as question
     from attnviz.prompts.study import read_prompts
 
-    options = shared.load_options(model.model, loading, model.seed)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     read, source = read_prompts(
         "link", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )
-    with outlet.loading(model.model, options) as watched:
-        loaded = question.open_model(model.model, watched, read, request)
-    with outlet.advancing("taking attention apart") as advance:
-        report = question.link(loaded, read, request, source=source, advance=advance)
-    outlet.show(report)
+    given = outlet.load_model(question.work(read, request)), read, request
+    report = outlet.run("taking attention apart", question.link, *given, long=False, source=source)
     report.require_tally()

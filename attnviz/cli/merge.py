@@ -7,13 +7,11 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.options import Options, argument
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz merge part-*.record --save result.json
-
 attnviz merge part-0.record part-1.record --full
 """
 
@@ -30,8 +28,7 @@ class _Parts(Options):
 @command(EXAMPLES, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
     """Add up the shards of a corpus: the result that one process gives."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.merge import merge as question
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     outlet.show(question.merge(parts.parts))

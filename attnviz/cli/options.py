@@ -185,6 +185,21 @@ class Loading(Device):
     tp: bool = flag("Split each layer over the processes of torchrun (tensor parallelism).")
 
 
+@dataclass(frozen=True)
+class LoadedModel(ModelName, Loading):
+    """The options on the model and on how it is loaded."""
+
+
+@dataclass(frozen=True)
+class DrawnModel(SeededModel, LoadedModel):
+    """The options on the model, its random parameters, and how it is loaded."""
+
+
+@dataclass(frozen=True)
+class ShapedModel(SeededModel, OwnShape, LoadedModel):
+    """The options on the model, its sizes if it is ``mha``, and how it is loaded."""
+
+
 def saved(endings: str) -> Any:
     """Return the ``--save`` option of a command that writes files with these endings.
 
@@ -290,7 +305,8 @@ def load_options(
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     shape = own.shape if own is not None else {}
-    options = LoadOptions(**vars(loading), seed=seed, **shape)
+    given = {one.name: getattr(loading, one.name) for one in fields(Loading)}
+    options = LoadOptions(**given, seed=seed, **shape)
     if limits_runs and loading.device != "auto":
         options = replace(options, max_memory=None)
     with blamed(name):

@@ -8,36 +8,84 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from attnviz.cli.default_model import DefaultName, blamed
-from attnviz.cli.options import Output
+from attnviz.cli.options import LoadedModel, Output, SeededModel, load_options
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
 from attnviz.draw.report import Report, report_files
 from attnviz.errors import AttnvizError
+from attnviz.options import OwnShape
 from attnviz.ranks import follows
 
 if TYPE_CHECKING:  # JSON output needs no drawing code
     from rich.console import Console
 
+    from attnviz.corpus import TextCorpus
     from attnviz.draw.document import Document
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
+    from attnviz.models.work import Work
     from attnviz.progress import Watch
+    from attnviz.texts import Texts
+
+Measured = TypeVar("Measured", bound=Report)
+Request = TypeVar("Request")
 
 
 @dataclass(frozen=True)
 class Outlet:
     """The outputs of one command: the terminal, JSON and saved files.
 
-    output: the options. console: to draw on, None if nothing is drawn.
+    output: the options. console: to draw on, None if nothing is drawn. model: the name of the
+    command's model; options: how it is loaded.
     """
 
     output: Output
     console: Console | None
+    model: str = ""
+    options: LoadOptions | None = None
     _taken: list[str] = field(default_factory=list)
     """The names of the models that were loaded."""
+
+    @classmethod
+    def open(
+        cls,
+        output: Output,
+        model: LoadedModel | None = None,
+        *shaping: str,
+        name: str = "",
+        seed: int = 0,
+        limits_runs: bool = False,
+    ) -> Self:
+        """Return the outputs of a command, checked for errors before anything is measured.
+
+        model: the options on the command's model, or None. name: of the model, if not the one that
+        these name. seed: of its random parameters, if it has no option of its own. shaping,
+        limits_runs: see ``load_options``.
+        Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid
+        or an option does not apply to the model.
+        """
+        options = None
+        if model is not None:
+            name = name or model.model
+            seed = model.seed if isinstance(model, SeededModel) else seed
+            own = model if isinstance(model, OwnShape) else None
+            options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
+        if output.opens:
+            from attnviz.cli.browser import require_display
+
+            require_display()
+        if output.save:
+            from attnviz.draw.files import check_path
+
+            for path in output.save:
+                check_path(path, output.endings)
+        if output.explain and not output.explained:
+            messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
+        console = open_console(output.width, output.colour) if output.drawn else None
+        return cls(output, console, name, options)
 
     @cached_property
     def notices(self) -> Console:
@@ -53,6 +101,18 @@ class Outlet:
         self._taken.append(name)
         with blamed(name):
             yield
+
+    def of_model(self, work: Work, **own: Any) -> LoadOptions:
+        """Return how the command's model is loaded for this work.
+
+        own: the options of the library's own attention.
+        """
+        assert self.options is not None
+        return replace(self.options, work=work, **own)
+
+    def load_model(self, work: Work, **own: Any) -> Model:
+        """Load the command's model for this work, while a spinner is shown; see ``of_model``."""
+        return self.load(self.model, self.of_model(work, **own))
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
@@ -76,19 +136,6 @@ class Outlet:
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
 
-    @contextmanager
-    def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
-        """Show a spinner; yield loading options that also show downloads.
-
-        name: of the model. options: how it is loaded otherwise.
-        """
-        from attnviz.cli.progress import loading
-        from attnviz.models.memory import keep_freed
-
-        keep_freed()
-        with self.of(name), loading(name, self.notices) as progress:
-            yield replace(options, progress=progress)
-
     def load(self, name: str, options: LoadOptions) -> Model:
         """Load a model while a spinner is shown, and return it.
 
@@ -97,16 +144,58 @@ class Outlet:
         with self.opened(name, options) as model:
             return model
 
-    @contextmanager
-    def resumable(self, resume: Path | None) -> Iterator[None]:
-        """Tell the user, if Ctrl-C ends the block, that the same command resumes the run.
+    def run(
+        self,
+        what: str,
+        measure: Callable[..., Measured],
+        *given: Any,
+        long: bool = True,
+        resume: Path | None = None,
+        shown: bool = True,
+        **more: Any,
+    ) -> Measured:
+        """Measure with a progress bar, show the report, and return it.
 
-        resume: the resume file, or None.
+        what: the name of the bar. measure: is called with all that is given, and with ``advance``,
+        the object that it reports its progress to. long: True shows the bar with ``--json`` too.
+        resume: the file from which the same command resumes the run after Ctrl-C, or None. shown:
+        whether the report is shown.
+        Raises KeyboardInterrupt if the run was ended early, after what was measured is shown.
         """
         try:
-            yield
+            with self.advancing(what, long) as advance:
+                report = measure(*given, advance=advance, **more)
         except KeyboardInterrupt:
             self.interrupted(resume)
+        if shown:
+            self.show(report)
+        if not getattr(report, "complete", True):
+            self.interrupted(resume)
+        return report
+
+    def run_over(
+        self,
+        what: str,
+        measure: Callable[..., Measured],
+        work: Callable[[TextCorpus, Request], Work],
+        request: Request,
+        *,
+        texts: str | Path | Texts,
+        column: str | None,
+        shard: str | None,
+        resume: Path | None,
+    ) -> None:
+        """Measure a corpus, or a share of it, and show the report; see ``run``.
+
+        work: returns what is planned with the model. texts, column, shard: what was typed.
+        """
+        from attnviz.corpus import open_corpus, read_shard
+
+        corpus = open_corpus(texts, column)
+        share, kept = read_shard(shard, resume)
+        speaks = share.number == 0 or shard is not None  # of a torchrun, one process
+        given = self.load_model(work(corpus, request)), corpus, request, share, kept
+        self.run(what, measure, *given, resume=kept, shown=speaks)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
         """Tell the user that the same command resumes the run, then raise KeyboardInterrupt.
@@ -197,23 +286,3 @@ class Outlet:
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
-
-
-def open_outlet(output: Output) -> Outlet:
-    """Return the outputs of a command, checked for errors before anything is measured.
-
-    Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid.
-    """
-    if output.opens:
-        from attnviz.cli.browser import require_display
-
-        require_display()
-    if output.save:
-        from attnviz.draw.files import check_path
-
-        for path in output.save:
-            check_path(path, output.endings)
-    if output.explain and not output.explained:
-        messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
-    console = open_console(output.width, output.colour) if output.drawn else None
-    return Outlet(output, console)

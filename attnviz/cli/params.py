@@ -7,20 +7,15 @@ from dataclasses import dataclass
 from attnviz.cli.default_model import DefaultName, default_model
 from attnviz.cli.groups import command
 from attnviz.cli.options import Output, complete_shape
+from attnviz.cli.outlet import Outlet
 from attnviz.count.params.request import ParamsRequest
 from attnviz.options import Options, argument, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz params --d-model 4096 --heads 32
-
 attnviz params --d-model 4096 --heads 32 --compare kv-heads=32,8,1
-
 attnviz params --d-model 512 --heads 8 --layers 6 --d-ff 2048 --formula
-
 attnviz params llama-2-70b --tokens 4096 --memory 160GB
-
 attnviz params gpt2 bert-base llama-2-7b --save models.md
 """
 
@@ -50,11 +45,10 @@ class _Models(Options):
 @command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.count.params import params as question
     from attnviz.count.params.request import NamedModel
 
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     first = dict.fromkeys(named.names, True)
     each = first | {name: False for name in named.models if name not in first}
     models = [NamedModel(name, shapes_first) for name, shapes_first in each.items()]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.options import ManyTexts, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz patterns
-
 attnviz patterns --watch induction
-
 attnviz patterns "When Mary and John went out, John gave a book to Mary." --stats
-
 attnviz patterns --without-first --control random-weights --save patterns.csv
-
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
-
 attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
 """
 
@@ -46,42 +40,26 @@ def patterns(
     text: shared.Text,
     many: ManyTexts,
     request: _Request,
-    model: shared.SeededModel,
-    own: shared.OwnShape,
-    loading: shared.Loading,
+    model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
     """Score what every head does and label it, each against what chance gives."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
     from attnviz.regions import text_if_given
 
-    options = shared.load_options(model.model, loading, model.seed, own)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     if many.texts is not None:
         if text.text is not None or text.file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
-        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
         from attnviz.inspect.patterns.corpus import patterns_over, refuse_for_corpus
 
         refuse_for_corpus(request)
-        corpus, (shard, kept) = (
-            open_corpus(many.texts, many.column),
-            read_shard(many.shard, many.resume),
-        )
-        size = None if question.needs_torch(model.model, request) else RECKONED_TOKENS
-        options = replace(options, tokens=size, texts=RECKONED_TEXTS)
-        loaded = outlet.load(model.model, options)
-        with outlet.resumable(kept), outlet.advancing("scoring heads", long=True) as watch:
-            report = patterns_over(loaded, corpus, request, shard, kept, watch)
-        if shard.number == 0 or many.shard is not None:  # of a torchrun, one process speaks
-            outlet.show(report)
+        outlet.run_over("scoring heads", patterns_over, question.work, request, **vars(many))
         return
     read = text_if_given(request, text.text, text.file)
     sentences = question.read_sentences(request, read)
-    tokens = question.reckoned_size(model.model, read, request, sentences)
-    loaded = outlet.load(model.model, replace(options, tokens=tokens))
+    loaded = outlet.load_model(question.work(read, request, sentences))
     file = "" if text.file is None else str(text.file)
     with outlet.advancing("scoring heads") as advance:
         report = question.patterns(

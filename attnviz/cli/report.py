@@ -7,18 +7,14 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.options import TextColumn, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz report
-
 attnviz report tiny --cards 1 --save report.html
-
 attnviz report ./my-checkpoint --texts stories.txt --save report.html
-
 attnviz report openai-community/gpt2-xl --budget 5m --save report.html
 """
 
@@ -41,26 +37,15 @@ class _Named(TextColumn, shared.ModelArgument):
 def report(
     named: _Named,
     request: ReportRequest,
-    model: shared.SeededModel,
-    own: shared.OwnShape,
-    loading: shared.Loading,
+    model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
     """Show what a model is, what its heads do, which matter, and the cards of some."""
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.head.head import open_model
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts
 
-    name = named.chosen(model.model)
-    options = shared.load_options(name, loading, model.seed, own)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model, name=named.chosen(model.model))
     text = None if named.text is None else read_text(named.text, None, "report --text")
     many = read_texts(None, None, named.texts, named.column)
-    with outlet.loading(name, options) as watched:
-        loaded = open_model(name, many, watched, gradients=request.budget is not None)
-    with outlet.advancing("making the report", long=True) as advance:
-        found = question.report(loaded, text, many, request, advance=advance)
-    outlet.show(found)
-    if not found.complete:
-        outlet.interrupted(None)
+    loaded = outlet.load_model(question.work(many, request))
+    outlet.run("making the report", question.report, loaded, text, many, request)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.report import EVERY
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.options import ManyTexts
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz retrieve
-
 attnviz retrieve --needle "The password is|blue rain" --haystack book.txt --lengths 256,1k
-
 attnviz retrieve --model Qwen/Qwen2.5-0.5B --lengths 1k,4k --save full_attention_heads.tsv
-
 attnviz retrieve --texts books.jsonl --lengths 512 --shard 0/4 --resume part-0.record
 """
 
@@ -35,34 +31,20 @@ class _Output(shared.Output):
 def retrieve(
     many: ManyTexts,
     request: RetrieveRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
+    model: shared.DrawnModel,
     output: _Output,
 ) -> None:
     """Find the heads that fetch a fact from a long text, and what their loss costs."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.retrieve import retrieve as question
     from attnviz.inspect.retrieve.haystacks import read_sentences
 
-    options = shared.load_options(model.model, loading, model.seed)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     if many.texts is not None:
-        from attnviz.corpus import RECKONED_TEXTS, RECKONED_TOKENS, open_corpus, read_shard
         from attnviz.inspect.retrieve.corpus import refuse_for_corpus, retrieve_over
 
         refuse_for_corpus(request)
-        corpus = open_corpus(many.texts, many.column)
-        shard, kept = read_shard(many.shard, many.resume)
-        options = replace(options, tokens=RECKONED_TOKENS, texts=RECKONED_TEXTS)
-        loaded = outlet.load(model.model, options)
-        with outlet.resumable(kept), outlet.advancing("fetching needles", long=True) as watch:
-            report = retrieve_over(loaded, corpus, request, shard, kept, watch)
-        if shard.number == 0 or many.shard is not None:  # of a torchrun, one process speaks
-            outlet.show(report)
+        outlet.run_over("fetching needles", retrieve_over, question.work, request, **vars(many))
         return
     sentences = read_sentences(request.haystack)
-    tokens, texts = question.reckoned(request)
-    loaded = outlet.load(model.model, replace(options, tokens=tokens, texts=texts))
-    with outlet.advancing("fetching needles", long=True) as advance:
-        report = question.retrieve(loaded, sentences, request, advance=advance)
-    outlet.show(report)
+    loaded = outlet.load_model(question.work(None, request))
+    outlet.run("fetching needles", question.retrieve, loaded, sentences, request)

@@ -7,21 +7,16 @@ from dataclasses import dataclass, replace
 from attnviz.cli import options as shared
 from attnviz.cli.default_model import default_model
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
 from attnviz.options import Options, argument, flag, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz scaling
-
 attnviz scaling --d-k 1,16,256 --seq 128 --samples 50 --explain
-
 attnviz scaling --from-model
-
 attnviz scaling "A text of your own." --from-model --head L1H0
-
 attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
 """
 
@@ -59,9 +54,7 @@ def scaling(
     output: shared.Output,
 ) -> None:
     """Compare the softmax with and without the scale 1/√d_k."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.learn.scaling import scaling as question
-    from attnviz.models.resolve import reckoned_tokens
     from attnviz.texts import read_texts
 
     if not source.from_model:
@@ -70,13 +63,11 @@ def scaling(
                 raise UsageError(f"{name} {OF_MODEL}")
     request.check_source(source.from_model)
     model, read = None, question.BUILT_IN
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     if source.from_model:
         name = default_model() if source.model is None else source.model
         options = shared.load_options(name, loading, request.seed, own)
         if text.text is not None or text.file is not None:
             read = read_texts(text.text, text.file, None)
-        model = outlet.load(name, replace(options, tokens=reckoned_tokens(read.texts[0])))
-    with outlet.advancing("softmax of the scores") as advance:
-        report = question.scaling(model, read, request, advance=advance)
-    outlet.show(report)
+        model = outlet.load(name, replace(options, work=question.work(read, request)))
+    outlet.run("softmax of the scores", question.scaling, model, read, request, long=False)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from attnviz.cli.groups import command
 from attnviz.cli.options import Device, Output
+from attnviz.cli.outlet import Outlet
 from attnviz.learn.sweep.request import SweepRequest
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz sweep
-
 attnviz sweep --heads 1,4 --seeds 1 --explain
-
 attnviz sweep --task copy --steps 300
-
 attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
 """
 
@@ -26,7 +22,6 @@ _LONG = 5.0
 @command(EXAMPLES, "--heads --task --steps --seeds --text")
 def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.cli.terminal import messages
     from attnviz.cli.watcher import TerminalWatcher
     from attnviz.draw.numbers import spoken_time
@@ -34,7 +29,7 @@ def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     report = question.sweep(request, device=device.device, watcher=TerminalWatcher(outlet))
     if report.models:
         outlet.show(report)

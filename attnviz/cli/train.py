@@ -7,6 +7,7 @@ from typing import Any
 
 from attnviz.cli.groups import OptionsOnce, command
 from attnviz.cli.options import Device, Output
+from attnviz.cli.outlet import Outlet
 from attnviz.learn.train.request import TrainRequest
 
 
@@ -45,16 +46,10 @@ def spread_lists(arguments: Sequence[str]) -> list[str]:
 
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz train story.txt --out my-model
-
 attnviz train books/ --valid held-out/*.txt --minutes 30 --out my-model
-
 attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny
-
 attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny --resume
-
 attnviz heads --model my-model "The cat sat on the mat because the cat was tired."
 """
 
@@ -62,14 +57,13 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 @command(EXAMPLES, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.cli.terminal import messages
     from attnviz.cli.watcher import TerminalWatcher
     from attnviz.learn.train import train as question
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output)
     request.check_kept(output.save)
     watcher = TerminalWatcher(outlet)
     try:

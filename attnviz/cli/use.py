@@ -14,12 +14,8 @@ from attnviz.errors import AttnvizError, UsageError
 from attnviz.options import Options, argument, flag
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz use
-
 attnviz use --none
-
 attnviz use ./my-checkpoint
 """
 

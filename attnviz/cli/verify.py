@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.options import Options, argument, option
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz verify
-
 attnviz verify --steps
-
 attnviz verify --d-model 96 --heads 6 --kv-heads 3 --seq 11 --dtype float64
-
 attnviz verify --model tiny
-
 attnviz verify "A text of your own." --model ./my-checkpoint --json
 """
 
@@ -63,13 +58,12 @@ def verify(
     output: shared.Output,
 ) -> None:
     """Check attention against reference implementations."""
-    from attnviz.cli.outlet import open_outlet
 
     name = model.model
     if name is None:
         _refuse_model_options(text, loading)
         request.refuse_model_options()
-        outlet = open_outlet(output)
+        outlet = Outlet.open(output)
         with _telling(outlet.notices) as tell:
             from attnviz.learn.verify import verify as question  # imports torch
             from attnviz.models.threads import ask_for
@@ -81,7 +75,7 @@ def verify(
 
         request.refuse_own_options(name)
         options = shared.load_options(name, loading, model.seed, request)
-        outlet = open_outlet(output)
+        outlet = Outlet.open(output)
         given = text.text is not None or text.file is not None
         read = read_text(text.text, text.file, "verify") if given else None
         loaded = outlet.load(name, replace(options, backend="torch"))

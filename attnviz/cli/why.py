@@ -7,18 +7,14 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import TextColumn, option
 
 EXAMPLES = """
-[bold]Examples[/bold]
-
 attnviz why "Then Mary saw Tom. Then Mary saw"
-
 attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary
-
 attnviz why --texts prompts.jsonl --save parts.csv
-
 attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gpt2
 """
 
@@ -38,24 +34,17 @@ class _Prompts(TextColumn, shared.PromptText):
 def why(
     prompts: _Prompts,
     request: WhyRequest,
-    model: shared.SeededModel,
-    own: shared.OwnShape,
-    loading: shared.Loading,
+    model: shared.ShapedModel,
     output: shared.ArrayOutput,
 ) -> None:
     """Show what each head writes towards the predicted token, exactly."""
-    from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.why import why as question
     from attnviz.prompts.study import read_prompts
 
-    options = shared.load_options(model.model, loading, model.seed, own)
-    outlet = open_outlet(output)
+    outlet = Outlet.open(output, model)
     read, source = read_prompts(
         "why", request, prompts.text, prompts.file, prompts.texts, prompts.column
     )
-    with outlet.loading(model.model, options) as watched:
-        loaded = question.open_model(model.model, watched, read, request)
-    with outlet.advancing("taking logits apart") as advance:
-        report = question.why(loaded, read, request, source=source, advance=advance)
-    outlet.show(report)
+    given = outlet.load_model(question.work(read, request)), read, request
+    report = outlet.run("taking logits apart", question.why, *given, long=False, source=source)
     report.require_tally()

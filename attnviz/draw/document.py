@@ -7,7 +7,7 @@ and no palette. There are eight kinds of part; everything else is a combination 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
@@ -483,6 +483,15 @@ class Group(NamedTuple):
     beside: Beside | None = None
     full: bool = False
     yields: int = 0
+
+
+def leaves(part: Part | Group) -> Iterator[Part]:
+    """Yield a part itself, or the parts of a group and of the groups in it, in their order."""
+    if isinstance(part, Group):
+        for member in part.parts:
+            yield from leaves(member)
+    else:
+        yield part
 
 
 class Ways(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from html import escape
 from itertools import repeat
+from pathlib import Path
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
@@ -19,55 +20,7 @@ from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
 
-PAGE_STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 2rem auto; padding: 0 1.5rem; max-width: 90rem; background: #ffffff; color: #1f2328;
-  font: 14px/1.5 system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
-  "DejaVu Sans", sans-serif; }
-h1 { font-size: 1.4rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 2rem 0 .6rem; }
-p { margin: .15rem 0; color: #667080; overflow-wrap: anywhere; }
-p.said { color: inherit; }
-a { color: inherit; }
-.scroll { overflow-x: auto; }
-.maps, .beside { display: flex; flex-wrap: wrap; gap: 2rem; }
-.maps { margin-top: .8rem; }
-.maps > div, .beside > div { max-width: 100%; overflow-x: auto; }
-svg { display: block; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #d0d5dc;
-  white-space: nowrap; }
-th { position: sticky; top: 0; background: #ffffff; font-weight: 600; }
-th.word, td.word { text-align: left; }
-td.wraps { white-space: normal; min-width: 16rem; max-width: 44rem; }
-td.strong, tr.strong td { font-weight: 600; }
-td.faint, tr.faint td, td.skipped, tr.below td { color: #667080; }
-tr.open td { border-bottom: 0; padding-bottom: 0; }
-tr.below td { padding-top: 0; font-weight: 400; white-space: normal; }
-tr.ruled td { border-top: 2px solid #8a94a3; }
-td.bar { min-width: 9rem; text-align: left; }
-td.bar i { display: block; height: .8rem; }
-.maps + p, .scroll + p { margin-top: .4rem; }
-.heads { border-spacing: 2px; border-collapse: separate; font-size: .8rem; }
-.heads th { text-align: center; font-weight: 400; border: 0; }
-.heads td { min-width: 2rem; height: 1.7rem; padding: 0 .3rem; text-align: center; border: 0;
-  border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-.heads td[title] { border-bottom: 3px solid transparent; background-color: #eef0f3;
-  color: #566070; }
-.heads td:hover, .heads td:focus-visible { outline: 2px solid #d4680d; }
-.heads.ordered th { visibility: hidden; }
-.heads.ordered td::before { display: block; content: attr(data-told); font-size: .7rem; }
-.order { min-height: 2.9rem; display: flex; flex-wrap: wrap; gap: 0 1rem; align-items: center; }
-.order select { font: inherit; }
-@media (forced-colors: active) { td.bar i, .heads td[title] { forced-color-adjust: none; } }
-@media (prefers-color-scheme: dark) {
-  body { background: #12161c; color: #e8ebf0; }
-  p:not(.said), td.faint, tr.faint td, td.skipped, tr.below td { color: #98a2b0; }
-  th { background: #12161c; }
-  th, td { border-color: #39414c; }
-  .heads td[title] { background-color: #20262e; color: #a8b2c0; }
-}
-"""
+PAGE_STYLE = "\n" + (Path(__file__).parent / "page" / "document.css").read_text("utf-8")
 """The style sheet of every page of attnviz."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -80,15 +33,16 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
     palette: the name of the colours of cells.
     """
-    if document.page is not None:
-        from attnviz.draw.page.shell import page_html
+    from attnviz.draw.page.shell import joined_scripts, page_html
 
+    if document.page is not None:
         written = partial(plain_parts, document, palette)
         yield from page_html(document, document.page(), palette, written)
         return
-    script = _script(document)
+    title, parts = document.title or document.name, [*doc.leaves(doc.Group(document.groups))]
+    grids = any(isinstance(part, doc.HeadGrid) for part in parts)
+    script = joined_scripts(SCRIPTS) if grids else ""
     yield from _page_frame(document.name, script)
-    title, parts = document.title or document.name, [*_parts(doc.Group(document.groups))]
     yield f"<h1>{safe(document.finding or title)}</h1>"
     quoted = any(isinstance(part, doc.Quote) and part.content == title for part in parts)
     yield from [f"<p>{safe(title)}</p>"] if document.finding and not quoted else []
@@ -104,19 +58,6 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     yield "</main>"
     yield from [f"<script>{script}</script>"] if script else []
     yield "</body>\n</html>"
-
-
-def _script(document: doc.Document) -> str:
-    """Return the script of the grids of heads that a page shows; empty if it shows none."""
-    from attnviz.draw.page.shell import joined_scripts
-
-    grids = any(isinstance(part, doc.HeadGrid) for part in _parts(doc.Group(document.groups)))
-    return joined_scripts(SCRIPTS) if grids else ""
-
-
-def _parts(group: doc.Group) -> Iterator[doc.Part]:
-    for part in group.parts:
-        yield from _parts(part) if isinstance(part, doc.Group) else [part]
 
 
 _EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
@@ -140,7 +81,9 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 yield from _part(part, palette, ())
             case doc.Table():
                 rows = [row._replace(bar=None, depth=0, tones=None) for row in part.rows]
-                title = " · ".join(filter(None, heading_words(part.title))) or _about(part)
+                titles = [*filter(None, (column.title for column in part.columns))]
+                about = ", ".join((titles or [row.cells[0].strip() for row in part.rows])[:5])
+                title = " · ".join(filter(None, heading_words(part.title))) or about
                 yield f"<details open><summary>{safe(title)}</summary>"
                 for piece in _table(part._replace(rows=rows), palette, heads):
                     yield _EMPTY_TITLE.sub("<td></td>", piece)
@@ -148,12 +91,6 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
             case doc.Plot() | doc.Maps(texts=True):
                 yield from _heading(part)
                 yield from map(_picture, part_drawings(part), repeat(palette))
-
-
-def _about(table: doc.Table) -> str:
-    """Return what a table without a title is about: its columns, or the first cells of its rows."""
-    titles = [*filter(None, (column.title for column in table.columns))]
-    return ", ".join((titles or [row.cells[0].strip() for row in table.rows])[:5])
 
 
 def _picture(drawing: Drawing, palette: str) -> str:
@@ -190,16 +127,15 @@ def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[s
     yield from ['<div class="beside">'] * beside
     for part in group.parts:
         yield from ["<div>"] * beside
-        if isinstance(part, doc.Group):
-            yield from _group(part, palette, names)
-        else:
-            yield from _part(part, palette, names)
+        yield from _part(part, palette, names)
         yield from ["</div>"] * beside
     yield from ["</div>"] * beside
 
 
-def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]:
+def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
+        case doc.Group():
+            yield from _group(part, palette, names)
         case doc.Facts(words, name):
             written = " · ".join(text.strip() for text, _ in words)
             yield f"<p>{safe(f'{name}: {written}' if name else written)}</p>"
@@ -222,8 +158,8 @@ def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]
             yield from grid_element(part, palette)
         case _:
             yield from _heading(part)
-            drawings = part_drawings(part)
-            yield from (f'<div class="scroll">{svg_element(d, palette)}</div>' for d in drawings)
+            for drawing in part_drawings(part):
+                yield f'<div class="scroll">{svg_element(drawing, palette)}</div>'
 
 
 def _heading(part: doc.Part) -> Iterator[str]:
@@ -266,13 +202,8 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
 
 
 def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], barred: bool) -> str:
-    look = " ".join(
-        [
-            *([row.tone] if row.tone != "plain" else []),
-            *["ruled"] * row.ruled,
-            *(["open"] if row.below else []),
-        ]
-    )
+    looks = [row.tone.removeprefix("plain"), "ruled" * row.ruled, "open" if row.below else ""]
+    look = " ".join(filter(None, looks))
     opening = f'<tr class="{look}">' if look else "<tr>"
     span = len(table.columns) + barred
     if len(row.cells) == 1:
@@ -327,14 +258,11 @@ def framed_document(document: doc.Document, palette: str) -> str:
     if document.page is not None:
         allowed, height = "allow-scripts allow-downloads", float(_PAGE)
     else:
-        lines = sum(_lines(group) for group in document.groups if group.full)
+        full = [part for group in document.groups if group.full for part in group.parts]
+        lines = sum(len(part.rows) + 2 for part in full if isinstance(part, doc.Table))
         allowed, height = "", document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="{allowed}" title="{escape(document.name)}" srcdoc="{escape(page)}" '
         f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )
-
-
-def _lines(group: doc.Group) -> int:
-    return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, doc.Table))

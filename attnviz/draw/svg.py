@@ -9,6 +9,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,6 @@ from numpy.typing import NDArray
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
@@ -34,16 +30,17 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
     table = bytes(np.array(paper_table(palette), dtype=np.uint8))
     entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
     lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0 means no filter
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">II", columns, rows) + bytes((8, 3, 0, 0, 0))),
-            _chunk(b"PLTE", table),
-            _chunk(b"tRNS", b"\0"),
-            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
-            _chunk(b"IEND", b""),
-        ]
-    )
+    written = b"\x89PNG\r\n\x1a\n"
+    for kind, content in (
+        (b"IHDR", struct.pack(">II", columns, rows) + bytes((8, 3, 0, 0, 0))),
+        (b"PLTE", table),
+        (b"tRNS", b"\0"),
+        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
+        (b"IEND", b""),
+    ):
+        checksum = zlib.crc32(kind + content)
+        written += struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+    return written
 
 
 def png_uri(steps: NDArray[np.intp], palette: str) -> str:
@@ -54,32 +51,7 @@ def png_uri(steps: NDArray[np.intp], palette: str) -> str:
     return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
 
 
-STYLE = """
-.attnviz { font-family: system-ui, -apple-system, "Segoe UI", "Noto Sans", "Noto Sans CJK KR",
-  "DejaVu Sans", sans-serif; font-size: 11px; fill: #1f2328; }
-.attnviz .paper { fill: #ffffff; }
-.attnviz .blank { fill: #eef0f3; stroke: #d0d5dc; stroke-width: 1; }
-.attnviz .title { font-size: 15px; font-weight: 600; }
-.attnviz .heading { font-size: 13px; font-weight: 600; }
-.attnviz .name { font-weight: 600; }
-.attnviz .faint { fill: #667080; }
-.attnviz .axis, .attnviz .axis-faint { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas,
-  "DejaVu Sans Mono", "Noto Sans Mono CJK KR", monospace; font-size: 11px; white-space: pre; }
-.attnviz .axis-faint { fill: #8a94a3; }
-.attnviz .value { font-size: 10px; pointer-events: none; }
-.attnviz .rule { fill: none; stroke: #c2c8d0; stroke-width: 1; }
-.attnviz .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
-.attnviz .tip { fill: none; pointer-events: all; }
-.attnviz .tip:hover { stroke: #ff7b00; stroke-width: 2; }
-@media (prefers-color-scheme: dark) {
-  .attnviz { fill: #e8ebf0; }
-  .attnviz .paper { fill: #12161c; }
-  .attnviz .blank { fill: #20262e; stroke: #39414c; }
-  .attnviz .rule { stroke: #4a5360; }
-  .attnviz .faint { fill: #98a2b0; }
-  .attnviz .axis-faint { fill: #7d8796; }
-}
-"""
+STYLE = "\n" + (Path(__file__).parent / "page" / "drawing.css").read_text("utf-8")
 
 _VECTOR_CELLS = 128 * 128
 """Maps of more cells than this become images: as rectangles they would take megabytes."""
@@ -103,30 +75,26 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _place(x: float, y: float, width: float, height: float) -> str:
-    numbers = [_number(value) for value in (x, y, width, height)]
+def _place(item: Cells | Tip) -> str:
+    numbers = [_number(value) for value in (item.x, item.y, item.width, item.height)]
     return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
 
 
 def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
-    """Return by colour level the SVG path commands of runs of equal cells.
-
-    A cell is one unit wide.
-    """
+    """Return by colour level the SVG paths of runs of equal cells, each one unit wide."""
     pieces: dict[int, list[str]] = defaultdict(list)
     for row, line in enumerate(steps):
         starts = np.flatnonzero(np.diff(line, prepend=-2))
         ends = np.append(starts[1:], len(line))
-        for step, start, end in zip(
-            line[starts].tolist(), starts.tolist(), ends.tolist(), strict=True
-        ):
+        runs = zip(line[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
+        for step, start, end in runs:
             if step >= 0:
                 pieces[step].append(f"M{start} {row}.5h{end - start}")
     return pieces
 
 
 def _cells(cells: Cells, palette: str) -> Iterator[str]:
-    place = _place(cells.x, cells.y, cells.width, cells.height)
+    place = _place(cells)
     yield f'<rect class="blank" {place}/>'
     rows, columns = cells.steps.shape
     if rows * columns > _VECTOR_CELLS:
@@ -175,12 +143,6 @@ def _stroke(stroke: Stroke) -> Iterator[str]:
     yield f'<polyline {look}{dashes} points="{points}"/>'
 
 
-def _tip(tip: Tip) -> str:
-    place = _place(tip.x, tip.y, tip.width, tip.height)
-    lines = "\n".join(safe(line) for line in tip.content.split("\n"))
-    return f'<rect class="tip" {place}><title>{lines}</title></rect>'
-
-
 def _item(item: Item, palette: str) -> Iterator[str]:
     if isinstance(item, Cells):
         yield from _cells(item, item.palette or palette)
@@ -189,7 +151,8 @@ def _item(item: Item, palette: str) -> Iterator[str]:
     elif isinstance(item, Stroke):
         yield from _stroke(item)
     else:
-        yield _tip(item)
+        lines = "\n".join(safe(line) for line in item.content.split("\n"))
+        yield f'<rect class="tip" {_place(item)}><title>{lines}</title></rect>'
 
 
 def _content(drawing: Drawing, palette: str) -> Iterator[str]:
@@ -210,18 +173,12 @@ def _opening(drawing: Drawing, attributes: str) -> str:
 
 
 def svg_element(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as an SVG element for a page whose style sheet contains ``STYLE``.
-
-    palette: the name of the colours of cells.
-    """
+    """Return a drawing as an SVG element for a page with ``STYLE``; palette: that of its cells."""
     return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
 
 
 def svg_document(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as an SVG file, on white, or on dark if the viewer prefers that.
-
-    palette: the name of the colours of cells.
-    """
+    """Return a drawing as an SVG file, on white, or on dark if the viewer prefers that."""
     namespace = 'xmlns="http://www.w3.org/2000/svg" '
     pieces = [
         _opening(drawing, namespace),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeGuard
 
 from rich.segment import Segment
 
@@ -49,11 +50,8 @@ def terminal_block(
     """
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, max_width)
-    below = (
-        _reading(document, shown, theme, max_width),
-        _group(doc.Group(document.hints), theme, max_width),
-    )
-    return trimmed(stack((block for block in (shown, *below) if block.lines), 1))
+    hints = _group(doc.Group(document.hints), theme, max_width)
+    return trimmed(_joined([shown, _reading(document, shown, theme, max_width), hints]))
 
 
 def page_reading(document: doc.Document) -> Sequence[doc.Say]:
@@ -68,14 +66,17 @@ def _reading(document: doc.Document, shown: Block, theme: Theme, max_width: int)
     """Return the glossary of the terms in the block ``shown``, at most ``max_width`` wide."""
     if not document.explain:
         return Block((), max_width)
-    return _group(
-        doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, max_width
-    )
+    terms = [*said_about(document.explain, shown.plain, theme.spell)]
+    return _group(doc.Group(terms), theme, max_width)
+
+
+def _joined(blocks: Iterable[Block], gap: int = 1) -> Block:
+    """Return those of the blocks below each other that have lines."""
+    return stack((block for block in blocks if block.lines), gap)
 
 
 def _stacked(groups: Sequence[doc.Group], theme: Theme, max_width: int, gap: int = 1) -> Block:
-    blocks = [_group(group, theme, max_width) for group in groups]
-    return stack((block for block in blocks if block.lines), gap)
+    return _joined((_group(group, theme, max_width) for group in groups), gap)
 
 
 # The first screen ----------------------------------------------------------------------------
@@ -89,16 +90,17 @@ def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: in
     """
     if document.first is None:
         return terminal_block(document, theme, max_width)
-    steps, said = _steps(document, theme, max_width), _finding(document, theme, max_width)
-    if len(said) + 3 > lines:  # the smallest screens show the finding alone, cut if necessary
+    pieces = at_blanks(theme.spell(document.finding), max_width, "", theme.ellipsis)
+    steps, finding = _steps(document, theme, max_width), [text_line((p, BOLD)) for p in pieces if p]
+    if len(finding) + 3 > lines:  # the smallest screens show the finding alone, cut if necessary
         steps = Block((), max_width)
-        said = [*said[: lines - 2], [Segment(theme.ellipsis)]] if len(said) >= lines else said
-    top = Block((_heading(document, theme, max_width), *said), max_width)
+        if len(finding) >= lines:
+            finding = [*finding[: lines - 2], [Segment(theme.ellipsis)]]
+    top = Block((_heading(document, theme, max_width), *finding), max_width)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
     shown = _first(document.first(max_width, left), theme, max_width, left)
-    screen = stack(block for block in (top, shown, steps) if block.lines)
-    reading = _reading(document, screen, theme, max_width)
-    return trimmed(stack(block for block in (screen, reading) if block.lines))
+    screen = _joined([top, shown, steps])
+    return trimmed(_joined([screen, _reading(document, screen, theme, max_width)]))
 
 
 def _first(
@@ -109,19 +111,24 @@ def _first(
         return _fitted(first, theme, max_width, lines)
     for way in first.ways[:-1]:
         if all(_stands(group, theme, max_width) for group in way):
-            least = [_least(group) for group in way if not group.yields]
+            least = [_changed(group, _least) for group in way if not group.yields]
             if len(_stacked(least, theme, max_width).lines) <= lines:
-                return _fitted(way, theme, max_width, lines)
-    return _fitted(first.ways[-1], theme, max_width, lines)
+                return _fitted(way, theme, max_width, lines, shorten_texts=True)
+    return _fitted(first.ways[-1], theme, max_width, lines, shorten_texts=True)
 
 
 def _stands(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> bool:
-    """Return whether all that is side by side in a part has its natural width."""
+    """Return whether a part has its natural width, and if it is a group all of its members."""
     if not isinstance(part, doc.Group):
         return _natural(part, theme) <= max_width
-    if part.beside is not None and part.beside.halves:
-        max_width = (max_width - part.beside.gap) // len(part.parts)
-    return all(_stands(member, theme, max_width) for member in part.parts)
+    return all(_stands(member, theme, _inner(part, max_width)) for member in part.parts)
+
+
+def _inner(group: doc.Group, max_width: int) -> int:
+    """Return the width that each member of a group gets: less than the group's if in halves."""
+    if group.beside is None or not group.beside.halves:
+        return max_width
+    return (max_width - group.beside.gap) // len(group.parts)
 
 
 def _natural(part: doc.Part, theme: Theme) -> int:
@@ -134,19 +141,31 @@ def _natural(part: doc.Part, theme: Theme) -> int:
     return widest(part_block(part, theme, 10_000).lines) if _has_map(part) else 0
 
 
-def _least(group: doc.Group) -> doc.Group:
-    """Return the group with as few rows and lines as a first screen may leave of it."""
-    parts = list[doc.Part | doc.Group]()
-    for part in group.parts:
-        if isinstance(part, doc.Group):
-            part = _least(part)
-        elif isinstance(part, doc.Table) and part.least:
-            more = len(part.rows) > part.least
-            part = part._replace(rows=part.rows[: part.least], hidden=int(more))
-        elif isinstance(part, doc.Maps) and part.texts:
-            part = part._replace(lines=_LEAST_TEXT)
-        parts.append(part)
+def _changed(
+    group: doc.Group, change: Callable[[doc.Part, int], doc.Part], max_width: int = 0
+) -> doc.Group:
+    """Return the group with what ``change`` makes of each part, and of the parts of its groups.
+
+    change: is given a part and the width that it gets of ``max_width``.
+    """
+    inner = _inner(group, max_width)
+    parts = [
+        _changed(part, change, inner) if isinstance(part, doc.Group) else change(part, inner)
+        for part in group.parts
+    ]
     return group._replace(parts=parts)
+
+
+def _least(part: doc.Part, _: int) -> doc.Part:
+    """Return the part with as few rows and lines as a first screen may leave of it."""
+    if isinstance(part, doc.Table) and part.least:
+        more = len(part.rows) > part.least
+        return part._replace(rows=part.rows[: part.least], hidden=int(more))
+    return part._replace(lines=_LEAST_TEXT) if _is_text(part) else part
+
+
+def _is_text(part: doc.Part) -> TypeGuard[doc.Maps]:
+    return isinstance(part, doc.Maps) and part.texts
 
 
 def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
@@ -167,16 +186,9 @@ def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
     return [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
 
 
-def _finding(document: doc.Document, theme: Theme, max_width: int) -> Sequence[Line]:
-    lines = at_blanks(theme.spell(document.finding), max_width, "", theme.ellipsis)
-    return [text_line((line, BOLD)) for line in lines if line]
-
-
 def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
     """Return the hints that fit into one line; the last ones explain and show everything."""
-    hints = [
-        text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
-    ]
+    hints = [text for part in document.hints for text, _ in part.words]
     if not hints:
         return Block((), max_width)
     kept = [*hints, _EVERYTHING]
@@ -186,12 +198,19 @@ def _steps(document: doc.Document, theme: Theme, max_width: int) -> Block:
     return _facts(doc.Facts([(hint, False) for hint in kept], tone="faint"), theme, max_width)
 
 
-def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: int) -> Block:
+def _fitted(
+    groups: Sequence[doc.Group],
+    theme: Theme,
+    max_width: int,
+    lines: int,
+    *,
+    shorten_texts: bool = False,
+) -> Block:
     """Return the groups of a screen in at most ``lines`` lines. max_width: the available width.
 
-    Until they fit, coloured texts lose lines and tables rows; groups are left out, those with the
-    highest ``yields`` first; grids of colours get two rows a line; grids lose rows and maps are
-    left out; empty lines go. A rest that is still too long is cut.
+    Until they fit, coloured texts lose lines (if ``shorten_texts``), tables rows; groups are left
+    out, those with the highest ``yields`` first; grids of colours get two rows a line; grids lose
+    rows and maps are left out; empty lines go. A rest that is still too long is cut.
     """
     kept = list(groups)
     while True:
@@ -200,22 +219,21 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
         if over <= 0:
             return drawn
         places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
-        tables = (place for place in places if _spare(kept[place], doc.Table))
-        grids = (place for place in places if _spare(kept[place], doc.HeadGrid))
-        maps = (place for place in places if _spare(kept[place], doc.Maps))
-        texts = (place for place in places if any(map(_is_long, kept[place].parts)))
-        dense = (place for place in places if theme.half_blocks and _may_halve(kept[place]))
-        if (place := next(texts, None)) is not None:
+
+        def first(fits: Callable[[doc.Group], object]) -> int | None:
+            return next((place for place in places if fits(kept[place])), None)  # noqa: B023
+
+        if shorten_texts and (place := first(_has_long_text)) is not None:
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
-        elif (place := next(tables, None)) is not None:
+        elif (place := first(lambda group: _spare(group, doc.Table))) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
         elif kept and kept[places[0]].yields:
             del kept[places[0]]
-        elif (place := next(dense, None)) is not None:
-            kept[place] = _halved(kept[place])
-        elif (place := next(grids, None)) is not None:
+        elif theme.half_blocks and (place := first(_has_dense_grid)) is not None:
+            kept[place] = _changed(kept[place], _halved)
+        elif (place := first(lambda group: _spare(group, doc.HeadGrid))) is not None:
             kept[place] = _shortened(kept[place], doc.HeadGrid, over)
-        elif (place := next(maps, None)) is not None:
+        elif (place := first(lambda group: _spare(group, doc.Maps))) is not None:
             kept[place] = _shortened(kept[place], doc.Maps, over)
         else:
             break
@@ -223,26 +241,21 @@ def _fitted(groups: Sequence[doc.Group], theme: Theme, max_width: int, lines: in
     return Block(drawn.lines[: max(lines, 0)], drawn.width)
 
 
-def _is_long(part: doc.Part | doc.Group) -> bool:
-    """Return whether a part is or has a coloured text of which all lines are shown."""
-    if isinstance(part, doc.Group):
-        return any(map(_is_long, part.parts))
-    return isinstance(part, doc.Maps) and part.texts and not part.lines
+def _has_long_text(group: doc.Group) -> bool:
+    """Return whether the group has a coloured text of which all lines are shown."""
+    return any(_is_text(part) and not part.lines for part in doc.leaves(group))
 
 
 def _with_short_texts(group: doc.Group, theme: Theme, max_width: int, over: int) -> doc.Group:
     """Return the group with its coloured texts ``over`` lines shorter."""
-    if group.beside is not None and group.beside.halves:
-        max_width = (max_width - group.beside.gap) // len(group.parts)
-    parts = list[doc.Part | doc.Group]()
-    for part in group.parts:
-        if isinstance(part, doc.Group):
-            part = _with_short_texts(part, theme, max_width, over)
-        elif isinstance(part, doc.Maps) and _is_long(part):
-            tall = len(part_block(part, theme, max_width).lines)
-            part = part._replace(lines=max(tall - over - 1, _LEAST_TEXT))
-        parts.append(part)
-    return group._replace(parts=parts)
+
+    def shortened(part: doc.Part, room: int) -> doc.Part:
+        if not _is_text(part) or part.lines:
+            return part
+        tall = len(part_block(part, theme, room).lines)
+        return part._replace(lines=max(tall - over - 1, _LEAST_TEXT))
+
+    return _changed(group, shortened, max_width)
 
 
 _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
@@ -271,11 +284,7 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
 
 
 def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
-    """Return how many rows or maps a part can lose.
-
-    For a group, the most that one of its parts can.
-    kind: the kind of part that counts; others can lose none.
-    """
+    """Return how many rows or maps a part can lose, if it is of a kind; of a group its most."""
     if isinstance(part, doc.Group):
         return max((_spare(member, kind) for member in part.parts), default=0)
     if not isinstance(part, kind):
@@ -287,28 +296,17 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
     return len(part.rows) - 1 if isinstance(part, doc.HeadGrid) else 0
 
 
-def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Return whether the part is or contains a grid that can be halved in height.
+def _has_dense_grid(group: doc.Group) -> bool:
+    """Return whether the group has a grid that ``_halved`` makes less tall."""
+    return any(_halved(part, 0) is not part for part in doc.leaves(group))
 
-    That is a grid of colours without texts that has a line for each row.
-    """
-    if isinstance(part, doc.Group):
-        return any(map(_may_halve, part.parts))
+
+def _halved(part: doc.Part, _: int) -> doc.Part:
+    """Return a grid of colours without texts with two rows in a line; other parts as they are."""
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
-        return False
-    return not any(cell.letter for cell in part.cells.values())
-
-
-def _halved(group: doc.Group) -> doc.Group:
-    """Return the group with two rows in each line of the grids that ``_may_halve`` accepts."""
-    parts: list[doc.Part | doc.Group] = []
-    for part in group.parts:
-        if isinstance(part, doc.Group):
-            part = _halved(part)
-        elif isinstance(part, doc.HeadGrid) and _may_halve(part):
-            part = part._replace(halved=True)
-        parts.append(part)
-    return group._replace(parts=parts)
+        return part
+    lettered = any(cell.letter for cell in part.cells.values())
+    return part if lettered else part._replace(halved=True)
 
 
 # Groups and parts ----------------------------------------------------------------------------
@@ -318,26 +316,27 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
     if group.full:
         return Block((), 0)
     if group.beside is None:
-        blocks = [_member(part, theme, max_width) for part in group.parts]
-        return stack([block for block in blocks if block.lines], gap=int(group.spaced))
+        return _joined(
+            (part_block(part, theme, max_width) for part in group.parts), int(group.spaced)
+        )
     if group.beside.widths:
         sides = zip(group.parts, group.beside.widths, strict=True)
-        found = [_member(part, theme, wide).lines for part, wide in sides]
-        return beside([Block(lines, widest(lines)) for lines in found], group.beside.gap)
+        shown = [part_block(part, theme, wide).lines for part, wide in sides]
+        return beside([Block(lines, widest(lines)) for lines in shown], group.beside.gap)
     if group.beside.halves:
-        max_width = (max_width - group.beside.gap) // len(group.parts)
-        blocks = [_member(part, theme, max_width) for part in group.parts]
+        inner = _inner(group, max_width)
+        blocks = [part_block(part, theme, inner) for part in group.parts]
         return beside([block for block in blocks if block.lines], group.beside.gap)
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, max_width)
     columns, gap, most, *_ = group.beside
     if not columns:
-        drawn = [_member(part, theme, max_width).lines for part in group.parts]
+        drawn = [part_block(part, theme, max_width).lines for part in group.parts]
         return flow([Block(lines, widest(lines)) for lines in drawn if lines], max_width, gap)
     across = max((max_width + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
     width = (max_width + gap) // across - gap
-    blocks = [_member(part, theme, width) for part in group.parts]
+    blocks = [part_block(part, theme, width) for part in group.parts]
     return flow([block for block in blocks if block.lines], max_width, gap)
 
 
@@ -350,43 +349,30 @@ def _yielding(
     A map takes less width than it could if it stands beside the first part then.
     """
     first, second = parts
-    least = max(how.columns, _full_width(first))
-    whole = _member(second, theme, max_width)
+    grids = [full_width(part) for part in doc.leaves(first) if isinstance(part, doc.HeadGrid)]
+    least = max([how.columns, *grids])
+    whole = part_block(second, theme, max_width)
     rooms = (max_width, max(max_width - least - how.gap, 1)) if _has_map(second) else (max_width,)
     for room in rooms:
-        right = whole if room == max_width else _member(second, theme, room)
+        right = whole if room == max_width else part_block(second, theme, room)
         left = max_width - widest(right.lines) - how.gap
         if right.lines and left >= least:
-            drawn = _member(first, theme, left)
+            drawn = part_block(first, theme, left)
             if drawn.lines:
                 return beside([Block(drawn.lines, widest(drawn.lines)), right], how.gap)
-    return stack(block for block in (_member(first, theme, max_width), whole) if block.lines)
+    return _joined([part_block(first, theme, max_width), whole])
 
 
 def _has_map(part: doc.Part | doc.Group) -> bool:
     """Return whether a part is maps that have tokens on both axes, or contains them."""
-    if isinstance(part, doc.Group):
-        return any(map(_has_map, part.parts))
-    return isinstance(part, doc.Maps) and not part.texts and part.small is None
+    maps = (leaf for leaf in doc.leaves(part) if isinstance(leaf, doc.Maps))
+    return any(not shown.texts and shown.small is None for shown in maps)
 
 
-def _full_width(part: doc.Part | doc.Group) -> int:
-    """Return the width in characters of a grid with all cells at full width; 0 for other parts."""
-    if isinstance(part, doc.Group):
-        return max(map(_full_width, part.parts), default=0)
-    return full_width(part) if isinstance(part, doc.HeadGrid) else 0
-
-
-def _member(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Block:
-    return (
-        _group(part, theme, max_width)
-        if isinstance(part, doc.Group)
-        else part_block(part, theme, max_width)
-    )
-
-
-def part_block(part: doc.Part, theme: Theme, max_width: int) -> Block:
+def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Block:
     match part:
+        case doc.Group():
+            return _group(part, theme, max_width)
         case doc.Facts():
             return _facts(part, theme, max_width)
         case doc.Quote(name, content, lead):
@@ -408,14 +394,11 @@ def part_block(part: doc.Part, theme: Theme, max_width: int) -> Block:
 
             return arcs_block(part, theme, max_width)
         case doc.Plot(histograms=[_, *_]):
-            return _histograms(part, theme, max_width)
+            lines = wrapped(spelled_parts(part.title, theme), max_width, theme)
+            bars = histogram_blocks(part.histograms, theme, max_width, part.rows)
+            return stack([Block(tuple(lines), max_width), bars], gap=0)
         case doc.Plot():
             return plot_block(part, theme, max_width)
-
-
-def _histograms(plot: doc.Plot, theme: Theme, max_width: int) -> Block:
-    title = Block(tuple(wrapped(spelled_parts(plot.title, theme), max_width, theme)), max_width)
-    return stack([title, histogram_blocks(plot.histograms, theme, max_width, plot.rows)], gap=0)
 
 
 def _facts(part: doc.Facts, theme: Theme, max_width: int) -> Block:
@@ -426,7 +409,5 @@ def _facts(part: doc.Facts, theme: Theme, max_width: int) -> Block:
         name = fit(theme.spell(part.name), part.lead, theme.ellipsis)
         leads = [name, *[" " * part.lead] * (len(lines) - 1)]
         style = DIM if part.name else None
-        lines = [
-            [*text_line((lead, style)), *line] for lead, line in zip(leads, lines, strict=True)
-        ]
+        lines = [[Segment(lead, style), *line] for lead, line in zip(leads, lines, strict=True)]
     return Block(tuple(lines), max_width)

@@ -96,9 +96,8 @@ class AttentionCall:
     def hiding(self, hidden: Tensor) -> Attended:
         """Compute the call with some keys hidden: their attention scores are set to −inf.
 
-        Return the output and the attention weights.
-        hidden: boolean (head, query, key), True for a key that is hidden from the query.
-        Raises UsageError if a query would see no key.
+        Return the output and the attention weights. hidden: boolean (head, query, key), True for a
+        key that is hidden from the query. Raises UsageError if a query would see no key.
         """
         mask, query = self.additive_mask(), self.inputs[0]
         if mask is None:
@@ -114,8 +113,7 @@ class AttentionCall:
         """Compute the call with changed attention weights; return the output and the weights.
 
         change: receives the attention weights (batch, head, query, key) and returns those to use
-            instead.
-        Raises UnsupportedError if the output is not the values mixed by the weights.
+            instead. Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
         if weights is None or not nearly_equal(self._mixed(weights), output):
@@ -247,8 +245,7 @@ class SoftmaxWatch(FunctionWatch):
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__()
-        self._batch = batch
-        self._lengths = lengths
+        self._batch, self._lengths = batch, lengths
 
     @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
@@ -351,9 +348,8 @@ class MaskWatch(SoftmaxWatch):
     def mask_of(self, weights: Tensor) -> Tensor | None:
         """Return the recorded mask (batch, query, key) of some attention weights; None if unknown.
 
-        It is True where at least one head sees the key.
-        weights: the tensor that the model reports; its memory must be the one that a softmax
-            returned.
+        It is True where at least one head sees the key. weights: the tensor that the model reports;
+        its memory must be the one that a softmax returned.
         """
         place = weights.untyped_storage().data_ptr()
         for noted, seen in self._seen:

@@ -50,11 +50,10 @@ class Backend(Protocol):
     ) -> None:
         """Run the model once over inputs of one length.
 
-        Hand the requested attention weights to ``observer``.
-        cells: the most attention weights in a block; None hands over whole matrices.
-        held: how a long text is read; a model in NumPy is always read in blocks.
-        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
-        if this attention cannot be read in blocks.
+        Hand the requested attention weights to ``observer``. cells: the most attention weights in a
+        block; None hands over whole matrices. held: how a long text is read; a model in NumPy is
+        always read in blocks. Raises UsageError if whole matrices are needed and do not fit into
+        memory, UnsupportedError if this attention cannot be read in blocks.
         """
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
@@ -88,9 +87,8 @@ class Backend(Protocol):
         """Return a reader, which runs the model on a growing text and observes its attention.
 
         tokens: what an encoder runs on. begun: the first tokens of the text. kind: the attention to
-            observe. removed: heads whose outputs are set to zero.
-        Raises UsageError for heads that do not exist, UnsupportedError also if the model does not
-        predict the next token.
+        observe. removed: heads whose outputs are set to zero. Raises UsageError for heads that do
+        not exist, UnsupportedError also if the model does not predict the next token.
         """
 
     def open_attributor(self, given: Input) -> Attributor:
@@ -118,8 +116,7 @@ class Backend(Protocol):
         """Run two texts of one length, and return the queries, keys and values of every layer.
 
         clean, corrupt: the texts. senders: the heads whose share in the difference between
-            both texts is wanted.
-        Raises UsageError for a head that does not exist.
+            both texts is wanted. Raises UsageError for a head that does not exist.
         """
 
     def one_token_logits(

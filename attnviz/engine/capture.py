@@ -191,7 +191,6 @@ def written_targets(
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the tokens that are the queries of cross attention.
 
-    tokens: the text of the keys and values. choice: its ``target`` is the text of the queries.
     Raises UsageError if the queries' text is missing or a mask is impossible.
     """
     if choice.target is None:
@@ -230,10 +229,9 @@ def capture(
 ) -> AttentionRecord:
     """Return the record of the attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``.
-    target: the tokens of the decoder or of the queries; required for ``decoder`` and ``cross``.
-    heads: the heads to record of each layer; None records all.
-    advance: is called with the share of the layers that is read.
+    kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``. target: the tokens of the
+    decoder or of the queries; required for ``decoder`` and ``cross``. heads: the heads to record of
+    each layer; None records all. advance: is called with the share of the layers that is read.
 
     Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
     chosen layer has a chosen head.

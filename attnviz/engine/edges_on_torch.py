@@ -24,9 +24,8 @@ def cutting(
     """Run the block with some query–key pairs (edges) cut in the borrowed ``model``.
 
     heads: (layer, head) of each in which they are cut. edges: query–key pairs of positions. given:
-        the text of the run.
-    Raises UsageError for a head that does not exist, and while the model runs UnsupportedError if
-    an edge cannot be cut.
+    the text of the run. Raises UsageError for a head that does not exist, and while the model runs
+    UnsupportedError if an edge cannot be cut.
     """
     check_heads(model.heads, heads)
     by_layer: dict[int, list[int]] = {}

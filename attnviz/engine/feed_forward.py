@@ -103,8 +103,6 @@ def _first_wrong(
 
     To find out, each chosen module's output is kept unchanged while every other matrix of its layer
     is disturbed: the layer's result must not change.
-    probe: a short input. chosen: the module to test, by layer. plain: the outputs of an unchanged
-        pass.
     """
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
@@ -154,11 +152,7 @@ def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
 def _others(
     module: nn.Module, around: nn.Module, attention: set[int], outer: dict[int, nn.Module]
 ) -> Iterator[nn.Module]:
-    """Yield the modules inside ``module`` that contain no attention.
-
-    around: the module to record as the one around them. attention: the ``id`` of attention's
-        modules. outer: receives for each yielded module's ``id`` the module around it.
-    """
+    """Yield the modules inside ``module`` that contain no attention."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from _others(child, around, attention, outer)

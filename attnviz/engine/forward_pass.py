@@ -170,7 +170,6 @@ def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 def _short_vocabulary(module: Any, seen: tuple[int, ...]) -> Iterator[None]:
     """Let the vocabulary projection see only some tokens if the trunk cannot be run without it.
 
-    seen: their positions.
     Attention weights do not depend on the logits, and the projection takes a third of a small
     model's time. Other threads that use the module meanwhile get all of their logits.
     """

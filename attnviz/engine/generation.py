@@ -105,10 +105,9 @@ def generate(
 ) -> Iterator[Step]:
     """Yield each generation step as ``model`` continues ``tokens``, as soon as its token is known.
 
-    tokens: the prompt, or an encoder's text; its decoder starts from scratch.
-    kind: the attention to observe; None means ``self``, or ``decoder``.
-    removed: the heads whose outputs are set to zero at every token.
-    cancelled: called before each step; True ends the generation.
+    tokens: the prompt, or an encoder's text; its decoder starts from scratch. kind: the attention
+    to observe; None means ``self``, or ``decoder``. removed: the heads whose outputs are set to
+    zero at every token. cancelled: called before each step; True ends the generation.
 
     The generation ends with an end token, or when the model's context is full. Raises
     UnsupportedError for a model that does not predict the next token, UsageError for a prompt that

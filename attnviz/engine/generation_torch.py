@@ -114,16 +114,11 @@ class _Plain:
         removed: Collection[tuple[int, int]],
     ) -> None:
         self._model, self._open_heads = model, open_heads
-        self._kind = kind
-        self._source = source
-        self._removed = removed
+        self._kind, self._source, self._removed = kind, source, removed
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and find out whether its attention is causal, which ``causal`` stores.
-
-        ids: the first token ids of the text, for this trial.
-        """
+        """Open the model, and find out whether its attention is causal, which ``causal`` stores."""
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
@@ -177,8 +172,7 @@ class _Looking:
     """
 
     def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
-        self._model = model
-        self._source = source
+        self._model, self._source = model, source
         self._removed: dict[int, list[int]] = {}
         self._options = dict(model.options)
         if "logits_to_keep" in signature(model.root.forward).parameters:
@@ -278,10 +272,7 @@ class _Looking:
 
     @torch.inference_mode()
     def _run(self, ids: Sequence[int], before: _Read | None = None, quiet: bool = False) -> _Read:
-        """Run the model on a text as ``_pass`` does.
-
-        quiet: whether no weights are observed; the result has no rows then.
-        """
+        """Run the model on a text as ``_pass`` does."""
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:
@@ -324,10 +315,7 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Return True if a step with the cache agrees with a pass over the whole text.
-
-    found: the result of the step. whole: that of the pass. most: the largest allowed difference.
-    """
+    """Return True if a step with the cache agrees with a pass over the whole text."""
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
         for layer, row in found.rows.items()
@@ -346,8 +334,7 @@ class _Look:
     """
 
     def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:
-        self._kind = kind
-        self._removed = removed
+        self._kind, self._removed = kind, removed
         self.rows: dict[int, Floats] = {}
         self.causal = True
 

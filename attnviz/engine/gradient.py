@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.patchable import PatchableModel, probe_of
-from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held
 from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
+from attnviz.engine.scan.runner import require_two, words_to_mask
 from attnviz.errors import UsageError
 from attnviz.models.split import whole_modules
 from attnviz.records import Input
@@ -38,13 +38,12 @@ def gradient_importance(
 ) -> dict[tuple[int, int], float]:
     """Return the gradient importance |∂loss/∂ξ| of each (layer, head), in nats per token.
 
-    ξ is a gate: a number that multiplies the head's output and is 1 in the model.
-    replacements: the outputs that a gate of zero would put in the head's place; None means zero.
-    ablated: (layer, head) of heads whose gates are already zero; their slopes are returned as well.
-    on_progress: called with the number of texts done and their total.
-    enough: called after each text; True skips the remaining texts.
-    The model's state is restored. Raises UsageError if it has no language-model head, or a text is
-    too short for a loss.
+    ξ is a gate: a number that multiplies the head's output and is 1 in the model. replacements: the
+    outputs that a gate of zero would put in the head's place; None means zero. ablated: (layer,
+    head) of heads whose gates are already zero; their slopes are returned as well. on_progress:
+    called with the number of texts done and their total. enough: called after each text; True skips
+    the remaining texts. The model's state is restored. Raises UsageError if it has no
+    language-model head, or a text is too short for a loss.
     """
     if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")

@@ -126,8 +126,7 @@ class KeepNorms:
     norms = True
 
     def __init__(self, kind: Kind, weights: KeepWeights | None = None) -> None:
-        self._kind = kind
-        self._weights = weights
+        self._kind, self._weights = kind, weights
         self.norms_of: dict[int, Floats] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:

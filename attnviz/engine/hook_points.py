@@ -109,11 +109,10 @@ class HookPoints(ABC):
     ) -> Iterator[None]:
         """Edit the head outputs of each pass inside this context with ``intervention``.
 
-        The model must be borrowed.
-        order: the indices of the attention calls in the order in which they run; None means
-            ascending.
-        inside: further tensors of the calls to edit: those of ``ATTENDED``, and ``pattern``.
-        Raises UnsupportedError if the model does not show one of them.
+        The model must be borrowed. order: the indices of the attention calls in the order in which
+        they run; None means ascending. inside: further tensors of the calls to edit: those of
+        ``ATTENDED``, and ``pattern``. Raises UnsupportedError if the model does not show one of
+        them.
         """
         counter = CallCounter(self, intervention, order)
         with counter.counting(), self.editing(counter, frozenset(inside)):
@@ -161,9 +160,7 @@ class HeadOutputs:
     def __init__(
         self, kind: Kind, points: HookPoints, removed: Collection[tuple[int, int]] = ()
     ) -> None:
-        self._kind = kind
-        self._points = points
-        self._removed = removed
+        self._kind, self._points, self._removed = kind, points, removed
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:

@@ -120,9 +120,8 @@ def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
     """Return the labels in a JSON object that was read from a file.
 
     found: has ``heads``, a list of [layer, head, label or None, score or None], and maybe ``date``.
-    source: where the file is from.
-    Labels of another version are left out. Raises ValueError, TypeError or KeyError if ``found``
-    has another form.
+    source: where the file is from. Labels of another version are left out. Raises ValueError,
+    TypeError or KeyError if ``found`` has another form.
     """
     kept = found.get("date") or ""
     heads = {

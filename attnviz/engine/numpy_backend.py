@@ -170,7 +170,7 @@ class NumpyBackend:
         return NumpyScoreSplitter(self._stack_model.stack)
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
-        from attnviz.engine.attribution.lens_on_numpy import numpy_lens
+        from attnviz.engine.attribution.on_numpy import numpy_lens
 
         return numpy_lens(self._stack_model.stack, given, asked)
 
@@ -184,7 +184,7 @@ class NumpyBackend:
     def one_token_logits(
         self, tokens: Sequence[int], heads: Collection[HeadKey]
     ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-        from attnviz.engine.attribution.one_token_on_numpy import numpy_one_token_logits
+        from attnviz.engine.attribution.on_numpy import numpy_one_token_logits
 
         self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
         return numpy_one_token_logits(self._stack_model.stack, tokens, heads)
@@ -217,7 +217,7 @@ class NumpyBackend:
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         if options.method == "gradient":
             patchable = self.open_patchable(kind, pairs[0].corrupt)
-            from attnviz.engine.scan.in_torch import torch_patching  # torch only where needed
+            from attnviz.engine.scan.on_torch import torch_patching  # torch only where needed
 
             return torch_patching(patchable, pairs, options)
         from attnviz.engine.scan.patching import Patching  # not every command patches

@@ -217,10 +217,7 @@ def _observe_reported(
 ) -> Any:
     """Run eager attention, hand over the attention weights that the model reports.
 
-    Return its logits.
-    cells: the most attention weights in a block; None hands over whole matrices.
-    seen: the kinds and layers that were handed over before.
-    outputs: records the heads' outputs of the pass. norms: measures the norms of the values.
+    Return its logits. cells: the most attention weights in a block; None hands over whole matrices.
     The model stores the attention weights of all layers until the run ends; they are checked before
     the first is handed over. Raises UnsupportedError if the model reports no weights, or something
     other than attention weights.
@@ -300,8 +297,7 @@ def _observe_blocks(
     """Run one pass, and recompute the attention weights of each call in blocks.
 
     cells: the most attention weights in a block. norms: measures the norms of the values too, or
-        None.
-    Raises UnsupportedError if attention is not looked up, or not a plain softmax.
+        None. Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 
     def answer(watch: WatchedCall) -> Attended:
@@ -376,10 +372,9 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
 def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     """Run one pass, and hand each wanted layer to ``reader``, which reads sums over its rows.
 
-    Return the model's logits, or None.
-
-    The pass is not compared with a plain one: its outputs are those of the model's own function.
-    Raises UnsupportedError if attention is not looked up, or not a plain softmax.
+    Return the model's logits, or None. The pass is not compared with a plain one: its outputs are
+    those of the model's own function. Raises UnsupportedError if attention is not looked up, or not
+    a plain softmax.
     """
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 

@@ -101,10 +101,9 @@ def hand_over(
 ) -> None:
     """Pass a layer's attention weights (text, head, query, key) on to ``observer``.
 
-    norms: (text, head, key) or None.
-    masks: boolean (text, query, key), True where the query may see the key, or None.
-    cells: the most attention weights in a NumPy block; None passes whole matrices on.
-    first: the index of the first text.
+    norms: (text, head, key) or None. masks: boolean (text, query, key), True where the query may
+    see the key, or None. cells: the most attention weights in a NumPy block; None passes whole
+    matrices on. first: the index of the first text.
     """
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
@@ -125,8 +124,7 @@ def hand_over(
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
     """Return how many queries fit into a block of at most ``cells`` attention weights.
 
-    At least one.
-    texts, heads, keys: how many there are in a block.
+    At least one. texts, heads, keys: how many there are in a block.
     """
     return max(1, cells // (texts * heads * keys))
 
@@ -163,9 +161,7 @@ class KeepWeights:
         heads: Mapping[int, Container[int]] | None = None,
         after: Callable[[int], None] = lambda layer: None,
     ) -> None:
-        self._kind = kind
-        self._heads = heads
-        self._after = after
+        self._kind, self._heads, self._after = kind, heads, after
         self._layers: dict[int, LayerWeights] = {}
 
     def wants(self, kind: Kind, layer: int) -> bool:

@@ -78,8 +78,7 @@ class PlainCheck:
         """Compare recomputed attention weights with the call's output, their mean of the values.
 
         start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
-            dims).
-        Raises UnsupportedError if they differ.
+            dims). Raises UnsupportedError if they differ.
         """
         if not self._is_due:
             return
@@ -287,8 +286,7 @@ def _last_hidden(output: Any) -> Tensor:
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
     """Return True if two outputs of a call differ only by rounding.
 
-    They also agree if the model has overflowed. found: the output that was computed here. own: that
-    of the model's own function.
+    They also agree if the model has overflowed.
     """
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())

@@ -158,11 +158,10 @@ def run_pass(
     model's time, and its logits over all ablations would fill the memory. The few labels of a
     classifier are computed; what it pools for them stands at every token then.
 
-    intervention: edits the pass; None runs the model unobserved.
-    more: further texts of the same length, as further rows.
-    project_all: True projects every position.
-    order: the indices of the attention calls in the order in which they run; None means ascending.
-    inside: the names of the tensors to edit in addition to the heads' outputs.
+    intervention: edits the pass; None runs the model unobserved. more: further texts of the same
+    length, as further rows. project_all: True projects every position. order: the indices of the
+    attention calls in the order in which they run; None means ascending. inside: the names of the
+    tensors to edit in addition to the heads' outputs.
     """
     seen: dict[str, Tensor] = {}
 
@@ -214,8 +213,7 @@ class Keep(Untouched):
     """
 
     def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
-        self._kind = kind
-        self._what = what
+        self._kind, self._what = kind, what
         self.held: dict[tuple[What, int], Tensor] = {}
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
@@ -366,9 +364,8 @@ def _inner_stack(
 ) -> nn.Module:
     """Return the outermost running module in ``stack`` that has all attention but not ``head``.
 
-    stack: the model's trunk. head: the vocabulary projection, or None. probe: a short pass that
-        shows which modules run. points: the attention calls of the model.
-    Some models call the inner part of their own trunk, or have their head within it.
+    head: the vocabulary projection, or None. Some models call the inner part of their own trunk, or
+    have their head within it.
     """
     attention = {id(point.module) for point in points.found}
     for module in stack.modules():

@@ -37,12 +37,11 @@ def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
 def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
     """Return True if two passes of ``module`` over one text end in the same hidden states.
 
-    found, plain: the hidden states of the observed and of the plain pass.
-    exact: True compares bit for bit, at least on a CPU; elsewhere sums change their order from run
-        to run. Otherwise at least half of the tokens must agree up to rounding; a router may send
-        single tokens to other experts for the last bit of a number.
-    Tokens that are not finite in ``found`` are left out: functions overflow at different places,
-    and such numbers are never shown.
+    found, plain: the hidden states of the observed and of the plain pass. exact: True compares bit
+    for bit, at least on a CPU; elsewhere sums change their order from run to run. Otherwise at
+    least half of the tokens must agree up to rounding; a router may send single tokens to other
+    experts for the last bit of a number. Tokens that are not finite in ``found`` are left out:
+    functions overflow at different places, and such numbers are never shown.
     """
     if found.shape != plain.shape:
         return False

@@ -83,10 +83,7 @@ def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | N
 
 
 def _layers(modules: list[str]) -> list[int]:
-    """Return the layer number of each module, from its name, or counted if one serves several.
-
-    modules: the names, in the order in which the modules run.
-    """
+    """Return the layer number of each module, from its name, or counted if one serves several."""
     numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
     if len(set(numbers)) == len(modules):
         return [int(number) for number in numbers]
@@ -191,9 +188,8 @@ class MixedValues(SoftmaxWatch):
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
         """Return a layer's recorded values (text, key/value head, key, dim).
 
-        None if there are none.
-        weights: the attention weights (text, head, query, key), whose products with the values go
-            into the output projection.
+        None if there are none. weights: the attention weights (text, head, query, key), whose
+        products with the values go into the output projection.
         """
         value, merged = self._found.get(layer, (None, None))
         texts, heads, _, keys = weights.shape

@@ -39,9 +39,8 @@ def observe_queries_keys(
 ) -> None:
     """Run a transformers model; give the queries and keys of each wanted layer to ``observe``.
 
-    wants: returns True for the index of a wanted layer.
-    Each head's attention weights are recomputed from the observed numbers and must equal the
-    model's own.
+    wants: returns True for the index of a wanted layer. Each head's attention weights are
+    recomputed from the observed numbers and must equal the model's own.
     """
     info, kind = model.info, model.kinds[0]
 
@@ -68,8 +67,7 @@ def observe_queries_keys(
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
     """Raise UnsupportedError unless the softmax of queries and keys gives the attention weights.
 
-    found: the queries and keys of one layer. weights: the model's own (1, head, query, key), or
-        None.
+    weights: the model's own (1, head, query, key), or None.
     """
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)

@@ -61,8 +61,7 @@ class TorchLayer:
     query sees. sink: (head,), the score of a learned sink; None without sinks. cap: of the scores,
     None without. bias: what is added to the score of each key, such as by ALiBi (Press et al.
     2022), (head, key) or (1, key); None for nothing. output: (query, head, dim) before sinks take
-    their share; None once the layer has run.
-    Narrow numbers are computed in float32.
+    their share; None once the layer has run. Narrow numbers are computed in float32.
     """
 
     def __init__(
@@ -268,11 +267,7 @@ class TorchLayer:
         return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
 
     def _scored(self, products: Tensor, heads: slice, keys: Any) -> Tensor:
-        """Return scores from scaled products of queries and keys: capped, with each key's bias.
-
-        products: (key/value head, group, ..., row, key). heads: of the key/value heads. keys: the
-            indices of the keys, of the shape of the last axes, or a slice.
-        """
+        """Return scores from scaled products of queries and keys: capped, with each key's bias."""
         if self._cap is not None:
             products = products.div_(self._cap).tanh_().mul_(self._cap)
         if self._bias is None:

@@ -108,9 +108,7 @@ class Replace:
         values: Held | None = None,
         directions: int | None = None,
     ) -> None:
-        self._kind = kind
-        self._values = values
-        self._directions = directions
+        self._kind, self._values, self._directions = kind, values, directions
         self._sites: dict[tuple[What, int], list[tuple[int | None, Site]]] = {}
         for row, change in rows.items():
             for site in change.sites:
@@ -185,7 +183,6 @@ class Replace:
         """Return the values that replace some heads of ``outputs``: (token or 1, head, dim); or 0.
 
         held: the replacements of all heads of the layer; None for zero.
-        heads: the indices of the heads.
         """
         if held is None:
             return 0
@@ -232,8 +229,7 @@ def _hide(weights: Array, edges: Sequence[tuple[int, int]], *, short: bool) -> N
     Their weight goes to the other keys, in proportion: e^s_j / Σ e^s, with the sum over what is
     left. That is a score of −inf, without the score. A part of the sum that belongs to no key, such
     as a learned sink, stays in it. A query with no weight on any other key then reads nothing.
-    weights: (row, query, key), changed in place. edges: pairs (query, key). short: whether the
-        queries are the last tokens alone if they are fewer than the keys.
+    weights: (row, query, key), changed in place. edges: pairs (query, key).
     """
     xp = namespace(weights)
     missing = weights.shape[2] - weights.shape[1] if short else 0

@@ -70,8 +70,7 @@ class TextReader:
         """Return the norms ‖v_j W_O^h‖ of each layer, (head, key): the size of each value's effect.
 
         wanted: the text and the kind of attention. removed: the heads whose outputs are set to
-            zero.
-        Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
+            zero. Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
         """
         return self._run(wanted, removed, norms=True).norms
 

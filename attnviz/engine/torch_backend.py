@@ -53,7 +53,7 @@ from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
-from attnviz.engine.scan.in_torch import torch_patching, torch_scan
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import check_heads

@@ -126,15 +126,11 @@ class _Mix(SoftmaxWatch):
 
     def __init__(self, counter: CallCounter, name: str) -> None:
         super().__init__(1, ())
-        self._counter = counter
-        self._name = name
+        self._counter, self._name = counter, name
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record the lengths of the texts when a pass starts; a forward hook of torch.
-
-        root: the module that runs. args, kwargs: its arguments.
-        """
+        """Record the lengths of the texts when a pass starts; a forward hook of torch."""
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
         cache = kwargs.get("past_key_values")
@@ -244,14 +240,12 @@ class _Hide(SoftmaxWatch):
     """Hides keys of one text in every softmax of a pass.
 
     The softmaxes run in the order of the attention calls. counter: identifies the call of each
-    softmax. hide: returns the keys to hide in a call.
-    given: the text.
+    softmax. hide: returns the keys to hide in a call. given: the text.
     """
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
-        self._counter = counter
-        self._hide = hide
+        self._counter, self._hide = counter, hide
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         _, point = self._counter.take(None)
@@ -313,8 +307,7 @@ class _ProjectionSearch(SoftmaxWatch):
         """Return the width of a head, found from the joined outputs of all heads of a layer.
 
         merged: these outputs, (1, token, width) or (token, 1, width), of a run whose last head put
-            out zero. tokens, heads: how many it must have.
-        Raises UnsupportedError unless exactly the last head's part is zero.
+        out zero. Raises UnsupportedError unless exactly the last head's part is zero.
         """
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")

@@ -70,7 +70,10 @@ def read_shape(config: Any, name: str) -> HeadCounts:
             f"{name!r} is a {config.model_type} model, whose config names no attention heads that "
             f"are the same in every layer: nothing can be shown"
         )
-    head_dim = _head_dim(text)
+    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
+    head_dim = _first(text, _HEAD_DIM)
+    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
+        head_dim = rotary + plain
     if head_dim is None:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
@@ -103,13 +106,6 @@ def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
     if _spelling(text, _HEAD_DIM) is None:
         text.head_dim = head_dim
     return type(config).from_dict(changed.to_dict())
-
-
-def _head_dim(text: Any) -> int | None:
-    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
-    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
-        return rotary + plain
-    return _first(text, _HEAD_DIM)
 
 
 def _kv_heads(text: Any) -> int | None:

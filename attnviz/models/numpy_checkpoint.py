@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.threads import allowed_processors, workers
+from attnviz.models.work import Work
 from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
@@ -93,43 +94,27 @@ class NumpyCheckpoint(StackModel):
         return self._info
 
 
-@dataclass(frozen=True)
-class Work:
-    """The amount of work that a command plans to do with a model.
-
-    tokens: how many in all, in ``texts`` of about one length. changed: whether they are run again
-        with each head changed. threads: how many the user requested, or None.
-        joined: whether two texts are joined.
-    """
-
-    tokens: int
-    changed: bool = False
-    threads: int | None = None
-    texts: int = 1
-    joined: bool = False
-
-    def operations(self, sizes: ModelSizes) -> float:
-        """Return how many operations the planned work takes. sizes: of the model."""
-        each = max(1, self.tokens // self.texts)
-        if not self.changed:
-            return self.texts * sizes.forward(each)
-        return self.texts * sizes.changed(each, sizes.every_head())
-
-
-def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheckpoint:
+def open_numpy(
+    name: str, revision: str | None, work: Work | None, threads: int | None = None
+) -> NumpyCheckpoint:
     """Open a checkpoint in NumPy: a directory, or a hub id that is in the cache.
 
-    work: the planned work; None uses NumPy even if torch is faster. Raises NotUnderstoodError if
-    NumPy cannot run it, or torch is faster; LoadError for damaged files, UsageError for a revision
-    of a directory.
+    work: the planned work; None uses NumPy even if torch is faster. threads: as the user asked.
+    Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
+    files, UsageError for a revision of a directory.
     """
     directory, commit, adapter = with_base(name, revision, _find)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, work, adapter)
+        return _opened(name, directory, commit, adapter, work, threads)
 
 
 def _opened(
-    name: str, directory: Path, commit: str | None, work: Work | None, adapter: LoraAdapter | None
+    name: str,
+    directory: Path,
+    commit: str | None,
+    adapter: LoraAdapter | None,
+    work: Work | None,
+    threads: int | None,
 ) -> NumpyCheckpoint:
     fields = files.read_config(name, directory)
     files.check_layers(name, fields)
@@ -151,7 +136,7 @@ def _opened(
             raise NotUnderstoodError("the labels of a classifier are read by torch")
         if work.changed and work.joined and "types.weight" in read.parts:
             raise NotUnderstoodError("which of two texts a token belongs to is read by torch")
-        _check_work(work, sizes, types)
+        _check_work(work, threads, sizes, types)
     texts = directory
     if adapter is not None:
         _adapt(stored, adapter, read)
@@ -207,10 +192,10 @@ def _adapt(stored: StoredTensors, adapter: LoraAdapter, read: CheckpointLayout) 
     stored.adapter = adapter.tensors
 
 
-def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
+def _check_work(work: Work, threads: int | None, sizes: ModelSizes, types: Sequence[str]) -> None:
     """Raise NotUnderstoodError if torch would do the planned work sooner, with its start."""
-    maps = 4 * sizes.layers * sizes.heads * (work.tokens // work.texts) ** 2
-    processors = min(work.threads or workers(), allowed_processors())
+    maps = 4 * sizes.layers * sizes.heads * work.length**2
+    processors = min(threads or workers(), allowed_processors())
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
     read = sizes.weights * max(_READ[kind] for kind in types)
     if maps > _MAPS or run + read > _TORCH_START:

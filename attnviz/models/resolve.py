@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
+from attnviz.models.work import ON_TORCH, Work
 
 if TYPE_CHECKING:  # the records import NumPy, which counting parameters does not need
     import torch
@@ -30,7 +31,7 @@ SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")
 
 _OF_CHECKPOINTS = (
     *("revision", "device", "dtype", "offline", "trust_remote_code", "allow_pickle"),
-    *("progress", "tp", "logits"),
+    *("progress", "tp"),
 )
 """The options that ``load_transformers`` takes under the same names."""
 
@@ -51,10 +52,7 @@ class LoadOptions:
         processes share the model.
     backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
     threads: the most threads to use; None for the number that suits the model.
-    tokens: about how many the command runs; None for a command that needs torch. texts: in how many
-        texts or runs. changed: whether it runs them again with each head changed. joined: whether
-        a second text is joined to each. logits: whether the command explains a logit, so that a
-        checkpoint without a head is refused before its weights are read.
+    work: what the command plans to do with the model; by default what needs torch.
     seed: of random parameters.
     d_model, heads, kv_heads, causal, score: the sizes and options of ``mha``.
     """
@@ -71,11 +69,7 @@ class LoadOptions:
     max_memory: str | None = None
     offload: str | None = None
     tp: bool = False
-    tokens: int | None = None
-    texts: int = 1
-    changed: bool = False
-    joined: bool = False
-    logits: bool = False
+    work: Work = ON_TORCH
     seed: int = 0
     d_model: int = 64
     heads: int = 8
@@ -126,11 +120,6 @@ def resolve(name: str) -> ModelSource:
     return ModelSource("hub", name)
 
 
-def reckoned_tokens(text: str) -> int:
-    """Return a rough number of tokens of a text without a tokenizer: a quarter of its bytes."""
-    return len(text.encode(errors="replace")) // 4 + 3
-
-
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` means, and set the number of threads for it.
 
@@ -145,9 +134,9 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
 def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
-        if options.backend == "torch" and options.tokens is not None:
+        if options.backend == "torch" and options.work.tokens is not None:
             raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
-        if options.backend == "numpy" and options.tokens is None and name != "mha":
+        if options.backend == "numpy" and options.work.tokens is None and name != "mha":
             raise not_by_numpy(name, _NEEDS_TORCH)
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
@@ -179,27 +168,36 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         name,
         **{option: getattr(options, option) for option in _OF_CHECKPOINTS},
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
+        logits=options.work.logits,
     )
 
 
 def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
     """Return the checkpoint run by NumPy; None if torch must run it, or it is damaged.
 
-    Torch's loader then reports the damage. Raises UnsupportedError if NumPy was requested.
+    Torch's loader then reports the damage. Raises UnsupportedError if NumPy was requested, and
+    UsageError if a logit is to be explained and the checkpoint has none.
     """
     if options.backend == "torch":
         return None
     from attnviz.attention.families import NotUnderstoodError
 
+    requested = options.backend == "numpy"
     try:
-        return in_numpy(source, options)
+        model = in_numpy(source, options)
     except NotUnderstoodError as error:
-        if options.backend == "numpy":
+        if requested:
             raise not_by_numpy(source.name, str(error)) from error
+        return None
     except (LoadError, UsageError):
-        if options.backend == "numpy":
+        if requested:
             raise
-    return None
+        return None
+    if options.work.logits and model.is_bare:
+        from attnviz.models.model import no_logits
+
+        raise no_logits(source.name)
+    return model if requested or options.work.fits(model) else None
 
 
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
@@ -209,11 +207,11 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
     for damaged files, UsageError for a revision of a directory.
     """
     from attnviz.attention.families import NotUnderstoodError
-    from attnviz.models.numpy_checkpoint import Work, open_numpy
+    from attnviz.models.numpy_checkpoint import open_numpy
 
     if source.shape is not None:
         raise NotUnderstoodError("random weights are drawn by torch")
-    if options.tokens is None:
+    if options.work.tokens is None or options.work.built_in:
         raise NotUnderstoodError(_NEEDS_TORCH)
     if options.device != "cpu":
         raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
@@ -221,14 +219,8 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
         raise NotUnderstoodError("NumPy runs in one process")
     if options.dtype not in ("auto", "float32"):
         raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
-    work = Work(
-        tokens=options.tokens,
-        changed=options.changed,
-        threads=options.threads,
-        texts=options.texts,
-        joined=options.joined,
-    )
-    return open_numpy(source.name, options.revision, None if options.backend == "numpy" else work)
+    work = None if options.backend == "numpy" else options.work
+    return open_numpy(source.name, options.revision, work, options.threads)
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:

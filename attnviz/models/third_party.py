@@ -100,7 +100,10 @@ def _without_panic_lines() -> Iterator[None]:
     if not _redirecting.acquire(blocking=False):
         yield
         return
-    shown = _standard_error()
+    try:
+        shown = None if os.name == "nt" else os.dup(_STDERR)
+    except OSError:  # it is closed
+        shown = None
     if shown is None:
         _redirecting.release()
         yield
@@ -125,14 +128,6 @@ def _without_panic_lines() -> Iterator[None]:
                 os.write(_STDERR, said)
         os.close(held)
         _redirecting.release()
-
-
-def _standard_error() -> int | None:
-    """Return a copy of the descriptor of standard error; None if it is closed or on Windows."""
-    try:
-        return None if os.name == "nt" else os.dup(_STDERR)
-    except OSError:
-        return None
 
 
 @contextmanager

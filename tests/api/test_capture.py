@@ -119,14 +119,10 @@ def opening(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
     [
         (wrong("tiny", 3), "expected one text of at least one word, got 3"),
         (wrong("tiny", TEXT, head="L9H0"), "no layer 9"),
-        (wrong("tiny", TEXT, layer="x"), "cannot read 'x' as a layer"),
-        (wrong("tiny", TEXT, kind="cross"), "has no cross attention: expected --kind self"),
         (opening("tiny", d_model=8), "--d-model shapes the library's own attention: add --model"),
         (opening("tiny", revision="main"), "--revision is for models of the hub"),
-        (opening("tiny", device="cuda"), "--device cuda is for Hugging Face"),
         (wrong("tiny", TEXT, tokenizer=str.split), "tokenizer is for a loaded model"),
         (wrong("tiny", "word " * 9999), "shorten it, or add --truncate to cut it there"),
-        (wrong("mha", "  "), "at least one word"),
         (opening("mha", d_model=7, heads=2), "does not divide into 2 heads"),
         (wrong(None, TEXT), "got a NoneType"),
         (

@@ -22,6 +22,7 @@ import torch
 from attnviz.engine.backend import backend_of
 from attnviz.models.model import Model, Reader
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.records import Input, Tokens
 
 from ..conftest import save_tokenizer
@@ -76,7 +77,7 @@ def ratio(model: Model, reader: Callable[[Tokens], Reader], length: int) -> floa
 
 def test_a_step_against_a_whole_pass(directory: Path, one_thread: None) -> None:
     for backend, tokens in (("numpy", 9), ("torch", None)):
-        model: Any = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        model: Any = load(str(directory), LoadOptions(backend=backend, work=Work(tokens)))
 
         def reader(given: Tokens, model: Any = model) -> Reader:
             if model.info.backend == "numpy":

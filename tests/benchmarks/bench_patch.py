@@ -30,7 +30,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What
-from attnviz.engine.scan.in_torch import torch_patching
+from attnviz.engine.scan.on_torch import torch_patching
 from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import ask_for, use_threads
 from attnviz.records import Input

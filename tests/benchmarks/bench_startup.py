@@ -108,8 +108,9 @@ DECISION = """
 import sys, time
 start = time.perf_counter()
 from attnviz.models.resolve import LoadOptions, in_numpy, resolve
+from attnviz.models.work import Work
 try:
-    in_numpy(resolve(sys.argv[1]), LoadOptions(tokens=16))
+    in_numpy(resolve(sys.argv[1]), LoadOptions(work=Work(16)))
 except Exception as error:
     assert "sooner run by torch" in str(error), error
 print(time.perf_counter() - start)

@@ -23,6 +23,7 @@ import ast
 import compileall
 import importlib
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -34,8 +35,8 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -55,6 +56,7 @@ def hit(number):
         with open(os.environ["ATTNVIZ_REACHED"], "a", encoding="utf-8") as file:
             file.write(f"{number}\\t{test}\\n")
 '''
+HIT = '__import__("attnviz._probe", fromlist=["hit"]).hit({})'
 
 TURNED = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -104,130 +106,99 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         case ast.Call(func=func, args=arguments, keywords=keywords):
             for at, keyword in enumerate(keywords):
                 others = keywords[:at] + keywords[at + 1 :]
-                axis = keyword.value
-                if keyword.arg in ("axis", "dim"):
-                    if isinstance(axis, ast.Constant) and isinstance(axis.value, int):
-                        wrong = ast.keyword(keyword.arg, ast.Constant(-1 if axis.value == 0 else 0))
-                    elif isinstance(axis, ast.UnaryOp):
-                        wrong = ast.keyword(keyword.arg, ast.Constant(0))
-                    else:
-                        continue
-                    yield "wrong axis", ast.Call(func, arguments, [*others, wrong])
-                elif keyword.arg is not None:
+                if keyword.arg not in ("axis", "dim", None):
                     yield "argument dropped", ast.Call(func, arguments, others)
+                elif keyword.arg and isinstance(keyword.value, ast.Constant | ast.UnaryOp):
+                    wrong = ast.Constant(-1 if ast.unparse(keyword.value) == "0" else 0)
+                    changed = [*others, ast.keyword(keyword.arg, wrong)]
+                    yield "wrong axis", ast.Call(func, arguments, changed)
             if len(arguments) > 1 and not isinstance(arguments[-1], ast.Starred):
                 yield "argument dropped", ast.Call(func, arguments[:-1], keywords)
 
 
-def mutants(file: Path) -> list[Mutant]:
-    """Return all mutants of one module."""
+def nodes(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, int]]:
+    """Yield functions and expressions below a node, with the line of the statement around them.
+
+    The line is 0 outside functions. Texts for people (f-strings), types and decorators are left
+    out.
+    """
+    for field, value in ast.iter_fields(parent):
+        if field in ("annotation", "returns", "decorator_list", "type_comment", "pattern"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.JoinedStr | ast.arguments) or not isinstance(child, ast.AST):
+                continue
+            here = line
+            # A statement after `elif` begins with that word: its probe stands before `if`.
+            chained = field == "orelse" and isinstance(child, ast.If) and len(value) == 1
+            inside = line or isinstance(parent, ast.FunctionDef)
+            if isinstance(child, ast.stmt) and inside and not chained:
+                here = child.lineno
+            if isinstance(child, ast.FunctionDef | ast.expr):
+                yield child, here
+            yield from nodes(child, here)
+
+
+def mutants(file: Path) -> Iterator[Mutant]:
+    """Yield all mutants of one module."""
     source = file.read_bytes()
     starts = [0]
-    for line in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    for row in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
     name = str(file.relative_to(ROOT))
-    made: list[Mutant] = []
-
-    def place(node: Any) -> tuple[int, int]:
-        return (
-            starts[node.lineno - 1] + node.col_offset,
-            starts[node.end_lineno - 1] + node.end_col_offset,
-        )
-
-    def add(node: Any, kind: str, text: str, line: int) -> None:
-        start, end = place(node)
+    tree = ast.parse(source)
+    tree.body = [
+        statement
+        for statement in tree.body  # without what only type checkers and readers need
+        if not isinstance(statement, ast.If | ast.Import | ast.ImportFrom)
+        and "'__all__'" not in ast.dump(statement)
+    ]
+    for node, line in nodes(tree):
+        function = isinstance(node, ast.FunctionDef)
+        at = node
+        if function:  # its first statement that is no docstring
+            at = node.body[min(len(node.body) - 1, int(ast.get_docstring(node) is not None))]
+        start = starts[at.lineno - 1] + at.col_offset
+        end = starts[at.end_lineno - 1] + at.end_col_offset
         before = source[start:end].decode()
-        # As many lines as before, for tests that count them.
-        made.append(Mutant(name, kind, start, end, text, line, before))
-
-    def visit(node: ast.AST, line: int, inside: bool) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            simple = body and isinstance(
-                body[0], ast.Assign | ast.Expr | ast.Return | ast.AugAssign
-            )
-            generator = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
-            bare = isinstance(body[0], ast.Return) and body[0].value is None if body else True
-            if simple and not generator and not bare:
-                start, end = place(body[0])
-                text = source[start:end].decode()
-                made.append(
-                    Mutant(
-                        name, "early return", start, start, "return None; ", body[0].lineno, text
-                    )
-                )
-            for child in node.body:
-                visit(child, child.lineno, True)
-            return
-        if isinstance(node, ast.ClassDef):
-            for child in node.body:
-                visit(child, 0, False)
-            return
-        if isinstance(node, ast.JoinedStr):
-            return  # text for people
-        if isinstance(node, ast.expr):
+        if not function:
             for kind, changed in changes(node):
-                lines = "\n" * (node.end_lineno - node.lineno)  # type: ignore[operator]
-                add(node, kind, f"({ast.unparse(ast.fix_missing_locations(changed))}{lines})", line)
-        for field, value in ast.iter_fields(node):
-            if field in ("annotation", "returns", "decorator_list", "type_comment", "pattern"):
-                continue
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.stmt):
-                    # A statement after `elif` begins with that word: its probe stands before `if`.
-                    chained = field == "orelse" and isinstance(child, ast.If) and len(value) == 1
-                    visit(child, line if chained else child.lineno if inside else 0, inside)
-                elif isinstance(child, ast.AST):
-                    visit(child, line, inside)
-
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.If | ast.Import | ast.ImportFrom):
-            continue  # what only type checkers read
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and "__all__" in ast.dump(statement):
-            continue
-        visit(statement, 0, False)
-    return made
+                # As many lines as before, for tests that count them.
+                lines = "\n" * (node.end_lineno - node.lineno)
+                text = f"({ast.unparse(ast.fix_missing_locations(changed))}{lines})"
+                yield Mutant(name, kind, start, end, text, line, before)
+        elif isinstance(at, ast.Assign | ast.AugAssign | ast.Return | ast.Expr) and not any(
+            isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node)
+        ):
+            yield Mutant(name, "early return", start, start, "return None; ", at.lineno, before)
 
 
 def choose(count: int, seed: int) -> list[Mutant]:
     """Draw mutants: one at least of each folder, the rest by the number of a folder's lines."""
-    folders: dict[str, list[Path]] = defaultdict(list)
+    lines: Counter[Path] = Counter()
     for file in sorted((ROOT / "attnviz").rglob("*.py")):
-        folders[str(file.parent)].append(file)
-    random_ = random.Random(seed)
-    lines = {
-        name: sum(len(f.read_bytes().splitlines()) for f in files)
-        for name, files in folders.items()
-    }
-    drawn = Counter({name: 1 for name, number in lines.items() if number > 20})
-    weights = list(lines.values())
-    while drawn.total() < count:
-        drawn[random_.choices(list(lines), weights)[0]] += 1
-    chosen: list[Mutant] = []
-    for name, number in drawn.items():
-        by_kind: dict[str, list[Mutant]] = defaultdict(list)
-        for file in folders[name]:
+        lines[file.parent] += len(file.read_bytes().splitlines())
+    draw = random.Random(seed)
+    folders = [folder for folder, number in lines.items() if number > 20]
+    folders += draw.choices([*lines], [*lines.values()], k=max(0, count - len(folders)))
+    chosen = []
+    for folder in folders:
+        by_kind = defaultdict(list)
+        for file in sorted(folder.glob("*.py")):
             for mutant in mutants(file):
                 by_kind[mutant.kind].append(mutant)
-        for _ in range(number):
-            kind = random_.choice(sorted(by_kind))
-            chosen.append(random_.choice(by_kind[kind]))
+        chosen.append(draw.choice(by_kind[draw.choice(sorted(by_kind))]))
     return chosen
 
 
 def copy(folder: Path) -> None:
     """Copy what git knows of the working tree."""
-    names = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    ).stdout.decode()
-    for name in filter(None, names.split("\0")):
+    words = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in listed.split("\0"):
         if (ROOT / name).is_file():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
 
 
 def reach(chosen: Sequence[Mutant], words: Sequence[str]) -> dict[str, Any]:
@@ -236,42 +207,26 @@ def reach(chosen: Sequence[Mutant], words: Sequence[str]) -> dict[str, Any]:
         folder = Path(name, "copy")
         copy(folder)
         (folder / "attnviz" / "_probe.py").write_text(PROBE, encoding="utf-8")
-        by_file: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for number, mutant in enumerate(chosen):
-            if mutant.line:
-                by_file[mutant.file].append((mutant.line, number))
-        for file, hits in by_file.items():
-            lines = (folder / file).read_text(encoding="utf-8").split("\n")
-            for line, number in sorted(hits, reverse=True):
-                text = lines[line - 1]
-                space = text[: len(text) - len(text.lstrip())]
-                call = f'__import__("attnviz._probe", fromlist=["hit"]).hit({number})'
-                lines.insert(line - 1, space + call)
-            (folder / file).write_text("\n".join(lines), encoding="utf-8")
-        told = Path(name, "reached.txt")
+        hits = [(mutant.line, at, mutant.file) for at, mutant in enumerate(chosen) if mutant.line]
+        for line, number, file in sorted(hits, reverse=True):  # the last line of a file first
+            rows = (folder / file).read_text(encoding="utf-8").split("\n")
+            text = rows[line - 1]
+            rows.insert(line - 1, text[: len(text) - len(text.lstrip())] + HIT.format(number))
+            (folder / file).write_text("\n".join(rows), encoding="utf-8")
+        told, durations = Path(name, "reached.txt"), Path(name, "durations.json")
         told.touch()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(folder),
-            "ATTNVIZ_REACHED": str(told),
-            "ATTNVIZ_DURATIONS": str(Path(name, "durations.json")),
-        }
+        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        environment |= {"ATTNVIZ_REACHED": str(told), "ATTNVIZ_DURATIONS": str(durations)}
         script = folder / "tests" / "benchmarks" / "suite.py"
         subprocess.run([sys.executable, script, *words], cwd=folder, env=environment)
         tests: dict[str, list[str]] = defaultdict(list)
-        for line in told.read_text(encoding="utf-8").splitlines():
-            number, _, test = line.partition("\t")
-            if test not in tests[number]:
-                tests[number].append(test)
-        words = ["-m", "pytest", "--collect-only", "-q", "-n", "0"]
-        listed = subprocess.run(
-            [sys.executable, *words], cwd=folder, capture_output=True, text=True
-        )
-        return {
-            "quick": [line for line in listed.stdout.splitlines() if "::" in line],
-            "reached": tests,
-            "durations": json.loads(Path(name, "durations.json").read_text(encoding="utf-8")),
-        }
+        for row in dict.fromkeys(told.read_text(encoding="utf-8").splitlines()):
+            number_, _, test = row.partition("\t")
+            tests[number_].append(test)
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0"]
+        listed = subprocess.run(collect, cwd=folder, capture_output=True, text=True).stdout
+        quick = [row for row in listed.splitlines() if "::" in row]
+        return {"quick": quick, "reached": tests, "durations": json.loads(durations.read_text())}
 
 
 class _Only:
@@ -282,18 +237,14 @@ class _Only:
         self.failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self.order),
-            key=lambda item: self.order[item.nodeid],
-        )
+        kept = [item for item in items if item.nodeid in self.order]
+        items[:] = sorted(kept, key=lambda item: self.order[item.nodeid])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self.failed:
-            self.failed = report.nodeid
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed and not self.failed:
             self.failed = report.nodeid or "collection"
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def first_failure(folder: Path, tests: Sequence[str], seconds: float) -> str:
@@ -304,7 +255,6 @@ def first_failure(folder: Path, tests: Sequence[str], seconds: float) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
         os.setsid()
         os.chdir(folder)
         sys.path.insert(0, str(folder))
@@ -327,159 +277,132 @@ def first_failure(folder: Path, tests: Sequence[str], seconds: float) -> str:
             os.write(writing, (name + "\n").encode())
             os.killpg(0, signal.SIGKILL)
     os.close(writing)
-    os.set_blocking(reading, False)
     limit = time.monotonic() + seconds * 4 + 60
-    answer = b""
-    while time.monotonic() < limit:
-        ended, _ = os.waitpid(child, os.WNOHANG)
-        if ended:
-            answer = os.read(reading, 10_000)
-            break
+    while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < limit:
         time.sleep(0.02)
-    else:
+    if not ended:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    os.close(reading)
+    os.set_blocking(reading, False)
+    with open(reading, "rb", buffering=0) as pipe:
+        answer = pipe.read(10_000) if ended else b""
     return answer.decode().strip() if answer else "endless"
 
 
-def outcomes(
-    chosen: list[Mutant], reached: dict[str, Any], numbers: Sequence[int], seconds: float
-) -> Iterator[dict[str, Any]]:
-    """Yield what became of each mutant: the test that killed it, or how many it survived."""
-    # Imported once, here, and not by each child.
-    for name in (
-        "hypothesis",
-        "numpy",
-        "pexpect",
-        "pyte",
-        "pytest",
-        "rich",
-        "torch",
-        "transformers",
-    ):
+def start(folder: str) -> None:
+    """Make this process's own copy of the package, and import once what every child needs."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # as in the tests: threads would wait for each other
+    for name in ("hypothesis", "numpy", "pexpect", "pyte", "rich", "torch", "transformers"):
         importlib.import_module(name)
-    durations: dict[str, float] = reached["durations"]
-    known = [test for test in durations if not test.startswith(READ_SOURCE)]
-    quick = {*reached["quick"]}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "copy")
-        copy(folder)
-        # A changed module is told by its content: within a second, its time and size may be equal.
-        compileall.compile_dir(
-            folder / "attnviz", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH
-        )
-        for number in numbers:
-            mutant = chosen[number]
-            near = mutant.file.replace("attnviz/", "tests/").split("/")[:-1]
-
-            def distance(test: str, near: Sequence[str] = near) -> tuple[int, float]:
-                pairs = zip(test.partition("::")[0].split("/"), near, strict=False)
-                shared = takewhile(lambda pair: pair[0] == pair[1], pairs)
-                return -len([*shared]), durations[test]
-
-            tests = [test for test in reached["reached"].get(str(number), ()) if test in durations]
-            if not mutant.line:  # executed by importing: the tests of its folder
-                here = "/".join(near) + "/"
-                tests = [test for test in known if test.startswith(here)] or known
-            tests = sorted(
-                (test for test in tests if not test.startswith(READ_SOURCE)), key=distance
-            )
-            stages: list[list[str]] = []
-            for group in ([t for t in tests if t in quick], [t for t in tests if t not in quick]):
-                kept, spent = [], 0.0
-                for test in group:
-                    if spent + durations[test] <= seconds:
-                        kept.append(test)
-                        spent += durations[test]
-                stages += [kept[:20], kept[20:]]
-            source = (folder / mutant.file).read_bytes()
-            changed = source[: mutant.start] + mutant.text.encode() + source[mutant.end :]
-            (folder / mutant.file).write_bytes(changed)
-            killer = ""
-            for few in stages:
-                if few and not killer:
-                    limit = sum(durations[test] for test in few) * 3 + 30
-                    killer = first_failure(folder, few, limit)
-            (folder / mutant.file).write_bytes(source)
-            yield {
-                "number": number,
-                **asdict(mutant),
-                "reaching": len(tests),
-                "asked": sum(map(len, stages)),
-                "killer": killer,
-                "quick": killer in quick or killer not in (*durations, ""),
-            }
+    own = Path(folder, str(os.getpid()))
+    copy(own)
+    # A changed module is told by its content: within a second, its time and size may be equal.
+    by_content = PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(own / "attnviz", quiet=1, invalidation_mode=by_content)
 
 
-def unsound(tests: Sequence[str]) -> list[str]:
-    """Return those tests that fail without a fault too; each is asked alone after a failure."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "copy")
-        copy(folder)
-        failing: list[str] = []
-        rest = [*tests]
-        while rest and (failed := first_failure(folder, rest, 3600)):
-            failing.append(failed)
+def stages(mutant: Mutant, reaching: list[str], known: dict[str, Any], seconds: float) -> list[Any]:
+    """Return the tests to ask, in groups: the nearest and quickest first, the `long` ones last."""
+    durations, quick = known["durations"], {*known["quick"]}
+    near = mutant.file.replace("attnviz/", "tests/").split("/")[:-1]
+
+    def distance(test: str) -> tuple[int, float]:
+        pairs = zip(test.partition("::")[0].split("/"), near, strict=False)
+        return -len([*takewhile(lambda pair: pair[0] == pair[1], pairs)]), durations[test]
+
+    if not mutant.line:  # executed by importing: the tests of its folder
+        here = [test for test in durations if test.startswith("/".join(near) + "/")]
+        reaching = here or [*durations]
+    tests = [t for t in reaching if t in durations and not t.startswith(READ_SOURCE)]
+    groups = []
+    for soon in (True, False):
+        kept, spent = [], 0.0
+        for test in sorted((test for test in tests if (test in quick) == soon), key=distance):
+            if spent + durations[test] <= seconds:
+                kept.append(test)
+                spent += durations[test]
+        groups += [kept[:20], kept[20:]]
+    return groups
+
+
+def outcome(
+    task: tuple[int, Mutant], known: dict[str, Any], seconds: float, folder: str
+) -> dict[str, Any]:
+    """Return what became of a mutant: the test that killed it, or how many it survived."""
+    number, mutant = task
+    own = Path(folder, str(os.getpid()))
+    reaching = known["reached"].get(str(number), [])
+    groups = stages(mutant, reaching, known, seconds)
+    source = (own / mutant.file).read_bytes()
+    changed = source[: mutant.start] + mutant.text.encode() + source[mutant.end :]
+    (own / mutant.file).write_bytes(changed)
+    killer = ""
+    for tests in groups:
+        if tests and not killer:
+            limit = sum(known["durations"][test] for test in tests) * 3 + 30
+            killer = first_failure(own, tests, limit)
+    (own / mutant.file).write_bytes(source)
+    quick = killer in known["quick"] or killer not in (*known["durations"], "")
+    asked = sum(map(len, groups))
+    return {
+        "number": number, **asdict(mutant),
+        "reaching": len(reaching), "asked": asked, "killer": killer, "quick": quick,
+    }  # fmt: skip
+
+
+def kill(
+    chosen: Sequence[Mutant], known: dict[str, Any], file: Path, given: argparse.Namespace
+) -> None:
+    """Ask the tests about all mutants that the file does not have, and print the counts."""
+    file.touch()
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    left = sorted({*range(len(chosen))} - {row["number"] for row in rows})
+    random.Random(given.seed).shuffle(left)  # a run that is stopped has asked a fair sample
+    with tempfile.TemporaryDirectory() as folder:
+        ask = partial(outcome, known=known, seconds=given.seconds, folder=folder)
+        fork = multiprocessing.get_context("fork")
+        with fork.Pool(given.processes, start, [folder]) as pool:
+            for row in pool.imap_unordered(ask, [(number, chosen[number]) for number in left]):
+                rows.append(row)
+                with file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(row) + "\n")
+                print(row["number"], row["file"], row["kind"], row["killer"] or "SURVIVED")
+        rest = sorted({row["killer"] for row in rows} & {*known["durations"]})
+        wrong: list[str] = []  # what fails without a fault too; each is asked alone after a failure
+        plain = Path(folder, "plain")
+        copy(plain)
+        while rest and (failed := first_failure(plain, rest, 3600)):
+            wrong.append(failed)
             rest = rest[rest.index(failed) + 1 :] if failed in rest else []
-        return failing
+    killed = [row for row in rows if row["killer"] not in ("", *wrong)]
+    soon = sum(row["quick"] for row in killed)
+    print(f"\n{len(killed)} of {len(rows)} mutants killed, {soon} by tests that are not long")
+    print(f"tests that fail without a fault too, which count for nothing: {wrong}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("step", choices=["choose", "reach", "kill", "_kill"])
+    parser.add_argument("step", choices=["choose", "reach", "kill"])
     parser.add_argument("mutants", type=Path)
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=48)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--part", type=int, default=0)
     given, rest = parser.parse_known_args()
     if given.step == "choose":
         drawn = choose(given.count, given.seed)
-        given.mutants.write_text(json.dumps([asdict(each) for each in drawn], indent=0))
-        print(*Counter(each.kind for each in drawn).most_common(), sep="\n")
+        given.mutants.write_text(json.dumps([asdict(mutant) for mutant in drawn], indent=0))
+        print(*Counter(mutant.kind for mutant in drawn).most_common(), sep="\n")
         return
-    chosen = [Mutant(**each) for each in json.loads(given.mutants.read_text(encoding="utf-8"))]
+    chosen = [Mutant(**entry) for entry in json.loads(given.mutants.read_text(encoding="utf-8"))]
     if given.step == "reach":
         given.files[0].write_text(json.dumps(reach(chosen, rest), indent=0), encoding="utf-8")
-        return
-    reached = json.loads(given.files[0].read_text(encoding="utf-8"))
-    os.environ["OMP_NUM_THREADS"] = "1"  # as in the tests: threads would wait for each other
-    done = given.files[1].read_text(encoding="utf-8") if given.files[1].exists() else ""
-    rows = [json.loads(line) for line in done.splitlines()]
-    left = sorted({*range(len(chosen))} - {row["number"] for row in rows})
-    random.Random(given.seed).shuffle(left)  # a run that is stopped has asked a fair sample
-    if given.step == "_kill":
-        numbers = left[given.part :: given.processes]
-        for row in outcomes(chosen, reached, numbers, given.seconds):
-            print(json.dumps(row), flush=True)
-        return
-    words = [sys.executable, __file__, "_kill", *map(str, (given.mutants, *given.files))]
-    words += ["--seconds", str(given.seconds), "--processes", str(given.processes)]
-
-    def part(at: int) -> None:
-        command = [*words, "--part", str(at)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                row = json.loads(line)
-                rows.append(row)
-                with given.files[1].open("a", encoding="utf-8") as file:
-                    file.write(line)
-                print(f"{row['number']} {row['file']} {row['kind']} {row['killer'] or 'SURVIVED'}")
-
-    with ThreadPoolExecutor(given.processes) as pool:
-        list(pool.map(part, range(given.processes)))
-    killers = {row["killer"] for row in rows} & {*reached["durations"]}
-    wrong = unsound(sorted(killers))
-    killed = sum(bool(row["killer"]) and row["killer"] not in wrong for row in rows)
-    soon = sum(row["quick"] and row["killer"] not in ("", *wrong) for row in rows)
-    print(f"\n{killed} of {len(rows)} mutants killed, {soon} by tests that are not long")
-    print(f"tests that fail without a fault too, which count for nothing: {wrong}")
+    else:
+        known = json.loads(given.files[0].read_text(encoding="utf-8"))
+        kill(chosen, known, given.files[1], given)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,16 @@ def command_line(*arguments: str) -> str:
     return f"import sys; from attnviz.cli.main import main; sys.argv[1:] = {arguments!r}; main()"
 
 
+def test_a_column(copied: Path, python: Callable[..., str]) -> None:
+    (block,) = blocks("Say a sentence otherwise, add a column")
+    ((name, column),) = files(block).items()
+    above = '        ("weight without", _known(probability, [part.without for part in parts])),\n'
+    write_below(copied / name, above, column)
+    assert edited(copied) == {"inspect/link/screen.py"}
+    screen = python(command_line("link", TEXT, "--controls", "0", "--full", "--width", "160"))
+    assert re.search(r"weight without +of the sum +from$", screen, re.MULTILINE)
+
+
 def test_a_command(copied: Path, python: Callable[..., str]) -> None:
     new, function = blocks("Add a command")
     for name, content in files(new).items():

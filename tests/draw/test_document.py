@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,8 +13,7 @@ from rich.cells import cell_len
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing, Label
-from attnviz.draw.figure import document_drawing, part_drawings
-from attnviz.draw.files import document_files
+from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.svg import svg_document
@@ -232,17 +229,6 @@ def test_a_page_is_well_formed_and_loads_nothing() -> None:
     assert '<a href="#L0H1">' in page
 
 
-def test_every_kind_of_file_is_written() -> None:
-    files = document_files(lambda: ALL, "viridis")
-    starts = {".html": b"<!DOCTYPE", ".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
-    starts[".md"] = b"## "
-    assert set(files) == set(starts)
-    for ending, start in starts.items():
-        stream = io.BytesIO()
-        files[ending](stream)
-        assert stream.getvalue().startswith(start)
-
-
 def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
     wide = part_block(LISTED, PLAIN, 120).plain
     assert "━" in wide
@@ -288,13 +274,6 @@ def test_groups_stand_side_by_side_where_there_is_room() -> None:
         assert ("H0" in line or "What" in line) == beside
 
 
-def test_a_map_has_its_values_in_readable_ink() -> None:
-    (first, *_) = part_drawings(_maps())
-    values = [item for item in first.items if isinstance(item, Label) and item.style == "value"]
-    assert len(values) == 10
-    assert all(item.on is not None for item in values)
-
-
 def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> None:
     """What is full stands on pages and in Markdown alone."""
     groups = [doc.Group([doc.Note("facts")]), doc.Group([doc.Note("every number")], full=True)]
@@ -306,15 +285,6 @@ def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> Non
     assert list(document_markdown(document))[:2] == ["## title\n", "**The answer.**\n"]
     assert "every number" in "".join(document_markdown(document))
     assert "every number" not in terminal_block(document, PLAIN, 80).plain
-
-
-def test_short_labels_have_room_in_the_cells_of_a_wide_grid_on_paper() -> None:
-    cells = {(0, head): doc.Cell(0.5, doc.Tint(9), ".50", "prev") for head in range(40)}
-    (drawing,) = part_drawings(doc.HeadGrid(["L0"], [f"H{head}" for head in range(40)], cells))
-    labels = (item for item, *_ in _placed(drawing, 0.0, 0.0) if item.content == "prev")
-    places = [item.x for item in labels]
-    assert len(places) == 40
-    assert min(b - a for a, b in pairwise(places)) > 4 * 6.2
 
 
 def test_a_document_shows_only_what_is_asked_for() -> None:

@@ -53,16 +53,6 @@ def test_words_and_numbers_stand_under_their_names(theme: Theme) -> None:
         assert rows[layer][start : start + 8] == f"{cell.letter:<4} {cell.text}"
 
 
-@pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_twelve_heads_keep_their_words_in_eighty_columns(theme: Theme) -> None:
-    shown = grid(12, 12)
-    rows = lines_of(shown, theme, 80)
-    assert len(rows) == 13
-    for layer, row in enumerate(rows[1:]):
-        letters = re.findall("[a-z]+", row)
-        assert letters == [shown.cells[layer, head].letter for head in range(12)]
-
-
 @pytest.mark.parametrize(
     ("layers", "heads", "room", "a_line"),
     [(24, 16, 80, 16), (3, 32, 80, 16), (3, 12, 34, 6), (2, 13, 40, 7), (2, 40, 200, 40)],

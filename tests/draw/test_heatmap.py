@@ -163,21 +163,6 @@ def test_values_by_hand() -> None:
         assert lines_of(block)[-1].split() == ["q", text]
 
 
-def test_no_word_is_cut_below_four_letters(reports: Reports) -> None:
-    words = ["[CLS]", "animal", "street", "because", "unbelievable"]
-    axes = axes_of(reports(words, causal=False))
-    for room in range(25, 90):
-        cells = axes.cells(room, False)
-        assert cells is not None
-        header = lines_of(heatmap(np.full((5, 5), 0.2), axes, Theme(), room))[0].split()
-        if cells.header == "numbers":
-            assert header == ["0", "1", "2", "3", "4"]
-        else:
-            kept = [shown.rstrip("…") for shown in header]
-            assert all(map(str.startswith, words, kept))
-            assert min(map(len, kept)) >= 4
-
-
 def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
     for causal in (True, False):
         report = reports(TEXTS["latin"] * 2, causal=causal)

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.scan import in_torch
+from attnviz.engine.scan import on_torch
 from attnviz.engine.scan.scan import Scan
 from attnviz.records import Input
 
@@ -27,7 +27,7 @@ def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **opt
     inputs = [one if isinstance(one, Input) else Input.of_ids(one) for one in texts]
     others = [Input.of_ids(ids) for ids in references]
     patchable = patchable_transformers(model, kind, inputs[0], mask)
-    return in_torch.torch_scan(patchable, inputs, ScanOptions(**options), others)
+    return on_torch.torch_scan(patchable, inputs, ScanOptions(**options), others)
 
 
 def every(scan) -> list[Variant]:

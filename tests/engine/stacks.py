@@ -12,8 +12,8 @@ import torch
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, PatchOptions
-from attnviz.engine.scan.in_torch import torch_patching, torch_scan
 from attnviz.engine.scan.on_numpy import NumpyRunner
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
 from attnviz.models.operations import ModelSizes

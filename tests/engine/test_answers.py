@@ -21,7 +21,7 @@ from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
-from attnviz.engine.scan.in_torch import torch_patching, torch_scan
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import PAIR, REST, Input, Tokens
 

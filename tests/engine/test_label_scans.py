@@ -14,7 +14,7 @@ from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions
-from attnviz.engine.scan.in_torch import torch_patching, torch_scan
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.records import Input
 
 from .test_labels import GIVEN, MODELS, classifier, logits

@@ -23,7 +23,7 @@ from attnviz.engine.capture import Asked
 from attnviz.engine.observer import Floats
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
-from attnviz.engine.scan.in_torch import torch_patching
+from attnviz.engine.scan.on_torch import torch_patching
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UnsupportedError
 from attnviz.models.prepare import prepared

@@ -9,8 +9,8 @@ import torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, PatchScores, Site, What, effect
-from attnviz.engine.scan import in_torch, on_torch
-from attnviz.engine.scan.in_torch import torch_patching
+from attnviz.engine.scan import on_torch
+from attnviz.engine.scan.on_torch import torch_patching
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
@@ -177,7 +177,7 @@ MIXED = Patch(
 def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> Patching:
     pair = Pair(Input.of_ids(clean), Input.of_ids(corrupt), places)
     patchable = patchable_transformers(model, kind, pair.corrupt, MASK)
-    return in_torch.torch_patching(patchable, [pair], PatchOptions(**options))
+    return on_torch.torch_patching(patchable, [pair], PatchOptions(**options))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -204,7 +204,7 @@ def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
     patchable = backend_of(model).open_patchable("self", clean)
     patching, decoder = open_patching(model, [Pair(clean, corrupt)]), patchable.root
     if backend == "torch":
-        patching = in_torch.torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions())
+        patching = on_torch.torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions())
     patches = [Patch((Site(what, *place),)) for place in _places(what)]
     found, piece = measured(patching, patches)
 

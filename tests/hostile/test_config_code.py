@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,32 +105,6 @@ def test_a_part_of_a_config_names_no_code_either(llama: Callable[..., Path]) -> 
         assert part._attn_implementation is None
         assert part._experts_implementation is None
     assert config.more == [{}]
-
-
-def test_a_named_shape_chooses_no_code(run: Callable[..., Any], tmp_path: Path) -> None:
-    shape = tmp_path / "shape.toml"
-    shape.write_text(
-        "[config]\nmodel_type = 'gpt2'\narchitectures = ['GPT2LMHeadModel']\nn_layer = 2\n"
-        f"n_head = 2\nn_embd = 6\nvocab_size = 13\n_attn_implementation = '{HUB_CODE}'\n"
-    )
-    assert run("heads", "the cat", "--model", str(shape)).code == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("command", [("heads", "the cat", "--offline"), ("params",)])
-def test_the_command_line_calls_no_code_of_the_hub(
-    command: Sequence[str],
-    llama: Callable[..., Path],
-    hub_code: tuple[dict[str, str], Path],
-    program: Sequence[str],
-) -> None:
-    directory = llama(_attn_implementation=HUB_CODE, model_type="llama")
-    name = [str(directory)] if command[0] == "params" else ["--model", str(directory)]
-    done = subprocess.run(
-        [*program, *command, *name], env=hub_code[0], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert not hub_code[1].exists()
 
 
 @pytest.mark.long

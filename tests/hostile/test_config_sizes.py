@@ -21,12 +21,9 @@ _QUICK = 20.0
     ("fields", "says"),
     [
         ({"vocab_size": 20_000_000}, "lm_head.weight is 13×12 in the file and should be 20000000"),
-        ({"vocab_size": 10**15}, "should be 1000000000000000×12"),
         ({"intermediate_size": 20_000_000}, "mlp.down_proj.weight is 12×5 in the file"),
-        ({"head_dim": 10**7}, "self_attn.k_proj.weight is 8×12 in the file"),
         ({"num_hidden_layers": 10**3}, "num_hidden_layers = 1,000, and its files hold 21 tensors"),
         ({"num_hidden_layers": 10**6}, "num_hidden_layers = 1,000,000: expected at most 2,000"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers = 1,000,000,000"),
         ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers = 1,000,000,000"),
         ({"num_experts": 10**9}, "num_experts = 1,000,000,000: expected at most 2,000"),
         ({"num_attention_heads": 10**9, "hidden_size": 10**9}, "makes no model"),
@@ -54,7 +51,6 @@ def test_every_command_compares_them(
     ("kind", "fields", "says"),
     [
         ("gpt2", {"n_positions": 2 * 10**7}, "wpe.weight is 17×6 in the file and should be 2000"),
-        ("gpt2", {"n_layer": 10**9}, "n_layer = 1,000,000,000: expected at most 2,000"),
         ("t5", {"num_decoder_layers": 10**9}, "num_decoder_layers = 1,000,000,000"),
         ("t5", {"d_ff": 10**8}, "DenseReluDense.wi.weight is 7×6 in the file"),
     ],

@@ -16,7 +16,6 @@ from attnviz.models.checkpoint_files import read_config
 TYPES = [
     ({"model_type": ["llama"]}, "has model_type = ['llama']: expected the name of a model type"),
     ({"architectures": "x"}, "has architectures = 'x': expected a list of class names"),
-    ({"architectures": {"a": 1}}, "has architectures = {'a': 1}: expected a list of class names"),
     ({"architectures": [["x"]]}, "has architectures = [['x']]: expected a list of class names"),
     ({"auto_map": "x.Y"}, "has auto_map = 'x.Y': expected an object of class names"),
     ({"tokenizer_class": ["x"]}, "has tokenizer_class = ['x']: expected the name of a class"),
@@ -44,7 +43,6 @@ def test_references_to_code_that_is_not_needed_are_ignored(
     ("fields", "says"),
     [
         ({"num_hidden_layers": 0}, "has 0 layers of 6 heads, 2 for keys and values, each 4 wide"),
-        ({"num_hidden_layers": -1}, "has -1 layers of 6 heads"),
         ({"head_dim": 0}, "each 0 wide: expected 1 or more of each"),
         ({"num_attention_heads": 0}, "the config.json of "),
         ({"num_key_value_heads": 0}, "makes no model"),
@@ -81,10 +79,7 @@ def test_a_forward_pass_that_fails(
     [
         ({"model_max_length": "x"}, "the tokenizer of "),
         ({"tokenizer_class": "AutoModel"}, "'AutoModel' as its class, which is none of a token"),
-        ({"tokenizer_class": "LlamaForCausalLM"}, "'LlamaForCausalLM' as its class"),
-        ({"tokenizer_class": "pipeline"}, "'pipeline' as its class"),
         ({"tokenizer_class": 5}, "the tokenizer of "),
-        ({"auto_map": 5}, "the tokenizer of "),
         ({"tokenizer_class": "AutoTokenizer"}, "the tokenizer of "),
     ],
     ids=str,

@@ -141,10 +141,7 @@ def test_a_device_that_is_none(
     "command",
     [
         ("patterns", SENTENCE, "--model", "DIRECTORY"),
-        ("rollout", SENTENCE, "--model", "DIRECTORY"),
         ("ablate", SENTENCE, "--model", "DIRECTORY"),
-        ("prune", "--model", "DIRECTORY", "--texts", "t.txt", "--heads", "L0H1"),
-        ("scaling", SENTENCE, "--from-model", "--model", "DIRECTORY"),
         ("verify", "--model", "DIRECTORY"),
         ("train", "t.txt", "--out", "trained"),
         ("sweep", "--heads", "1,2"),

@@ -15,7 +15,6 @@ ASKED: list[dict[str, Any]] = [
     {"repetition_penalty": 0},
     {"decoder_start_token_id": 10**9},
     {"decoder_start_token_id": None},
-    {"decoder_start_token_id": True},
     {"forced_bos_token_id": 10**6},
     {"stop_strings": ["a"]},
     {"penalty_alpha": 0.6, "top_k": 4},
@@ -25,11 +24,9 @@ ASKED: list[dict[str, Any]] = [
     {"num_beams": 4},
     {"do_sample": True, "temperature": 0.0},
     {"eos_token_id": "x"},
-    {"eos_token_id": [[1]]},
     {"max_length": "x"},
     {"suppress_tokens": [10**9]},
     {"bad_words_ids": 5},
-    {"return_dict_in_generate": True},
 ]
 
 

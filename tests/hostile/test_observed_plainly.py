@@ -48,13 +48,6 @@ def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run, refus
         assert "no layer 0 with heads: expected 1, 3" in line
 
 
-@pytest.mark.long
-def test_two_streams_that_cannot_grow_together_run_one_at_a_time(saved, run):
-    found = run("ablate", "the cat sat", "--model", saved("hrm_text"))
-    assert found.code == 0, found
-    assert "one at a time" in " ".join(found.out.split())
-
-
 @pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
 def test_experts_run_in_float64(command, saved, run):
     assert run(command, TEXT, "--model", saved("mixtral"), "--dtype", "float64").code == 0
@@ -74,10 +67,8 @@ def scaled(way: str) -> Any:
     ("way", "command"),
     [
         ("eager", ["heads", TEXT]),
-        ("eager", ["rollout", TEXT]),
         ("eager", ["patterns", TEXT]),
         ("own", ["ablate", TEXT]),
-        ("own", ["ablate", TEXT, "--method", "gradient"]),
         ("own", ["prune", TEXT, "--fraction", ".3"]),
     ],
 )

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,8 +19,6 @@ from ..terminals import POSIX
 DEEP = "[" * 100_000 + "]" * 100_000
 OPTIONS = [
     ("heads", "--file"),
-    ("rollout", "--file"),
-    ("scaling", "--from-model", "--file"),
     ("ablate", "--texts"),
     ("ablate", "the cat sat", "--mode", "resample", "--reference"),
     ("patterns", "--probe"),
@@ -32,7 +29,6 @@ OPTIONS = [
     ("why", "--file"),
     ("why", "--texts"),
     ("patch", "--pairs"),
-    ("path", "L0H0", "--pairs"),
     ("diff", "tiny", "--texts"),
     ("check",),
 ]
@@ -75,17 +71,6 @@ def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: 
     assert said.endswith("has more than 20 bytes, the most that is read here: name a smaller file")
     writer.join(timeout=30)
     assert not writer.is_alive()
-
-
-@POSIX
-def test_a_pipe_is_read_to_its_end(document: Callable[..., Any], tmp_path: Path) -> None:
-    """As of ``--file <(echo the cat sat)``."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=["the cat sat\n"], daemon=True)
-    writer.start()
-    assert document("--file", str(pipe), "--model", "mha")["tokens"] == ["the", "cat", "sat"]
-    writer.join(timeout=30)
 
 
 def test_an_input_without_end(short: None, refused: Callable[..., str]) -> None:
@@ -161,7 +146,6 @@ def test_toml_and_resume_files_that_are_nested_too_deep(refused: Callable[..., s
         ("text", ("diff", "tiny", "--texts")),
         ("prompt", ("why", "--texts")),
         ("clean", ("patch", "--pairs")),
-        ("clean", ("path", "L0H0", "--pairs")),
     ],
     ids=str,
 )
@@ -212,9 +196,6 @@ def test_json_that_is_whole_and_what_does_not_fit_the_memory() -> None:
         (2, ("prune", "--heads", "0.0", "--out")),
         (2, ("train", "b.txt", "--out")),
         (3, ("patch", "--resume")),
-        (3, ("why", "the cat", "--save")),
-        (3, ("path", "L0H0", "--save")),
-        (3, ("diff", "tiny")),
         (3, ("check",)),
         (3, ("check", "r.toml", "--junit")),
     ],

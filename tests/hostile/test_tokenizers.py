@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +72,6 @@ def test_a_panic(
     assert said.startswith("the tokenizer of '")
     assert says in said
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.long
-def test_a_panic_of_a_process(
-    tokenizer: Callable[..., Path], program: Sequence[str], environment: dict[str, str]
-) -> None:
-    done = subprocess.run(
-        [*program, "heads", TEXT, "--model", str(tokenizer(SLOW))],
-        env=environment | {"RUST_BACKTRACE": "full"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("attnviz: the tokenizer of '")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ON_A_MODEL)

@@ -13,6 +13,7 @@ import attnviz
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 
 from ..small_models import bert_fields, gpt_fields, llama_fields, random_model
 
@@ -89,4 +90,4 @@ def loaded(directory: str, form: Form) -> Model:
     """Return a model in one of its forms."""
     backend: Any = form[1]
     tokens = 1 if backend == "numpy" else None
-    return load(directory, LoadOptions(backend=backend, dtype=form[2], tokens=tokens))
+    return load(directory, LoadOptions(backend=backend, dtype=form[2], work=Work(tokens)))

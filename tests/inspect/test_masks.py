@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from attnviz.engine.capture import capture
-from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.generate.generate import WritingJob
 from attnviz.inspect.generate.report import NAMED
 from attnviz.inspect.generate.request import GenerateRequest
@@ -24,6 +23,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work
 from attnviz.texts import natural_texts
 
 from ..masked_models import MASKS, masked_model, without_queries
@@ -188,18 +188,12 @@ def _written(model: Any) -> Any:
     return shown
 
 
-def test_explore_names_nothing_either() -> None:
-    report = LiveSession(even("sliding")).frame(TEXT).report
-    labels = [entry.label for entry in report.heads]
-    assert not any(label.is_finding for label in labels)
-    assert all(label.score == pytest.approx(label.base_rate, abs=1e-6) for label in labels)
-
-
 @pytest.mark.parametrize("name", IN_NUMPY)
 def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str], Path]) -> None:
     directory = str(saved(name))
     models = [
-        load(directory, LoadOptions(backend=backend, tokens=99)) for backend in ("numpy", "torch")
+        load(directory, LoadOptions(backend=backend, work=Work(99)))
+        for backend in ("numpy", "torch")
     ]
     assert not isinstance(models[0], TransformersModel)
     heads, patterns = [], []
@@ -216,18 +210,6 @@ def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str]
     assert patterns[0] == pytest.approx(patterns[1], abs=1e-6)
     if name == "sliding":  # .06 to .10 over all earlier keys
         assert min(patterns[0]) > 0.25
-
-
-def test_check_finds_no_labels(run: Any, saved: Callable[[str], Path], tmp_path: Path) -> None:
-    names = ("previous", "self", "first", "delimiter")
-    rules = "".join(f'[[check]]\nheads_labelled = "{one}"\nat_most = 0\n' for one in names)
-    directory = saved("sliding")
-    (tmp_path / "rules.toml").write_text(rules)
-    for backend in ("numpy", "torch"):
-        checked = run(
-            "check", "rules.toml", "--model", str(directory), "--backend", backend, "--json"
-        )
-        assert checked.code == 0, checked.out + checked.err
 
 
 @pytest.mark.parametrize("name", MASKS)

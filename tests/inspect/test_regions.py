@@ -143,28 +143,26 @@ def test_bands_stand_in_pictures_and_pages(run: Callable[..., Any], tmp_path: Pa
 
 
 def test_explore_reads_and_tells_regions(chat_model: str) -> None:
-    from attnviz.inspect.explore import facts
-    from attnviz.inspect.explore.command import command_line
-    from attnviz.inspect.explore.scene import Scene
+    from attnviz.inspect.explore import screen
+    from attnviz.inspect.explore.saving import command_line
     from attnviz.inspect.explore.session import open_session
     from attnviz.inspect.explore.view import View
     from attnviz.options import RegionOptions
 
     session = open_session(chat_model, regions=RegionOptions(chat=json.dumps([*CHAT])))
     frame = session.frame(session.texts[0])
-    view = View(Scene.of(frame, "viridis"), frame, frame)
-    view = View(view.scene.at(40, 5), frame, frame)
-    (cell, *_) = facts.word_lines(view, Theme(colour=False), 160, 4)
+    view = View.of(frame).at(40, 5)
+    (cell, *_) = screen.word_lines(view, Theme(colour=False), 160, 4)
     said = "".join(segment.text for segment in cell)
     assert "in system" in said
-    row = frame.weights(view.scene.head)[40]
+    row = frame.weights(view.head)[40]
     regions = frame.report.record.keys.regions
     share = sum(row[at] for at in range(41) if regions[at] == "user")
     assert f"user .{round(100 * share):02d} (" in said
     assert {*session.frame("another text").report.record.keys.regions} == {"other"}
-    again = command_line(view.scene, "text", ("--chat", "chat.json"))
+    again = command_line(view, ("--chat", "chat.json"))
     assert again.startswith("attnviz heads --chat chat.json")
-    assert "text" not in again
+    assert frame.text not in again
 
 
 def test_a_saved_file_keeps_the_regions(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from attnviz.errors import UsageError
 from attnviz.measures.labels import best_label, clear_deviations, strength, strengths
-from attnviz.measures.registry import LABELS, UNLABELLED, find_label, label_named
+from attnviz.measures.registry import LABELS, find_label, label_named
 
 
 def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):
@@ -98,11 +98,3 @@ def test_what_chance_gives_one_of_many_heads_is_no_label() -> None:
     assert best_label(found, scores, base, pairs) == "determiner"
     many = clear_deviations(144 * 6)
     assert best_label(found, scores, base, pairs, deviations=many) is None
-
-
-def test_every_label_has_a_meaning_and_a_letter() -> None:
-    named = [*LABELS.values(), *UNLABELLED.values()]
-    assert all(label.meaning for label in named)
-    letters = [label.letter for label in named]
-    assert len(set(letters)) == len(letters)
-    assert "annotation" in label_named("a relation of one's own").meaning

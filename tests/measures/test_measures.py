@@ -180,14 +180,6 @@ def test_uniform_causal_by_hand() -> None:
     assert measured("next", six, causal=False) == 0
 
 
-def test_repeats_by_hand() -> None:
-    """a b c a b c: rows 3, 4, 5 hold 1/4, 1/5, 1/6 on the copy, as much on what followed it."""
-    uniform = uniform_weights(6, 6, True)
-    ids = (1, 2, 3, 1, 2, 3)
-    assert measured("duplicate", uniform, ids) == pytest.approx(0.616667 / 3, abs=1e-6)
-    assert measured("induction", uniform, ids) == pytest.approx(0.616667 / 3, abs=1e-6)
-
-
 def test_perfect_heads() -> None:
     n = 5
     one_before = np.eye(n, k=-1)
@@ -259,12 +251,6 @@ def test_cross_attention_need_not_be_square(queries: int, keys: int) -> None:
     assert evenness == pytest.approx(1) if queries > 1 and keys > 1 else np.isnan(evenness)
 
 
-def test_nan_weights_stay_nan_without_a_warning() -> None:
-    weights = np.full((1, len(IDS), len(IDS)), np.nan)
-    for name in NAMES:
-        assert np.isnan(value(name, weights)).all()
-
-
 @st.composite
 def attention(draw: st.DrawFn) -> tuple[np.ndarray, bool]:
     """Rows of weights that sum to one, with zeros, ones and tiny weights among them."""
@@ -306,11 +292,3 @@ def test_uniform_rows_sum_to_one_over_what_is_seen(queries: int, keys: int, caus
     np.testing.assert_allclose(weights.sum(-1), 1)
     if causal:
         assert not np.triu(weights, 1).any()
-
-
-def test_inputs_are_left_alone() -> None:
-    weights = random_weights(True, 1, len(IDS), len(IDS))
-    before = weights.copy()
-    for name in NAMES:
-        value(name, weights)
-    np.testing.assert_array_equal(weights, before)

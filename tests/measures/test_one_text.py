@@ -104,12 +104,6 @@ def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> N
     assert causal.scores["next"] is None
 
 
-def test_an_encoder_has_no_induction(make_record: MakeRecord) -> None:
-    entry = head_scores(make_record([perfect("induction")], LONG, causal=False))[0]
-    assert entry.scores["induction"] == 1
-    assert not entry.label.is_finding
-
-
 @pytest.mark.parametrize("size", [7, 8, 9])
 def test_eight_events_name_a_head(size: int, make_record: MakeRecord) -> None:
     """``size`` tokens before which the first token is special: as many that attend to another."""
@@ -141,17 +135,6 @@ def test_a_name_needs_a_fifth_of_what_it_could_gain(
 ) -> None:
     mixed = share * perfect("previous") + (1 - share) * perfect("spread")
     assert head_scores(make_record([mixed], range(M)))[0].label.name == name
-
-
-def test_a_head_that_rests_on_the_first_token_is_named_for_what_it_seeks(
-    make_record: MakeRecord,
-) -> None:
-    weights = perfect("first")
-    weights[11:] = 0.6 * perfect("induction")[11:] + 0.4 * perfect("first")[11:]
-    entry = head_scores(make_record([weights], LONG))[0]
-    assert (entry.label.name, entry.label.events) == ("induction", 10)
-    assert entry.label.score == pytest.approx(0.6)
-    assert entry.scores["first"] > entry.scores["induction"]
 
 
 def test_one_token_that_comes_again_does_not_name_a_head_that_rests(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from attnviz.draw.regions import clearest
 from attnviz.measures.regions import RegionSums, region_shares, shares
-from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, RegionShares, Tokens
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 NAMES = ("system", "user", "template")
 
@@ -105,15 +105,6 @@ def test_values_known_by_hand() -> None:
     assert not found.clear.any()
 
 
-def test_every_row_of_shares_sums_to_one_and_the_rest_comes_last() -> None:
-    regions = ["template", "user", "system", "user", "template", "system"]
-    found = region_shares(record(drawn(1, 6, False), told(regions), False))
-    assert found is not None
-    assert [*found.keys] == ["user", "system", "template"]
-    np.testing.assert_allclose(found.share.sum(-1), 1)
-    np.testing.assert_allclose(found.uniform.sum(-1), 1)
-
-
 @pytest.mark.parametrize("rows", [1, 3, 8, 50])
 def test_blocks_of_rows_give_the_shares_of_the_whole(rows: int) -> None:
     """As long texts are read: causal blocks leave out the keys behind their last query."""
@@ -177,12 +168,6 @@ def test_few_queries_and_random_attention_claim_nothing() -> None:
         assert found is not None
         clear += bool(found.clear.any())
     assert clear <= 2
-
-
-def test_a_record_says_what_its_arrays_should_be() -> None:
-    one = np.zeros((1, 1, 2))
-    with pytest.raises(ValueError, match=r"expected share of shape \(1, 1, 1\)"):
-        RegionShares({"a": 1}, {"a": 1}, ((0, 0),), one, one, one, one, one > 0)
 
 
 def test_no_regions_no_shares() -> None:

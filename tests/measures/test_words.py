@@ -25,7 +25,6 @@ def byte_tokens(text: str) -> list[str]:
     ("texts", "word", "spans"),
     [
         (["<s>", " The", " cat", " sat"], "cat", [range(2, 3)]),
-        (["<s>", " The", " cat", " sat"], " cat ", [range(2, 3)]),
         ([" tire", "d", "."], "tired", [range(2)]),
         ([" un", "be", "liev", "able"], "unbelievable", [range(4)]),
         ([" cat", " and", " cat"], "cat", [range(1), range(2, 3)]),
@@ -33,10 +32,8 @@ def byte_tokens(text: str) -> list[str]:
         (["ca", "ca", "t"], "cat", [range(1, 3)]),
         (["un", "##afford", "##able"], "unaffordable", [range(3)]),
         ([" the", " rap", "ist"], "therapist", []),
-        ([" cat"], "dog", []),
         ([" category"], "cat", []),
         ([" cat", " "], "", []),
-        (["", " "], "  ", []),
         (["[CLS]", "cat"], "[CLS]", [range(1)]),
     ],
 )

@@ -17,6 +17,7 @@ from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.adapters import LoraAdapter
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 
 _FIELDS = {"peft_type": "LORA", "lora_alpha": 8, "r": 3, "init_lora_weights": True}
 _QUERY = "model.layers.0.self_attn.q_proj"
@@ -131,7 +132,7 @@ def test_another_model_is_no_base(tmp_path: Path) -> None:
 
 
 def opened(directory: Path, backend: Any) -> Model:
-    return load(str(directory), LoadOptions(backend=backend, tokens=5))
+    return load(str(directory), LoadOptions(backend=backend, work=Work(5)))
 
 
 def maps(model: Model) -> np.ndarray:

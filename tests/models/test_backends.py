@@ -19,8 +19,9 @@ from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
 from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.model import Model
-from attnviz.models.numpy_checkpoint import Work, open_numpy
+from attnviz.models.numpy_checkpoint import open_numpy
 from attnviz.models.stored_tensors import StoredTensors
+from attnviz.models.work import Work
 
 from .test_numpy_checkpoint import made
 

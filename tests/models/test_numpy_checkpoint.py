@@ -21,8 +21,9 @@ from attnviz.attention.families import NotUnderstoodError
 from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models import numpy_checkpoint
 from attnviz.models.model import weights_fingerprint
-from attnviz.models.numpy_checkpoint import NumpyCheckpoint, Work, open_numpy
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 
 from .tokenizer_files import (
     STARTS,
@@ -142,14 +143,14 @@ def test_what_takes_longer_than_torch_is_left_to_it(
     with pytest.raises(NotUnderstoodError, match="sooner run by torch"):
         open_numpy(str(tmp_path), None, Work(10**8))
     # One processor gains nothing from a library that must start first.
-    work = Work(10**8, threads=1, texts=10**5)
-    assert open_numpy(str(tmp_path), None, work).info.backend == "numpy"
-    assert isinstance(load(str(tmp_path), LoadOptions(tokens=10)), NumpyCheckpoint)
+    work = Work(10**8, texts=10**5)
+    assert open_numpy(str(tmp_path), None, work, threads=1).info.backend == "numpy"
+    assert isinstance(load(str(tmp_path), LoadOptions(work=Work(10))), NumpyCheckpoint)
     for other in (
         LoadOptions(),
-        LoadOptions(tokens=10, backend="torch"),
-        LoadOptions(tokens=10, dtype="bfloat16"),
-        LoadOptions(tokens=10**8),
+        LoadOptions(work=Work(10), backend="torch"),
+        LoadOptions(work=Work(10), dtype="bfloat16"),
+        LoadOptions(work=Work(10**8)),
     ):
         assert not isinstance(load(str(tmp_path), other), NumpyCheckpoint)
 
@@ -157,10 +158,10 @@ def test_what_takes_longer_than_torch_is_left_to_it(
 @pytest.mark.parametrize(
     ("work", "runs"),
     [
-        (Work(6_600, threads=1), True),  # .97 GiB: two layers of three heads, four bytes a weight
-        (Work(6_700, threads=1), False),
-        (Work(67_000, threads=1, texts=10), False),
-        (Work(67_000, threads=1, texts=11), True),
+        (Work(6_600), True),  # .97 GiB: two layers of three heads, four bytes a weight
+        (Work(6_700), False),
+        (Work(67_000, texts=10), False),
+        (Work(67_000, texts=11), True),
     ],
 )
 def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(
@@ -168,15 +169,15 @@ def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(
 ) -> None:
     made(tmp_path, "gpt2")
     with nullcontext() if runs else pytest.raises(NotUnderstoodError, match="sooner run by torch"):
-        open_numpy(str(tmp_path), None, work)
+        open_numpy(str(tmp_path), None, work, threads=1)
 
 
 @pytest.mark.parametrize(
     "options",
     [
         LoadOptions(backend="numpy"),
-        LoadOptions(backend="numpy", tokens=9, dtype="float64"),
-        LoadOptions(backend="numpy", tokens=9, device="cuda"),
+        LoadOptions(backend="numpy", work=Work(9), dtype="float64"),
+        LoadOptions(backend="numpy", work=Work(9), device="cuda"),
     ],
 )
 def test_numpy_alone_says_why_not(options: LoadOptions, tmp_path: Path) -> None:
@@ -359,7 +360,7 @@ def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
     said = []
     for backend in ("auto", "torch"):
         try:
-            model = load(str(tmp_path), LoadOptions(tokens=9, backend=backend))
+            model = load(str(tmp_path), LoadOptions(work=Work(9), backend=backend))
             weights(model, "the cat")  # NumPy meets what it reads
             said.append((replace(model.info, backend="torch"), ""))
         except AttnvizError as error:

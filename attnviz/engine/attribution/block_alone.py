@@ -51,10 +51,7 @@ class BlockAlone:
         head: int,
         query: int,
     ) -> None:
-        self._call = call
-        self._point = point
-        self._given = given
-        self._by_product = by_product
+        self._call, self._point, self._given, self._by_product = call, point, given, by_product
         self._place = head, query
         self._columns = ReadColumns()
         self.stream = call.stream.detach()

@@ -177,11 +177,7 @@ def _run(
     edit: _Edit,
     enter: Callable[[Tensor], None] = lambda stream: None,
 ) -> Tensor:
-    """Return the logits (row, choice) of a pass whose block calls are seen, and may be edited.
-
-    choice: whose logits are wanted. edit: see ``_Edit``. enter: receives the stream before each
-        call.
-    """
+    """Return the logits (row, choice) of a pass whose block calls are seen, and may be edited."""
     calls = 0
 
     def before(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -37,9 +37,8 @@ class Mixing:
     def written(self, slope: Tensor) -> Tensor:
         """Return how much each key's value changes the target: ⟨slope_i, α_ij v_j⟩.
 
-        The result is (head, row, key).
-        slope: (row, head, dim), the derivative of the target, such as a logit, by the heads'
-            outputs.
+        The result is (head, row, key). slope: (row, head, dim), the derivative of the target, such
+        as a logit, by the heads' outputs.
         """
         return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
 

@@ -6,15 +6,17 @@ scale held, times the difference of two rows of the unembedding (Elhage et al. 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import Floats
-from attnviz.attention.numpy_stack import LayerTrace, StackShape
+from attnviz.attention.functional import Floats, project
+from attnviz.attention.numpy_stack import LayerTrace, NumpyStack, StackShape, held_norm
+from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.parts import (
+    ONE_TOKEN_BATCH,
     AskedLogit,
     Attribution,
     Attributor,
@@ -118,8 +120,7 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
     """Return what each head would add to the stream along ``direction`` for each key: (head, key).
 
-    The attention weight is taken as 1. traced: the values and output projection of one layer.
-    direction: a vector of the residual stream, (width,).
+    The attention weight is taken as 1. direction: a vector of the residual stream, (width,).
     """
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
@@ -129,8 +130,7 @@ def _moved(traced: LayerTrace, direction: Floats) -> Floats:
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
     """Return what a head would add along each query's direction for each key: (query, key).
 
-    The attention weight is taken as 1. traced: the values and output projection of one layer.
-    directions: vectors of the residual stream, (query, width).
+    The attention weight is taken as 1. directions: vectors of the residual stream, (query, width).
     """
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written
@@ -140,3 +140,66 @@ def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
     powers = np.exp(logits - logits.max())
     order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
     return tuple((number, float(powers[number] / powers.sum())) for number in order)
+
+
+def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReading:
+    """Return what is read after each block, and from each head, at one token of a text.
+
+    stack: a causal model whose final residual is a sum. given: the text. asked: position, answer.
+    Raises UsageError for a position or token that does not exist.
+    """
+    ids = given.ids
+    place = place_of(asked.position, len(ids), len(ids) - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        trace = stack.traced(ids, lambda layer, weights: weights[:, place])
+        stream = [trace.embedded[place]]
+        heads: list[HeadKey] = []
+        written = []
+        rest = trace.embedded[place]  # all that no head has written
+        for layer, traced in enumerate(trace.layers):
+            mixed = np.einsum("hk,hkd->hd", traced.weights, traced.values)
+            parts = np.einsum("hd,ohd->ho", mixed, traced.output)  # (head, width)
+            written += list(parts)
+            heads += [("self", layer, head) for head in range(len(parts))]
+            other = traced.fed[place] if traced.bias is None else traced.fed[place] + traced.bias
+            rest = rest + other
+            stream.append(stream[-1] + parts.sum(0) + other)
+        stream[-1] = trace.residual[place]
+        logits = stack.unembed(np.stack(stream)).astype(np.float64)
+        answer, _ = asked.words(int(logits[-1].argmax()), logits.shape[-1])
+        moved = held_norm(stack, "final_norm", stream[-1], np.stack([*written, rest]))
+        added = project(moved, stack.unembedding[0])  # (head and the rest, vocab)
+        total = added.sum(0, dtype=np.float64)
+        for name, bias in (("final_norm", True), ("unembedding", False)):
+            shift = stack.tensors.optional(f"{name}.bias")
+            if shift is not None:
+                total = total + (project(shift, stack.unembedding[0]) if bias else shift)
+        return LensReading(
+            position=place,
+            answer=answer,
+            blocks=block_readings(logits, answer),
+            heads=head_readings(heads, iter(added[:-1]), answer),
+            apart=float(np.abs(total - logits[-1]).max()),
+            tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
+        )
+
+
+def numpy_one_token_logits(
+    stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
+) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
+    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
+    for start in range(0, len(tokens), ONE_TOKEN_BATCH):
+        batch = tokens[start : start + ONE_TOKEN_BATCH]
+        residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)
+        written: dict[HeadKey, Floats] = {}
+        for layer in range(stack.shape.layers):
+            attention = stack.attention(layer)
+            attended, _, values = attention.parts(stack.read(layer, residual))
+            for key in heads:
+                if key[1] == layer:
+                    output = attention.output_by_head[:, key[2]]
+                    written[key] = project(values[:, key[2], 0], output)
+            residual = stack.after_layer(layer, residual, attended)
+        for key, part in written.items():
+            moved = held_norm(stack, "final_norm", residual[:, 0], part)
+            yield key, batch, project(moved, stack.unembedding[0])

@@ -85,9 +85,8 @@ class TorchAttributor(Attributor):
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
         """Return the attributor of a model; the texts to be split may differ from ``given``.
 
-        info: names the model in messages. opened: the model itself.
-        given: a text for a trial whether tokens see later tokens.
-        Raises UsageError if the model predicts no tokens.
+        info: names the model in messages. opened: the model itself. given: a text for a trial
+        whether tokens see later tokens. Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
             raise no_logits(info.name)
@@ -374,10 +373,7 @@ class _Keep:
     """
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
-        self._watch = watch
-        self._given = given
-        self._place = place
-        self._whole = whole
+        self._watch, self._given, self._place, self._whole = watch, given, place, whole
         self.mixing: dict[int, Mixing] = {}
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
@@ -428,7 +424,6 @@ def _rows(
     """Return for each head its contribution to the logit from each source token: (key,).
 
     Heads whose row does not add up to their part, within ``tolerance``, are left out.
-    slopes: the derivative of the logit by each leaf. parts: the contributions of whole heads.
     """
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
     rows: dict[HeadKey, NDArray[np.floating]] = {}

@@ -82,9 +82,8 @@ def one_token_writes(
     """Return the effect of each of the heads on the logits over texts of one token.
 
     tokens: the largest number of tokens to try. seed: of the random sample, if there are more.
-    most: the length of ``strongest``.
-    Raises UsageError for a model that does not predict the next token, UnsupportedError if the
-    outputs of its heads cannot be traced to the logits.
+    most: the length of ``strongest``. Raises UsageError for a model that does not predict the next
+    token, UnsupportedError if the outputs of its heads cannot be traced to the logits.
     """
     tried = tried_tokens(model, tokens, seed)
     copied: dict[HeadKey, list[bool]] = {}

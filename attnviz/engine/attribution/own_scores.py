@@ -57,8 +57,7 @@ class _ScoreWatch(SoftmaxWatch):
 
     def __init__(self, lengths: Sequence[int], call: int, zero: int | None) -> None:
         super().__init__(1, set(lengths))
-        self._call = call
-        self._zero = zero
+        self._call, self._zero = call, zero
         self._products = 0
         self._factors: tuple[Tensor, Tensor] | None = None
         self.found: OwnScores | None = None

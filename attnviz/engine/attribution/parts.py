@@ -141,9 +141,8 @@ class AskedLogit(NamedTuple):
     def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
         """Return the token ids of answer and foil; the foil may be None.
 
-        likeliest: the id that is the default answer. vocabulary: the number of tokens.
-        Raises UsageError for a token outside of the vocabulary, and for an answer that equals the
-        foil.
+        likeliest: the id that is the default answer. vocabulary: the number of tokens. Raises
+        UsageError for a token outside of the vocabulary, and for an answer that equals the foil.
         """
         answer = likeliest if self.answer is None else self.answer
         for name, word in (("answer", answer), ("foil", self.foil)):
@@ -174,12 +173,11 @@ class Attributor(ABC):
         """Return one logit, or the difference of two, as a sum over the parts of the model.
 
         given: the text. position: from 0, or negative from the end. The default is the last, or the
-            mask token's of a model that reads both ways.
-        answer: the token id; by default the likeliest token's. foil: the id of a token to subtract,
-            or None. maps: the heads whose contribution is wanted for every query.
-        Raises UsageError for a position, token or head that does not exist, and if a model that
-        reads both ways has no mask token there; UnsupportedError if parts cannot be traced to the
-        logits.
+        mask token's of a model that reads both ways. answer: the token id; by default the likeliest
+        token's. foil: the id of a token to subtract, or None. maps: the heads whose contribution is
+        wanted for every query. Raises UsageError for a position, token or head that does not exist,
+        and if a model that reads both ways has no mask token there; UnsupportedError if parts
+        cannot be traced to the logits.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 

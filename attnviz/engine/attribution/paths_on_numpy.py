@@ -39,10 +39,7 @@ def numpy_path_reads(
 def _reads(
     clean: RecordedRun, corrupt: RecordedRun, senders: Sequence[HeadKey]
 ) -> Iterator[PathRead]:
-    """Yield for each layer the queries, keys and values of both runs, and their differences.
-
-    senders: the heads whose share in the difference is also given.
-    """
+    """Yield for each layer the queries, keys and values of both runs, and their differences."""
     after = corrupt.shape.order == "after"
     embedded = corrupt.embedded_since(clean)
     change = np.zeros((1 + len(senders), *embedded.shape), embedded.dtype)

@@ -46,8 +46,7 @@ class _CleanAndCorrupt:
     """
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
-        self._model = model
-        self._clean = clean
+        self._model, self._clean = model, clean
         self._leaves = corrupt.leaves
         if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
             raise lost(model)  # the two runs have different parts
@@ -60,10 +59,7 @@ class _CleanAndCorrupt:
         self._jacobian = Jacobian(list(self._read.values()), leaves)
 
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return the queries, keys and values of every layer, and how some heads change them.
-
-        calls: these heads, each with the index of its attention call among all calls of a pass.
-        """
+        """Return the queries, keys and values of every layer, and how some heads change them."""
         whole = self._jacobian.moved(dict(enumerate(self._change)))
         alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
         found = []
@@ -92,7 +88,6 @@ class _CleanAndCorrupt:
     def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
         """Return the change of all queries, keys and values if only one head's output changes.
 
-        head: its number in its layer. call: the index of its attention call among those of a pass.
         None stands for a tensor that does not depend on the head.
         """
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)

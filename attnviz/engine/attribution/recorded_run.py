@@ -19,8 +19,7 @@ class RecordedRun(NumpyStack):
         first layer. end: the one after the last.
     reads: the input of each layer's attention. given: the input of each norm, by its name.
     outputs: of the heads of each layer, (..., head, token, dim). weights: (..., head, query, key),
-        of each layer.
-    fed: what each layer's feed-forward block added.
+        of each layer. fed: what each layer's feed-forward block added.
     layers: how many layers run; None for all.
     """
 

@@ -106,12 +106,8 @@ class ResidualPass(FunctionWatch):
         texts: int = 1,
     ) -> None:
         super().__init__()
-        self._model = model
-        self._watch = watch
-        self._reading = reading
-        self._by_product = by_product
-        self._last = last
-        self._texts = texts
+        self._model, self._watch, self._reading = model, watch, reading
+        self._by_product, self._last, self._texts = by_product, last, texts
         self._factors: tuple[Tensor, Tensor] | None = None
         self.read: dict[tuple[int, What], Tensor] = {}
         self._depth = 0
@@ -267,11 +263,7 @@ class ResidualPass(FunctionWatch):
             self._factors = query, key
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
-        """Return True if a matrix product sums over another axis than the stream's width.
-
-        name: of the torch function. found: its tracked arguments.
-        first: True if the first argument is one of them.
-        """
+        """Return True if a matrix product sums over another axis than the stream's width."""
         summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
         return name in MIXING and self._width not in (None, summed)
 
@@ -279,9 +271,6 @@ class ResidualPass(FunctionWatch):
         """Return the method that computes a function with a tracked result.
 
         None for an untracked one.
-        name: of the torch function. found: its tracked arguments.
-        first: True if the first argument is one of them.
-        reads: True if the function stands between the stream and a block's result.
         """
         if name in MATRIX_PRODUCTS:
             own = {"addmm": self._biased, "baddbmm": self._biased}
@@ -315,11 +304,7 @@ class ResidualPass(FunctionWatch):
         return None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
-        """Return a summand of the residual stream; if it is not tracked yet, it becomes a leaf.
-
-        value: the summand. like: a tensor of the stream, whose dtype and device it takes. shape: of
-            the leaf.
-        """
+        """Return a summand of the residual stream; if it is not tracked yet, it becomes a leaf."""
         if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)

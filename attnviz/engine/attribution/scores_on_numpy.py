@@ -60,10 +60,7 @@ class _Reader:
     """
 
     def __init__(self, stack: NumpyStack, run: RecordedRun, layer: int, head: int) -> None:
-        self._stack = stack
-        self._run = run
-        self._layer = layer
-        self._head = head
+        self._stack, self._run, self._layer, self._head = stack, run, layer, head
         self._name = f"layers.{layer}.attention_norm"
         self._after = stack.shape.order == "after"
         self._attention: NumpyAttention = run.attention(layer).alone(head)
@@ -108,10 +105,7 @@ class _Reader:
         return query, key
 
     def leads(self, asked: AskedLink, known: SplitScores) -> SideLeads:
-        """Return what the parts of each side add to a lead, (text, part), in a run of several.
-
-        known: the split of another text, which has the parts and the scale of these.
-        """
+        """Return what the parts of each side add to a lead, (text, part), in a run of several."""
         towards = (known.coefficients(asked.key, asked.than) * known.scale).astype(self._read.dtype)
         query, key, _ = self._attention.inputs(self._read)
         by_query, by_key = np.zeros_like(query), np.zeros_like(key)
@@ -154,10 +148,7 @@ class _Reader:
         return found
 
     def by_source(self, side: ReadSide, split: SplitScores, at: int, asked: AskedLink) -> Floats:
-        """Return a head's part of the lead by the token that the head read, (token,).
-
-        at: the index of the head among the parts.
-        """
+        """Return a head's part of the lead by the token that the head read, (token,)."""
         layer, head = split.parts[at].layer or 0, split.parts[at].head or 0
         writer = self._run.attention(layer).alone(head)
         basis = np.broadcast_to(
@@ -246,7 +237,6 @@ def _carried(run: RecordedRun, writes: Floats, layer: int, since: _Place) -> Flo
     """Return what parts wrote to the stream as it arrives at ``layer``, (part, token, width).
 
     If norms follow the blocks, they have scaled it on the way; else it arrives as it was written.
-    writes: what the parts wrote. since: where they wrote it.
     """
     if run.shape.order != "after":
         return writes

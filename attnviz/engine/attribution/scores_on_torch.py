@@ -56,9 +56,7 @@ class TorchScoreSplitter(ScoreSplitter):
     """
 
     def __init__(self, name: str, model: PreTrainedModel, opened: PatchableModel) -> None:
-        self._name = name
-        self._model = model
-        self._opened = opened
+        self._name, self._model, self._opened = name, model, opened
 
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         call = self._call(asked.head)
@@ -201,11 +199,7 @@ class _TrackedRun:
         return whole[:, :, head // (self._point.heads // whole.shape[2])]
 
     def split(self, facts: SplitScores, asked: AskedLink) -> SplitScores | None:
-        """Return the scores of the asked query as sums over parts; None if they are not tracked.
-
-        facts: all that is known without the parts. ``without`` of the result is empty if the block
-        cannot be run alone.
-        """
+        """Return the scores of the asked query as sums over parts; None if they are not tracked."""
         query, key = (self._read(side, asked.head[2]) for side in SIDES)
         if query is None or key is None:
             return None
@@ -279,8 +273,7 @@ class _TrackedRun:
         """Return what the parts of each side add to a lead, by two reverse passes.
 
         Return None if the query or key vectors are not tracked, or if the parts of several texts
-        cannot be told apart: then they do not add up to each text's lead. split: the scores of
-        another text that have the parts, scale and mask of these.
+        cannot be told apart: then they do not add up to each text's lead.
         """
         found, texts = [], len(self._texts)
         for target in self._targets(split, asked).values():
@@ -355,10 +348,7 @@ def _noted(block: nn.Module | None, enter: Callable[..., None]) -> Iterator[None
 def _by_part(
     leaves: Sequence[Leaf], calls: Sequence[HookedCall], reader: int
 ) -> dict[StreamPart, list[int]]:
-    """Return the indices of the leaves of each part, in the order of the model.
-
-    calls: the attention calls of a pass. reader: the layer of the one that reads the leaves.
-    """
+    """Return the indices of the leaves of each part, in the order of the model."""
     found: dict[StreamPart, list[int]] = {}
     for at, leaf in enumerate(leaves):
         if leaf.point is not None:

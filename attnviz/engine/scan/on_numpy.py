@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,12 +14,10 @@ import numpy as np
 from attnviz.attention.functional import Floats
 from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
-from attnviz.engine.patching import SITES, WHOLE_LAYER, What
+from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
-from attnviz.engine.scan.forks import forks
-from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import ChangedRuns, Ends
-from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
+from attnviz.engine.scan.runner import ChangedRuns, Ends, Room, room_for
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.model import MaskToken
 from attnviz.models.pool import spread
@@ -28,7 +27,6 @@ from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
-
 
 _BLOCK = 512
 """The tokens in a block of rows, whose numbers inside a layer stay in a cache."""
@@ -75,8 +73,7 @@ class NumpyRunner:
         self._model = model
         self._stack = model.stack
         self.rounding = _ROUNDINGS * float(np.finfo(model.stack.dtype).eps)
-        self.in_torch = in_torch
-        self._max_memory = max_memory
+        self.in_torch, self._max_memory = in_torch, max_memory
         self._waiting = dict.fromkeys(texts)
         self.notes: list[str] = []
         self._runs: dict[Input, tuple[frozenset[What], GrowingRun]] = {}
@@ -106,8 +103,8 @@ class NumpyRunner:
         return self._model.causal
 
     @cached_property
-    def read_out(self) -> NumpyUnembedding | None:
-        return NumpyUnembedding(*self._stack.unembedding) if self._model.has_head else None
+    def read_out(self) -> Unembedding | None:
+        return Unembedding(*self._stack.unembedding) if self._model.has_head else None
 
     def open(self) -> AbstractContextManager[Any]:
         return np.errstate(over="ignore", invalid="ignore")
@@ -200,10 +197,7 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the recorded run of a text, with its values; recent runs are reused.
-
-        keep: the kinds of values that the run must contain.
-        """
+        """Return the recorded run of a text, with its values; recent runs are reused."""
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
@@ -244,10 +238,7 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return blocks of indices into ``changes``; changes that begin alike share a block.
-
-    first: the first token that each change affects. tokens: the length of the text.
-    """
+    """Return blocks of indices into ``changes``; changes that begin alike share a block."""
     sites = [[(site.layer, site.head or 0) for site in change.sites] for change in changes]
     order = sorted(range(len(changes)), key=lambda at: (first[at], sites[at]))
     blocks = []
@@ -256,3 +247,42 @@ def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Col
         blocks.append(order[:size])
         order = order[size:]
     return blocks
+
+
+@dataclass(frozen=True)
+class Fork:
+    """The rows of the batch in one layer, when several ablations or patches share rows.
+
+    sources: for each row the row of the layer before that it continues; −1 for the unchanged text.
+    patches: the sites that are replaced in this layer, by row.
+    """
+
+    sources: tuple[int, ...]
+    patches: dict[int | None, Patch]
+
+
+def forks(changes: Sequence[Change], first: int, layers: int) -> tuple[list[Fork], list[int]]:
+    """Return the rows of each layer from ``first`` on, and the row of each change at the end.
+
+    changes: the ablations or patches; those that replace equal sites so far have the same row.
+    first: the first layer in which something is changed. layers: the number of layers.
+    """
+    sites = [_by_layer(change) for change in changes]
+    ends, found = [-1] * len(changes), []
+    for layer in range(first, layers):
+        keys = [(end, some.get(layer, ())) for end, some in zip(ends, sites, strict=True)]
+        begun = (key for key in dict.fromkeys(keys) if key != (-1, ()))
+        rows = {key: row for row, key in enumerate(begun)}
+        patches: dict[int | None, Patch] = {
+            row: Patch(here) for (_, here), row in rows.items() if here
+        }
+        found.append(Fork(tuple(source for source, _ in rows), patches))
+        ends = [rows.get(key, -1) for key in keys]
+    return found, ends
+
+
+def _by_layer(change: Change) -> dict[int, tuple[Site, ...]]:
+    found: dict[int, tuple[Site, ...]] = {}
+    for site in change.sites:
+        found[site.layer] = (*found.get(site.layer, ()), site)
+    return found

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.effects import Positions, Variant
-from attnviz.engine.labels import label_places
+from attnviz.engine.answers import ALONE
+from attnviz.engine.effects import Positions, ScanOptions, Variant
+from attnviz.engine.hook_points import HookedCall
+from attnviz.engine.labels import label_places, require_one_choice
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
-from attnviz.engine.patching import What
+from attnviz.engine.patching import Pair, Patch, PatchMetric, PatchOptions, What
 from attnviz.engine.plain_pass import ends_alike, not_its_own
-from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit
+from attnviz.engine.replacing import Change, Held, LostTrackError, RowEdit, values_of
 from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.memory import fused_activations, peak_bytes
+from attnviz.engine.scan.patching import Measured, Patching, PatchWork
 from attnviz.engine.scan.plan import (
     MISFITS,
     ScanPlan,
@@ -29,14 +33,14 @@ from attnviz.engine.scan.plan import (
     ordered,
     require_own,
 )
-from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Room, room_for
+from attnviz.engine.scan.scan import Scan
 from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.model import MaskToken
-from attnviz.models.split import least
+from attnviz.models.split import least, whole_modules
 from attnviz.records import Input, Kind
 
 _TOKENS_ON_CPU = 1 << 15
@@ -66,9 +70,7 @@ class TorchRunner:
         self.labels: Sequence[str] = model.labels
         self.answers = model.answers
         self.threaded = False
-        self._probe = probe
-        self._positions = positions
-        self._max_memory = max_memory
+        self._probe, self._positions, self._max_memory = probe, positions, max_memory
         self._plan: ScanPlan | None = None
         self._ways: dict[frozenset[What], Way] = {}
         self._rooms: dict[tuple[int, int], Room] = {}
@@ -246,8 +248,7 @@ class TorchRunner:
     def _room(self, given: Input, wanted: int) -> Room:
         """Return the memory that passes over texts of this length need and may use.
 
-        wanted: the number of changes that are to be made to the text. The memory of a row is
-            measured only if a coarse bound does not fit.
+        The memory of a row is measured only if a coarse bound does not fit.
         """
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
@@ -271,8 +272,7 @@ def _numbers(plan: ScanPlan, tokens: int) -> int:
     """Return about how many numbers a row of the batch takes in memory during a pass.
 
     They are the outputs of all modules outside the blocks, and of those in the largest block. A
-    module's output is taken to be as wide as its parameter's longer side. tokens: the length of a
-    row.
+    module's output is taken to be as wide as its parameter's longer side.
     """
     model = plan.model
     blocks = {id(call.block): call.block for call in plan.calls}.values()
@@ -289,3 +289,117 @@ def _width(module: nn.Module) -> int:
     if isinstance(module, nn.Embedding):
         return module.embedding_dim
     return sum(max(weight.shape) for weight in module.parameters(recurse=False) if weight.ndim)
+
+
+class Slopes:
+    """Estimates the effects of patches on a torch model from the gradient of the metrics."""
+
+    def __init__(self, runner: TorchRunner) -> None:
+        self._runner = runner
+
+    def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
+        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ for each patch.
+
+        z are the values at the patch's sites. work: the prompt pair, with M and z of its base run.
+        Each metric is an array (patch,).
+        """
+        runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
+        with runner.open(learning=True), whole_modules(runner.model.root):
+            logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
+            return _first_order(work, patches, logits.double(), zeros.added)
+
+
+def _first_order(
+    work: PatchWork,
+    patches: Sequence[Patch],
+    logits: Tensor,
+    zeros: dict[tuple[What, int], Tensor],
+) -> Measured:
+    scores = logits.log_softmax(-1)
+    clean = torch.from_numpy(work.clean.logits).to(logits.device).log_softmax(-1)
+    measures: dict[PatchMetric, Tensor] = {
+        "log_prob": scores[work.answer],
+        "kl": (clean.exp() * (clean - scores)).sum(),
+    }
+    if work.foil is not None:
+        measures["logit_diff"] = logits[work.answer] - logits[work.foil]
+    found: Measured = {}
+    for name, value in measures.items():
+        slope = torch.autograd.grad(
+            value, list(zeros.values()), retain_graph=True, allow_unused=True
+        )
+        of = {
+            place: torch.zeros_like(zero[0]) if each is None else each[0]
+            for (place, zero), each in zip(zeros.items(), slope, strict=True)
+        }
+        changes = [
+            sum(
+                float(
+                    (values_of(of, site) * (values_of(work.held, site) - values_of(work.own, site)))
+                    .double()
+                    .sum()
+                )
+                for site in patch.sites
+            )
+            for patch in patches
+        ]
+        found[name] = work.plain(work.base)[name] + np.array(changes)
+    return found
+
+
+class _Zeros(Untouched):
+    """Adds zeros to the values of a run, so that metrics can be differentiated by these values.
+
+    kind: the attention whose values these are. what: the kinds of values.
+    added: these zeros, (1, token, head, dim), by kind and layer.
+    """
+
+    def __init__(self, kind: Kind, what: Collection[What]) -> None:
+        self._kind, self._what = kind, what
+        self.added: dict[tuple[What, int], Tensor] = {}
+
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
+        if point.kind != self._kind or point.what not in self._what:
+            return outputs
+        zeros = self.added[point.what, point.layer] = torch.zeros_like(outputs, requires_grad=True)
+        return outputs + zeros
+
+
+STARTS = (
+    "answer and foil are tokens of the context: their logits are those of the answer's start there"
+)
+"""The note on what is predicted of a model that answers questions."""
+
+
+def torch_scan(
+    model: PatchableModel,
+    inputs: Sequence[Input],
+    options: ScanOptions,
+    references: Sequence[Input],
+) -> Scan:
+    """Return an object that ablates the heads of a torch model over ``inputs``.
+
+    options: how they are ablated. references: the texts whose outputs replace those of ablated
+        heads, for mean and resample.
+    """
+    runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
+    return Scan(runner, inputs, options, references)
+
+
+def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+    """Return an object that puts values of one prompt into a torch model's run of the other.
+
+    pairs: the prompt pairs.
+    """
+    require_one_choice(model)
+    if model.answers and options.method == "gradient":
+        raise UnsupportedError(
+            f"{type(model.root).__name__} chooses the start of an answer among tokens: patch them "
+            "with --method exact"
+        )
+    runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
+    if model.answers:
+        alone = not all(pair.corrupt.text.joined for pair in pairs)
+        runner.notes += [STARTS, *([ALONE] if alone else [])]
+    estimate = Slopes(runner).estimated if options.method == "gradient" else None
+    return Patching(runner, pairs, options, estimate)

@@ -28,7 +28,8 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import Answering, ChangedRuns, ReadOut, SiteRunner
+from attnviz.engine.scan.runner import ChangedRuns, SiteRunner
+from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
@@ -104,10 +105,7 @@ class PatchWork:
         return found
 
     def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
-        """Return a boolean (token, head), True where the values of the two runs differ.
-
-        place: the kind of the values and their layer.
-        """
+        """Return a boolean (token, head), True where the values of the two runs differ."""
         own, held = self.own[place], self.held[place]
         if self.rounding:
             differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
@@ -134,9 +132,7 @@ class Patching:
     ) -> None:
         self._runner = runner
         assert (estimate is None) == (options.method == "exact")
-        self._estimate = estimate
-        self._pairs = pairs
-        self._options = options
+        self._estimate, self._pairs, self._options = estimate, pairs, options
         self._plain: dict[int, tuple[PlainRun, PlainRun]] = {}
         self.notes = runner.notes
 
@@ -265,7 +261,6 @@ class Patching:
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
         """Return a prompt pair ready for patching, and the positions that can be patched.
 
-        pair: its index. what: the kinds of patch sites. answer, foil: token ids.
         The positions are those of the base run with a corresponding token in the other prompt; None
         means all.
         """
@@ -382,16 +377,16 @@ def _rows(runner: SiteRunner, given: Input, position: int, read: Array) -> Array
     return read[:, position - len(given.predicted)]
 
 
-def _read_out(runner: SiteRunner, given: Input) -> ReadOut:
+def _read_out(runner: SiteRunner, given: Input) -> Unembedding:
     """Return what turns the rows of ``_rows`` into logits: over words, labels, or places."""
-    if isinstance(runner.read_out, Answering) and runner.answers:
-        return runner.read_out.of_answers(runner.label_places(given), len(given.text))
     if runner.read_out is None:
         raise UnsupportedError(
             f"{runner.name} has no language-model head: there is no prediction "
             f"that a patch could change; choose a model that predicts tokens, and give an "
             f"encoder-decoder a decoder text"
         )
+    if runner.answers:
+        return runner.read_out.of_answers(runner.label_places(given), len(given.text))
     return runner.read_out
 
 
@@ -402,11 +397,7 @@ def _measured(
     starts: Sequence[int],
     metrics: Collection[PatchMetric],
 ) -> Measured:
-    """Return the metrics of the patched runs, all from one pass if the model allows it.
-
-    work: the prompt pair. patches: in the order in which a pass reaches them. starts: the first
-        token that each changes. metrics: those to measure.
-    """
+    """Return the metrics of the patched runs, all from one pass if the model allows it."""
     base, read_out = work.base, _read_out(runner, work.base.given)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)

@@ -20,11 +20,12 @@ from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
-from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
     BatchExpansion,
+    BlockCall,
     Inside,
+    RecordBlocks,
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once
@@ -187,10 +188,9 @@ def run_expanded(
     """Return one pass with the text in row 0 and one ablation or patch in each further row.
 
     strategy: how the batch grows. variants: the ablations or patches, in the order in which a pass
-        reaches them. intervention: makes the changes.
-    at_once: the most rows that a block is called on.
-    kept: how many last tokens the last block computes; None is all.
-    inside: what is edited in addition to heads' outputs.
+    reaches them. intervention: makes the changes. at_once: the most rows that a block is called on.
+    kept: how many last tokens the last block computes; None is all. inside: what is edited in
+    addition to heads' outputs.
     """
     added: dict[int, int] = {}
     for variant in variants:
@@ -237,8 +237,7 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
     """Return an object that computes logits from the vocabulary projection's input, or None.
 
-    None means that the model has no projection. probe: the text of the pass ``clean``, on which it
-    is tested.
+    None means that the model has no projection.
     """
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None:

@@ -41,10 +41,9 @@ def open_scan(
     """Return an object that ablates heads of ``model`` over ``inputs`` and measures the effects.
 
     kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
-        without a target can only be scanned in its encoder, and has no loss.
-    references: the texts whose outputs replace those of ablated heads, for the modes mean and
-        resample; None means ``inputs``.
-    Raises UsageError if these do not fit together, UnsupportedError if the heads of the
+    without a target can only be scanned in its encoder, and has no loss. references: the texts
+    whose outputs replace those of ablated heads, for the modes mean and resample; None means
+    ``inputs``. Raises UsageError if these do not fit together, UnsupportedError if the heads of the
     architecture cannot be ablated.
     """
     options = options or ScanOptions()
@@ -65,9 +64,8 @@ def open_patching(
     """Return an object that patches: it puts values of one prompt into a run of the other.
 
     pairs: the prompt pairs. kind: the attention whose values are patched; None means the model's
-        default.
-    Raises UsageError if these do not fit together, UnsupportedError for an architecture without
-    patching.
+    default. Raises UsageError if these do not fit together, UnsupportedError for an architecture
+    without patching.
     """
     kind = _kind_of(model, kind)
     if not pairs:

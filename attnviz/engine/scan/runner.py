@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from attnviz.attention.functional import Array
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Change, Held, Replace
+from attnviz.engine.scan.unembedding import Unembedding
+from attnviz.errors import UsageError
+from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.model import MaskToken
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
+    import torch
+
     from attnviz.engine.patchable import PatchableModel
 
 ENDING = 2
@@ -59,59 +61,6 @@ class Ends(NamedTuple):
 
     hidden: Array
     read: Array | None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The predictions of runs with an ablation or a patch, compared with the unchanged run.
-
-    loss: (position,) cross-entropy of the unchanged run in nats; NaN where no token is wanted.
-    loss_delta: (change, position), changed minus unchanged; NaN where no token is wanted.
-    kl: (change, position), KL(unchanged ‖ changed) in nats.
-    flips: (change, position), True where the likeliest token differs.
-    """
-
-    loss: NDArray[np.floating]
-    loss_delta: NDArray[np.floating]
-    kl: NDArray[np.floating]
-    flips: NDArray[np.bool_]
-
-
-class ReadOut(Protocol):
-    """The interface of a model's vocabulary projection: logits, and comparisons of runs."""
-
-    def logits(self, rows: Array) -> Array:
-        """Return the logits (row, vocab) of the projection's inputs (row, width)."""
-        ...
-
-    def logit_difference(
-        self, clean: Array, changed: Array, answer: int, foil: int
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of the unchanged run, and its change in other rows.
-
-        clean, changed: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
-        """
-        ...
-
-    def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
-        """Compare the predictions of changed runs with those of the unchanged run.
-
-        clean, changed: the projection's inputs, (position, width) and (change, position, width).
-            wanted: (position,), the id of the token that came next; −1 if it is not known.
-        """
-        ...
-
-
-@runtime_checkable
-class Answering(Protocol):
-    """A read-out that can read all tokens of a text at once, as places where an answer starts."""
-
-    def of_answers(self, places: Sequence[int], tokens: int) -> ReadOut:
-        """Return the read-out of rows (row, tokens · width): the logits (row, tokens) of starts.
-
-        places: the tokens that may be the answer. tokens: how many the text has.
-        """
-        ...
 
 
 class Runner(Protocol):
@@ -154,7 +103,7 @@ class Runner(Protocol):
         ...
 
     @property
-    def read_out(self) -> ReadOut | None:
+    def read_out(self) -> Unembedding | None:
         """Return the vocabulary projection; None without a language-model head."""
         ...
 
@@ -225,3 +174,82 @@ class SiteRunner(Runner, Protocol):
         what: the kinds, such as ``output`` or ``query``.
         """
         ...
+
+
+_SHARE = 0.5
+"""The share of the free memory that a scan uses by default."""
+
+_MARGIN = 1.25
+"""The factor for memory that kernels use inside, and that an allocator cannot use."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that a scan needs and may use.
+
+    limit: the most bytes; None if the free memory is not known. row: the bytes of one row of the
+        batch. fixed: the bytes that a scan needs in addition to the rows.
+    """
+
+    limit: int | None
+    row: int
+    fixed: int
+
+    @property
+    def ablations(self) -> int | None:
+        """Return how many ablations fit in memory beside the unchanged run; None for any number."""
+        return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
+
+    def needed(self, ablations: int) -> int:
+        """Return how many bytes a pass with this number of ablations needs."""
+        return self.fixed + self.row * (1 + ablations)
+
+
+def room_for(
+    row: int, fixed: int, device: torch.device | None, max_memory: int | None, tokens: int
+) -> Room:
+    """Return the memory that a scan needs and may use.
+
+    row: the measured bytes of a row. fixed: the bytes needed in addition to the rows. device: None
+    for the CPU. tokens: of the text, for the message. max_memory: the limit in bytes; None uses a
+    share of the free memory. Raises UsageError if not even one ablation fits.
+    """
+    free = free_memory(device)
+    limit = max_memory if max_memory is not None else free and int(free * _SHARE)
+    room = Room(limit, max(1, int(row * _MARGIN)), fixed)
+    if room.ablations is not None and room.ablations < 1:
+        where = "--max-memory allows" if max_memory is not None else f"{device or 'cpu'} can spare"
+        raise UsageError(
+            f"one more run over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
+            f"{where} {byte_text(limit or 0)}: shorten the text or allow more"
+        )
+    return room
+
+
+def require_two(given: Input) -> None:
+    """Raise UsageError for a text, or a decoder's text, in which no token can be predicted.
+
+    It has fewer than two tokens.
+    """
+    read = given.predicted
+    if len(read) < 2:
+        name = "text" if given.target is None else "target"
+        raise UsageError(
+            f"a {name} of {len(read)} token is too short for a loss: expected at least 2"
+        )
+
+
+def words_to_mask(given: Input, mask: int) -> list[int]:
+    """Return the positions of a text that a masked model may predict.
+
+    mask: the id of the mask token. Raises UsageError if there is none.
+    """
+    read = given.predicted
+    words = [
+        position
+        for position, (token, special) in enumerate(zip(read.ids, read.special, strict=True))
+        if not special and token != mask
+    ]
+    if not words:
+        raise UsageError("the text has no word that could be masked: expected at least 1")
+    return words

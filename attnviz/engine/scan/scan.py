@@ -21,10 +21,9 @@ from attnviz.engine.ablation import mean_outputs, resampled
 from attnviz.engine.answers import no_foil
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.compared_answers import compared_answers
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Comparison, Ends, ReadOut, Runner
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner, require_two, words_to_mask
+from attnviz.engine.scan.unembedding import Comparison, Unembedding, compared_answers, wide
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
 from attnviz.models.pool import in_turn
@@ -48,9 +47,7 @@ class Scan:
     ) -> None:
         if runner.answers and options.pair is not None:
             raise no_foil()
-        self._runner = runner
-        self._inputs = inputs
-        self._options = options
+        self._runner, self._inputs, self._options = runner, inputs, options
         self._references = references
         self._mean: Held | None = None
         self.notes = runner.notes
@@ -151,9 +148,8 @@ class Scan:
     ) -> dict[tuple[int, int], float]:
         """Return the gradient importance of each (layer, head) over all texts, in nats.
 
-        ablated: heads that are ablated already.
-        on_progress: called with the number of texts done and their total.
-        Raises UsageError for a model without a loss.
+        ablated: heads that are ablated already. on_progress: called with the number of texts done
+        and their total. Raises UsageError for a model without a loss.
         """
         check_heads(self._runner.heads, ablated)
         model = self._runner.in_torch()
@@ -266,9 +262,7 @@ def _scored(
 ) -> _Chunk:
     """Return the effects of ablations over one text, all from one pass if the model allows it.
 
-    variants: the ablations, in the order in which a pass reaches them. values: the replacements;
-        None means zero.
-    Raises UsageError for a text too short for a loss.
+    values: the replacements; None means zero. Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
@@ -319,7 +313,7 @@ def _scored(
 
 
 def _comparison(
-    runner: Runner, read_out: ReadOut, label: int | None, asked: _Asked, rows: Array
+    runner: Runner, read_out: Unembedding, label: int | None, asked: _Asked, rows: Array
 ) -> tuple[Comparison, NDArray[np.bool_], NDArray[np.bool_]]:
     """Return the compared predictions of a pass, where they have a loss, and where they count.
 
@@ -342,10 +336,7 @@ def _comparison(
 
 
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
-    """Return the passes whose predictions are compared; empty if the model predicts nothing.
-
-    given: the text. positions: the predictions that count, ``all`` or ``last``.
-    """
+    """Return the passes whose predictions are compared; empty if the model predicts nothing."""
     read, mask = given.predicted.ids, runner.mask_id
     length = len(read)
     if runner.read_out is None:
@@ -378,9 +369,8 @@ def _ends(
 ) -> list[Array]:
     """Return the projection's inputs (1 + ablation, width) that give the logits of answer and foil.
 
-    plain: the states of the text itself. last: those of the last of the passes ``asked``.
     mask: the token id that hides a word, or None. A masked model answers at the text's own mask
-        token, otherwise in place of the last word.
+    token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
         return [_read(plain)[:, asked[-1].at[-1]]]
@@ -396,16 +386,15 @@ def _output_metrics(
     """Return by metric how far ablations move the hidden states: (ablation,).
 
     The metrics are the mean squared difference and 1 − cosine. The second value lists the indices
-    of ablations whose difference may be rounding.
-    hidden: (1 + ablation, token, width). positions: ``last`` compares the last token only.
+    of ablations whose difference may be rounding. hidden: (1 + ablation, token, width).
     """
     xp, read = namespace(hidden), _compared(positions)
-    clean = _wide(hidden[0])
+    clean = wide(hidden[0])
     unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
     least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
     squares, cosines, largest = [], [], []
     for start in range(1, len(hidden), size):
-        ablated = _wide(hidden[start : start + size])
+        ablated = wide(hidden[start : start + size])
         change = ablated - clean
         largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
         squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
@@ -422,7 +411,7 @@ def _output_metrics(
 def _mean_square(hidden: Array, positions: Positions) -> float:
     """Return the mean square of unchanged hidden states (token, width), as a scale of changes."""
     xp = namespace(hidden)
-    return float(xp.mean(xp.square(_wide(hidden)[_compared(positions)])))
+    return float(xp.mean(xp.square(wide(hidden)[_compared(positions)])))
 
 
 def _compared(positions: Positions) -> slice:
@@ -433,9 +422,3 @@ def _unit(rows: Array) -> Array:
     xp = namespace(rows)
     norm = xp.sqrt(xp.sum(xp.square(rows), axis=-1, keepdims=True))
     return rows / xp.where(norm == 0, xp.ones_like(norm), norm)
-
-
-def _wide(rows: Array) -> Array:
-    return (
-        namespace(rows).astype(rows, namespace(rows).float32) if rows.dtype.itemsize < 4 else rows
-    )

@@ -102,9 +102,8 @@ def run_changed(
 ) -> ForwardOutput:
     """Return a pass with the text in row 0, and each ablation or patch in its own row.
 
-    changes: the ablations or patches, in the order in which a pass reaches them.
-    replaced: makes the intervention from the changes by row.
-    at_once: the most rows that a block is called on.
+    changes: the ablations or patches, in the order in which a pass reaches them. replaced: makes
+    the intervention from the changes by row. at_once: the most rows that a block is called on.
     kept: how many last tokens the last block computes; None is all.
     """
     if way.strategy is None:
@@ -160,8 +159,7 @@ def _same_stack(point: HookedCall, kind: Kind) -> bool:
 def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
     """Return three patches for a trial: in the first layer, in the last, and both together.
 
-    They replace sites of all kinds, in the order in which a pass reaches them. heads: the number of
-    sites by kind and layer.
+    They replace sites of all kinds, in the order in which a pass reaches them.
     """
     ends = []
     for at in (0, -1):

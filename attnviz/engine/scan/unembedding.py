@@ -2,31 +2,33 @@
 
 With p the clean probabilities and δ the differences of the logits, both over the vocabulary:
 
-    μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ ablated) = log(1 + Σ p·(exp(δ − μ) − 1))
+    μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ changed) = log(1 + Σ p·(exp(δ − μ) − 1))
 
 and the loss changes by KL + μ − δ of the token that came. Differences do not cancel: a change of
-zero costs exactly zero.
+zero costs exactly zero. It is written once, for NumPy and torch arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from attnviz.engine.scan.runner import Comparison
-
-_Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
+from attnviz.attention.functional import Array, Floats, namespace
+from attnviz.engine.answers import likeliest_answer
+from attnviz.engine.likely import log_softmax
+from attnviz.models.pool import spread
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
 
-_TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
+_TILE = {"numpy": (512, 512), "cpu": (1024, 512), "cuda": (8192, 8192)}
 """The rows and words of a tile: small enough for a CPU's cache, or large enough to fill a GPU."""
 
 _NO_ANSWER = -1e9
@@ -37,16 +39,44 @@ _CLEAN_BYTES = 48_000_000
 
 
 @dataclass(frozen=True)
-class Unembedding:
-    """The vocabulary projection of a torch model, with all that the model does to its logits.
+class Comparison:
+    """The predictions of runs with an ablation or a patch, compared with the unchanged run.
 
-    weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
-        states (row, width) if the model does more than weight and bias; otherwise None.
+    loss: (position,) cross-entropy of the unchanged run in nats; NaN where no token is wanted.
+    loss_delta: (change, position), changed minus unchanged; NaN where no token is wanted.
+    kl: (change, position), KL(unchanged ‖ changed) in nats.
+    flips: (change, position), True where the likeliest token differs.
     """
 
-    weight: Tensor
-    bias: Tensor | None
-    own: Callable[[Tensor], Tensor] | None = None
+    loss: NDArray[np.floating]
+    loss_delta: NDArray[np.floating]
+    kl: NDArray[np.floating]
+    flips: NDArray[np.bool_]
+
+
+class _Clean(NamedTuple):
+    """The unchanged run's logits and probabilities, (position, vocab), and two words of each.
+
+    top: the id of the likeliest token. word: that of the token that came, 0 if it is not known.
+    """
+
+    logits: Array
+    chances: Array
+    top: Array
+    word: Array
+
+
+@dataclass(frozen=True)
+class Unembedding:
+    """The vocabulary projection of a model, with all that the model does to its logits.
+
+    weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
+        states (row, width) if a torch model does more than weight and bias; otherwise None.
+    """
+
+    weight: Array
+    bias: Array | None
+    own: Callable[[Array], Array] | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
         """Return what reads all tokens of a text at once: their logits as the start of an answer.
@@ -55,10 +85,9 @@ class Unembedding:
         logit so low that their probability is zero. tokens: how many the text has.
         """
 
-        def starts(rows: Tensor) -> Tensor:
-            each = self.logits(rows.unflatten(-1, (tokens, -1)).flatten(0, 1))[:, 0]
-            logits = each.view(len(rows), tokens)
-            found = torch.full_like(logits, _NO_ANSWER)
+        def starts(rows: Array) -> Array:
+            logits = self.logits(rows.reshape(len(rows) * tokens, -1))[:, 0].reshape(-1, tokens)
+            found = namespace(logits).full_like(logits, _NO_ANSWER)
             found[:, places] = logits[:, places]
             return found
 
@@ -66,227 +95,265 @@ class Unembedding:
 
     def bytes_for(self, positions: int) -> int:
         """Return the most bytes that ``compare`` allocates for this number of positions."""
-        vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
+        vocabulary, (rows, words) = len(self.weight), self._tile
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
 
-    def logits(self, rows: Tensor) -> Tensor:
+    def logits(self, rows: Array) -> Array:
         """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
-        rows = _wide(rows)
+        rows = wide(rows)
         parts = [
-            rows @ _wide(self.weight[words]).T
-            + (0 if self.bias is None else _wide(self.bias[words]))
-            for words in self._words(rows.device)
+            rows @ wide(self.weight[words]).T + (0 if self.bias is None else wide(self.bias[words]))
+            for words in self._widened()
         ]
-        return torch.cat(parts, -1)
+        return parts[0] if len(parts) == 1 else namespace(rows).concat(parts, axis=-1)
 
     def logit_difference(
-        self, clean: Tensor, ablated: Tensor, answer: int, foil: int
+        self, clean: Array, changed: Array, answer: int, foil: int
     ) -> tuple[float, NDArray[np.float64]]:
         """Return logit(answer) − logit(foil) of the unchanged run, and its change in other rows.
 
-        clean, ablated: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
+        clean, changed: the projection's inputs, (width,) and (row, width). answer, foil: token ids.
         """
+        change = wide(changed) - wide(clean)
+        if self.own is None:
+            row = wide(self.weight[answer]) - wide(self.weight[foil])
+            shift = 0.0 if self.bias is None else float(self.bias[answer] - self.bias[foil])
+            return float(wide(clean) @ row) + shift, _host(change @ row).astype(np.float64)
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
-        change = _wide(ablated) - _wide(clean)
-        if self.own is None:
-            weight = _wide(self.weight[[answer, foil]])
-            return before, _numpy(change @ (weight[0] - weight[1]))
-        after = self.logits(ablated)
+        after = self.logits(changed)
         moved = after[:, answer] - after[:, foil] - before
-        return before, _numpy(moved.masked_fill((change == 0).all(-1), 0))
+        moved[(change == 0).all(-1)] = 0
+        return before, _host(moved).astype(np.float64)
 
-    def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
-        """Compare the predictions of ablated runs with those of the unchanged run.
+    @np.errstate(over="ignore", invalid="ignore")
+    def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
+        """Compare the predictions of changed runs with those of the unchanged run.
 
-        clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
-        wanted: (position,), the id of the token that came next; -1 if it is not known.
-        """
-        vocabulary, words = self.weight.shape[0], torch.tensor(wanted, device=clean.device)
-        at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
-        parts = [
-            self._compare(clean[some], ablated[:, some], words[some])
-            for some in _slices(len(clean), at_once)
-        ]
-        return Comparison(*(torch.cat(part, -1).cpu().numpy() for part in zip(*parts, strict=True)))
-
-    def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-        """Return the unchanged run's loss, and the loss change, KL and flips of ablated runs.
-
-        The loss is (position,), the others (ablation, position). clean, ablated: the projection's
-        inputs, (position, width) and (ablation, position, width).
+        clean, changed: the projection's inputs, (position, width) and (change, position, width).
         wanted: (position,), the id of the token that came next; −1 if it is not known.
         """
-        state = _Clean.of(self.logits(clean), wanted)
-        mean_weight = None if self.own else self._weight_mean(state.chances)
-        rows = self._tile(clean.device)[0]
-        if self.own is not None:
-            rows = max(1, min(rows, _CLEAN_BYTES // (8 * self.weight.shape[0])))
-        parts = []
-        for some in _slices(len(ablated), max(1, rows // len(clean))):
-            change = _wide(ablated[some]) - _wide(clean)
+        xp = namespace(clean)
+        words = xp.asarray(wanted, device=clean.device)
+        parts = [
+            self._compare(clean[some], changed[:, some], words[some])
+            for some in _slices(len(clean), max(1, _CLEAN_BYTES // (12 * len(self.weight))))
+        ]
+        loss, *others = (_host(xp.concat(part)) for part in zip(*parts, strict=True))
+        return Comparison(loss, *(part.T for part in others))
+
+    def _compare(self, clean: Array, changed: Array, wanted: Array) -> tuple[Array, ...]:
+        """Return the loss (position,), and loss change, KL and flips (position, change)."""
+        xp = namespace(clean)
+        logits, known, every = self.logits(clean), wanted >= 0, range(len(clean))
+        word, scores, top = wanted.clip(min=0), _log_softmax(logits), logits.argmax(-1)
+        loss = -scores[every, word]
+        loss[~known] = math.nan
+        state = _Clean(logits, xp.exp(scores), top, word)
+        change = wide(changed).swapaxes(0, 1) - wide(clean)[:, None]
+        mean_weight = None
+        if self.own is None:
+            parts = (state.chances[:, some] @ wide(self.weight[some]) for some in self._widened())
+            mean_weight = sum(parts)[..., None]
+        found = xp.empty((5, *change.shape[:2]), dtype=change.dtype, device=change.device)
+
+        def compute(place: tuple[slice, slice]) -> None:
+            some, which = place
+            part, here = change[some, which], _Clean(*(each[some] for each in state))
             if mean_weight is None:
-                tile = self._own_changes(ablated[some], change, state)
-                mean = (tile * state.chances).sum(-1)
-                found = _against(state, iter([(slice(0, tile.shape[-1]), tile)]), mean)
+                delta = self._own_changes(changed[which, some], part, here)
+                mean = (delta * here.chances[:, None]).sum(-1)
+                tiles: Iterable[tuple[slice, Array]] = [(slice(0, delta.shape[-1]), delta)]
             else:
-                mean = (change * mean_weight).sum(-1)
-                found = _against(state, self._changes(change), mean)
-            parts.append(self._repaired(found, state, clean, ablated[some]))
-        loss_delta, kl, flips = (torch.cat(each) for each in zip(*parts, strict=True))
-        loss_delta = loss_delta.masked_fill(~state.known, torch.nan)
-        return state.loss, loss_delta, kl, flips
+                mean, tiles = xp.matmul(part, mean_weight[some])[..., 0], self._changes(part)
+            for number, values in enumerate(_against(here, tiles, mean)):
+                found[number, some, which] = values
 
-    def _weight_mean(self, chances: Tensor) -> Tensor:
-        """Return p W, the mean row of the projection's weight: (position, width).
+        tiles = list(self._tiles(*change.shape[:2]))
+        if isinstance(clean, np.ndarray):
+            spread(compute, tiles, change.size * (2.0 * len(self.weight)))
+        else:
+            for place in tiles:
+                compute(place)
+        kl, largest, best, moved_top, delta = found
+        flips = best > moved_top
+        # This comparison selects NaN for recomputation as well.
+        self._recompute(xp.nonzero(~(largest < _SAFE)), changed, scores, state, (delta, kl, flips))
+        delta[~known] = math.nan
+        return loss, delta, kl, flips
 
-        chances: p, the probabilities (position, vocab) of the unchanged run.
-        """
-        mean: Tensor | None = None
-        for words in self._words(chances.device):
-            part = chances[:, words] @ _wide(self.weight[words])
-            mean = part if mean is None else mean.add_(part)
-        assert mean is not None
-        return mean
-
-    def _changes(self, change: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield slices of the vocabulary, each with δ, the change of its logits.
-
-        change: of the projection's input, (ablation, position, width). δ is (ablation, position,
-            vocab of the slice); the next slice overwrites it.
-        """
-        ablations, positions, width = change.shape
-        flat, buffer = change.reshape(-1, width), None
-        for words in self._words(change.device):
-            weight = _wide(self.weight[words]).T
-            if buffer is None or buffer.shape[1] != weight.shape[1]:
-                buffer = flat.new_empty(len(flat), weight.shape[1])
-            torch.mm(flat, weight, out=buffer)
-            yield words, buffer.view(ablations, positions, -1)
-
-    def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
-        """Return δ, the change of the logits over the vocabulary: (ablation, position, vocab).
-
-        ablated: the projection's input (ablation, position, width). change: ``ablated`` minus the
-            unchanged input; where it is zero δ is zero. state: the unchanged run's logits.
-        """
-        logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
-        # The clean row was projected in another batch, which may have rounded differently.
-        same = (change == 0).all(-1, keepdim=True)
-        return (logits - state.logits).masked_fill(same, 0)
-
-    def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
-        """Return ``found`` with its NaN entries computed again from whole logits.
-
-        They are NaN because they exceed the range of float32. found: loss change, KL and flips,
-        each (ablation, position).
-        clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
-        """
-        loss_delta, kl, flips = found
-        beyond = torch.isnan(loss_delta).nonzero()
-        for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):
-            some, at = beyond[rows], beyond[rows, 1]
-            moved = self.logits(ablated[some[:, 0], at])
-            scores = torch.log_softmax(moved, -1)
-            before = torch.log_softmax(state.logits[at], -1)
-            word = state.wanted[at, None]
-            where = tuple(some.T)
-            loss_delta[where] = (before.gather(-1, word) - scores.gather(-1, word))[:, 0]
-            kl[where] = (state.chances[at] * (before - scores)).sum(-1).clamp(min=0)
-            flips[where] = moved.argmax(-1) != state.top[at]
-        return loss_delta, kl, flips
-
-    def _words(self, device: torch.device) -> Iterator[slice]:
-        return _slices(self.weight.shape[0], self._tile(device)[1])
-
-    @staticmethod
-    def _tile(device: torch.device) -> tuple[int, int]:
-        return _TILE.get(device.type, _TILE["cpu"])
-
-
-@dataclass(frozen=True)
-class _Clean:
-    """The predictions of the unchanged run at some positions, over the whole vocabulary.
-
-    logits, chances: (position, vocab); chances are probabilities. top: the id of the likeliest
-        token. wanted: the id of the token that came, 0 if it is not known. known: True if it is.
-    loss: in nats, NaN if the token is not known.
-    """
-
-    logits: Tensor
-    chances: Tensor
-    top: Tensor
-    wanted: Tensor
-    known: Tensor
-    loss: Tensor
-
-    @classmethod
-    def of(cls, logits: Tensor, wanted: Tensor) -> _Clean:
-        known = wanted >= 0
-        word = wanted.clamp(min=0)
-        scores = torch.log_softmax(logits, -1)
-        loss = -scores.gather(-1, word[:, None])[:, 0]
-        return cls(
-            logits,
-            scores.exp_(),
-            logits.argmax(-1),
-            word,
-            known,
-            loss.masked_fill(~known, torch.nan),
+    def _tiles(self, positions: int, changes: int) -> Iterator[tuple[slice, slice]]:
+        """Yield the positions and the changes that are compared at once."""
+        rows = self._tile[0]
+        if self.own is not None:  # then the whole vocabulary is computed at once
+            rows = max(1, min(rows, _CLEAN_BYTES // (8 * len(self.weight))))
+        at_once = min(rows, changes) if self.own is not None else changes
+        yield from product(
+            _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
         )
 
+    def _changes(self, change: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield slices of the vocabulary, each with δ (position, change, vocab of the slice).
 
-def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
-    """Return loss change, KL and flips (ablation, position); NaN beyond the range of float32.
+        change: of the projection's input, (position, change, width). The next δ overwrites one.
+        """
+        flat, buffer, xp = change.reshape(-1, change.shape[-1]), None, namespace(change)
+        for words in _slices(len(self.weight), self._tile[1]):
+            weight = wide(self.weight[words]).T
+            if buffer is None or buffer.shape[1] != weight.shape[1]:
+                shape = len(flat), weight.shape[1]
+                buffer = xp.empty(shape, dtype=flat.dtype, device=flat.device)
+            xp.matmul(flat, weight, out=buffer)
+            yield words, buffer.reshape(*change.shape[:2], -1)
 
-    state: the unchanged run, with its probabilities p.
-    tiles: one slice of the vocabulary after the other, each with δ, the change of its logits
-        (ablation, position, vocab of the slice), which is overwritten.
-    mean: Σ p·δ (ablation, position).
+    def _own_changes(self, changed: Array, change: Array, clean: _Clean) -> Array:
+        """Return δ over the whole vocabulary, (position, change, vocab).
+
+        changed: the projection's input (change, position, width). change: its distance from the
+            unchanged one, (position, change, width); where it is zero δ is zero: the clean row was
+            projected in another batch, which may have rounded differently.
+        """
+        rows = changed.swapaxes(0, 1)
+        logits = self.logits(rows.reshape(-1, rows.shape[-1])).reshape(*rows.shape[:2], -1)
+        delta = logits - clean.logits[:, None]
+        delta[(change == 0).all(-1)] = 0
+        return delta
+
+    def _recompute(
+        self,
+        beyond: tuple[Array, Array],
+        changed: Array,
+        scores: Array,
+        clean: _Clean,
+        found: tuple[Array, Array, Array],
+    ) -> None:
+        """Write loss change, KL and flips (position, change) from whole logits at some places.
+
+        changed: (change, position, width).
+        """
+        loss_delta, kl, flips = found
+        for some in _slices(len(beyond[0]), max(1, _CLEAN_BYTES // (8 * len(self.weight)))):
+            at, which = (each[some] for each in beyond)
+            logits = self.logits(changed[which, at])
+            after, word = _log_softmax(logits), clean.word[at]
+            loss_delta[at, which] = scores[at, word] - after[range(len(at)), word]
+            kl[at, which] = (clean.chances[at] * (scores[at] - after)).sum(-1).clip(min=0)
+            flips[at, which] = logits.argmax(-1) != clean.top[at]
+
+    def _widened(self) -> Iterator[slice]:
+        """Yield slices of the vocabulary whose weights are widened at once; all that are wide."""
+        narrow = self.weight.dtype.itemsize < 4
+        return _slices(len(self.weight), self._tile[1] if narrow else len(self.weight))
+
+    @property
+    def _tile(self) -> tuple[int, int]:
+        """Return the most rows and words of a tile."""
+        if isinstance(self.weight, np.ndarray):
+            return _TILE["numpy"]
+        return _TILE.get(self.weight.device.type, _TILE["cpu"])
+
+
+def _against(clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array) -> tuple[Array, ...]:
+    """Return KL, the largest δ − μ, the largest logit, that of the clean top, δ of the wanted word.
+
+    All are (position, change). mean: μ = Σ p·δ. tiles: one slice of the vocabulary after the other,
+    each with δ (position, change, vocab of the slice), which is overwritten.
     """
-    expansion = torch.zeros_like(mean)
-    largest = torch.full_like(mean, -torch.inf)
-    best, top, wanted = largest.clone(), torch.zeros_like(mean), torch.zeros_like(mean)
-    scratch: Tensor | None = None
+    xp = namespace(mean)
+    expansion, top, word = (xp.zeros_like(mean) for _ in range(3))
+    largest, best = (xp.full_like(mean, -math.inf) for _ in range(2))
+    scratch: Any = None
     for words, delta in tiles:
         if scratch is None or scratch.shape != delta.shape:
-            scratch = torch.empty_like(delta)
-        moved = torch.add(delta, state.logits[:, words], out=scratch)
-        torch.maximum(best, moved.amax(-1), out=best)
-        top = _picked(top, moved, state.top, words)
-        wanted = _picked(wanted, delta, state.wanted, words)
-        delta.sub_(mean[..., None])
-        torch.maximum(largest, delta.amax(-1), out=largest)
-        expansion += delta.expm1_().mul_(state.chances[:, words]).sum(-1)
-    kl = torch.log1p(expansion).clamp_(min=0)
-    # This comparison selects NaN for recomputation as well.
-    return (kl + mean - wanted).masked_fill(~(largest < _SAFE), torch.nan), kl, best > top
+            scratch = xp.empty_like(delta)
+        moved = xp.add(delta, clean.logits[:, None, words], out=scratch)
+        xp.maximum(best, xp.max(moved, axis=-1), out=best)
+        for target, tile, ids in ((top, moved, clean.top), (word, delta, clean.word)):
+            (at,) = xp.nonzero((ids >= words.start) & (ids < words.stop))
+            target[at] = tile[at, :, ids[at] - words.start]
+        delta -= mean[..., None]
+        xp.maximum(largest, xp.max(delta, axis=-1), out=largest)
+        _expm1(delta)
+        expansion += xp.matmul(delta, clean.chances[:, words, None])[..., 0]
+    kl = xp.log1p(expansion).clip(min=0)
+    return kl, largest, best, top, kl + mean - word
 
 
-def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
-    """Return ``found`` with the entries of wanted tokens that are in this part of the vocabulary.
+def compared_answers(
+    clean: NDArray[np.float64], changed: NDArray[np.float64], label: int | None
+) -> Comparison:
+    """Compare answers of changed runs with the unchanged run's: ``position`` is start and end.
 
-    found: (ablation, position). tile: (ablation, position, vocab of the slice ``words``).
-    word: (position,), the wanted id.
+    clean, changed: logits (token, 2) and (change, token, 2) of the tokens that may be the answer.
+    The loss is -ln p of the start and of the end that the unchanged run predicts.
+    label: 0 compares the start alone, 1 the end alone, None both.
     """
-    inside = (word >= words.start) & (word < words.start + tile.shape[-1])
-    at = (word - words.start).clamp(0, tile.shape[-1] - 1)
-    entry = tile.gather(-1, at[None, :, None].expand(tile.shape[0], -1, 1))[..., 0]
-    return torch.where(inside, entry, found)
+    some = [0, 1] if label is None else [label]
+    before, after = (log_softmax(each.swapaxes(-1, -2)) for each in (clean, changed))
+    span = likeliest_answer(before.T)
+    wanted = [span.start, span.end]
+    loss = -before[[0, 1], wanted]
+    flips = after.argmax(-1) != before.argmax(-1)
+    return Comparison(
+        loss[some],
+        (-after[:, [0, 1], wanted] - loss)[:, some],
+        (np.exp(before) * (before - after)).sum(-1).clip(min=0)[:, some],
+        flips[:, some],
+    )
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    """Return the tensor in at least float32; half precision would lose small differences."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+def wide(rows: Array) -> Array:
+    """Return an array in at least float32; half precision would lose small differences."""
+    if rows.dtype.itemsize >= 4:
+        return rows
+    xp = namespace(rows)
+    return xp.astype(rows, xp.float32)
 
 
 def _slices(length: int, size: int) -> Iterator[slice]:
-    for start in range(0, length, size):
+    for start in range(0, length, max(size, 1)):
         yield slice(start, min(start + size, length))
 
 
-def _numpy(tensor: Tensor) -> NDArray[np.float64]:
-    return tensor.double().cpu().numpy()
+def _host(array: Array) -> Any:
+    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
+
+
+def _log_softmax(logits: Array) -> Array:
+    return log_softmax(logits) if isinstance(logits, np.ndarray) else logits.log_softmax(-1)
+
+
+def _expm1(x: Array) -> None:
+    """Replace x by exp(x) − 1 in place, with the relative error of its dtype near zero as well.
+
+    Beyond 80, where rows are recomputed, it is cut off. Without wide vectors NumPy computes this
+    function of float32 entry by entry; then it is (u − 1) + u (x − ln u) for the rounded u = exp x:
+    ln u is the number whose power u is, and what x has beyond it is added to first order.
+    """
+    if not isinstance(x, np.ndarray):
+        x.expm1_()
+        return
+    if x.dtype != np.float32 or _in_wide_vectors():
+        np.expm1(x, out=x)
+        return
+    np.clip(x, np.float32(-80), np.float32(80), out=x)
+    raised: Floats = np.exp(x)
+    x -= np.log(raised)
+    x *= raised
+    raised -= 1
+    x += raised
+
+
+@cache
+def _in_wide_vectors() -> bool:
+    """Return whether NumPy has a vector version of expm1 of float32 for this processor."""
+    introspect = getattr(np.lib, "introspect", None)  # NumPy 2.0 has none
+    if introspect is None:
+        return False
+    versions = introspect.opt_func_info(func_name="^expm1$", signature="^float32$")
+    return any(
+        not one["current"].startswith("baseline") for one in versions.get("expm1", {}).values()
+    )

@@ -38,6 +38,7 @@ from attnviz.inspect.head.report import Firing
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
 from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
+from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE, fits
 from attnviz.records import Input, Kind, Tokens
@@ -60,17 +61,22 @@ _DOUBT = 0.05
 _SIDES: tuple[Side, Side] = ("query", "key")
 
 
+def work(corpus: TextCorpus, request: AtlasRequest) -> Work:
+    """Return what is planned with a model for a corpus, by which NumPy or torch is chosen."""
+    return CORPUS_WORK
+
+
 def atlas(
     model: Model,
     corpus: TextCorpus,
     request: AtlasRequest,
     shard: Shard,
     file: Path | None = None,
-    watch: Watch = UNWATCHED,
+    advance: Watch = UNWATCHED,
 ) -> AtlasReport:
     """Return on what each head fires most, over the shard's texts of a corpus.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
+    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
         progress. The decoder of an encoder–decoder reads the text too, and for cross attention what
         the model itself writes.
     Raises UsageError for a text or option that does not fit, UnsupportedError if its attention
@@ -95,7 +101,7 @@ def atlas(
         ]
         return _tallies(probing, inputs, block.first, request.top)
 
-    return report_of(recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch))
+    return report_of(recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance))
 
 
 # What adds up --------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, on_host, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.inspect.heads.links import between_words, linking
-from attnviz.inspect.patterns.measure import TOGETHER
-from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
-from attnviz.inspect.patterns.sums import SHUFFLES, Evens, LayerSums
+from attnviz.inspect.patterns.measure import Beside, measure
+from attnviz.inspect.patterns.probes import OWN, ProbeText
+from attnviz.inspect.patterns.summary import stacked
+from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.registry import MEASURES, OF_ONE_TEXT
-from attnviz.measures.rows import Bools, Conditions, TextFacts, Weights
+from attnviz.measures.rows import Bools, Conditions, Weights
 from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.records import AttentionRecord, Input, Kind, Tokens
 
@@ -54,12 +54,6 @@ class Shown(NamedTuple):
     weight: Floats
     even: Floats
     links: NDArray[np.int64]
-
-    def of(self, heads: slice) -> Shown:
-        """Return what some of the heads show."""
-        scores, chance = self.scores[:, heads], self.chance[:, heads]
-        weight, even, links = self.weight[heads], self.even[heads], self.links[heads]
-        return Shown(scores, chance, self.places[heads], weight, even, links)
 
 
 class TextFound(NamedTuple):
@@ -114,62 +108,23 @@ def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
     attention cannot be observed.
     """
     attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
-    found: dict[int, TextFound] = {}
-    probes = [ProbeText(OWN, each) for each in texts]
-    for batch in batches(probes):
-        observer = _Scan([each.passage for each in batch], attention, probing)
-        probing.run(observer, [each.passage for each in batch], cells=None)
-        found |= {id(probe): one for probe, one in zip(batch, observer.found(), strict=True)}
-    return [found[id(probe)] for probe in probes]
+
+    def links_of(text: ProbeText) -> Beside:
+        return _TextLinks(text.passage, attention, probing)
+
+    probes = [ProbeText(OWN, text) for text in texts]
+    results = measure(probing, probes, attention, None, lambda work: None, beside=links_of)
+    return [_found(result, attention.kind) for result in results]
 
 
-class _Scan:
-    """An observer that measures the heads over a batch of texts, layer by layer."""
-
-    norms = False
-
-    def __init__(self, texts: Sequence[Input], attention: Conditions, probing: Probing) -> None:
-        self._kind = attention.kind
-        self._texts = [_Text(text, attention, probing) for text in texts]
-        self._shown: list[dict[int, Shown]] = [{} for _ in texts]
-        self._waiting: dict[int, dict[int, Weights]] = {}
-        self._cells = 0
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
-    ) -> None:
-        matrix = to_numpy(weights)
-        if beside.mask is not None:
-            self._shown[text][layer] = self._texts[text].shown(matrix, on_host(beside.mask))
-            return
-        self._waiting.setdefault(text, {})[layer] = matrix.copy()
-        self._cells += matrix.size
-        if self._cells > TOGETHER:
-            self._measure_waiting()
-
-    def _measure_waiting(self) -> None:
-        """Measure the layers that wait, all of a text as if they were one."""
-        for text, by_layer in self._waiting.items():
-            shown, past = self._texts[text].shown(np.concatenate([*by_layer.values()]), None), 0
-            for layer, own in by_layer.items():
-                self._shown[text][layer] = shown.of(slice(past, past := past + len(own)))
-        self._waiting, self._cells = {}, 0
-
-    def found(self) -> list[TextFound]:
-        """Return what each text of the batch shows."""
-        self._measure_waiting()
-        found = []
-        for text, by_layer in zip(self._texts, self._shown, strict=True):
-            layers = sorted(by_layer)
-            heads = tuple((at, head) for at in layers for head in range(len(by_layer[at].places)))
-            scores, chance, *by_head = zip(*(by_layer[at] for at in layers), strict=True)
-            joined = [np.concatenate(scores, -1), np.concatenate(chance, -1)]
-            joined += map(np.concatenate, by_head)
-            found.append(TextFound(text.queries, text.keys, heads, Shown(*joined)))
-        return found
+def _found(result: TextScores, kind: Kind) -> TextFound:
+    stack, passage = stacked([result], OF_ONE_TEXT), result.text.passage
+    by_layer = [layer.beside for layer in result.layers.values()]
+    links = {name: np.concatenate([layer[name] for layer in by_layer]) for name in by_layer[0]}
+    scores = np.vstack([links.pop("fires"), stack.scores[0]])
+    scores[:, [place in result.lost for place in stack.places]] = np.nan
+    shown = Shown(scores, np.vstack([links.pop("fires_even"), stack.base[0]]), **links)
+    return TextFound(passage.queries(kind), passage.keys(kind), tuple(stack.places), shown)
 
 
 class _Links(NamedTuple):
@@ -189,59 +144,45 @@ class _Links(NamedTuple):
         return np.bincount(self.group, weights, len(FARTHEST)).astype(np.float64)
 
 
-class _Text:
-    """Measures heads over one text."""
+class _TextLinks:
+    """Measures the links of heads over one text."""
 
     def __init__(self, text: Input, attention: Conditions, probing: Probing) -> None:
-        self.queries, self.keys = text.queries(attention.kind), text.keys(attention.kind)
-        self._facts = TextFacts(self.queries, self.keys, attention, SHUFFLES, passing=True)
-        self._evens = Evens({}, {})
-        self._whole = AttentionRecord(
-            probing.model.info, attention.kind, attention.causal, self.queries, self.keys, ()
-        )
+        queries, keys = text.queries(attention.kind), text.keys(attention.kind)
+        info = probing.model.info
+        self._whole = AttentionRecord(info, attention.kind, attention.causal, queries, keys, ())
         self._known: dict[bytes, _Links] = {}
 
-    def shown(self, weights: Weights, mask: Bools | None) -> Shown:
-        """Return what heads with the given attention weights (head, query, key) show.
+    def __call__(self, weights: Weights, mask: Bools | None) -> dict[str, NDArray[Any]]:
+        """Return the links of heads with the given attention weights (head, query, key).
 
-        mask: boolean (query, key), which keys each query sees; None for the plain mask.
+        mask: boolean (query, key), which keys each query sees; None for the plain mask. Besides the
+        arrays of ``Shown``: ``fires``, the weight of the strongest link, and that of uniform
+        attention there.
         """
         heads, links = len(weights), self._links(mask)
-        sums = LayerSums(self._facts, self._evens)
-        sums.add(weights, 0, mask)
-        measured = sums.scores(tuple(range(heads)))
-        score, distance = (len(NAMES), heads), (heads, len(FARTHEST))
-        found = Shown(
-            scores=np.full(score, np.nan),
-            chance=np.full(score, np.nan),
-            places=np.full((heads, 2), -1),
-            weight=np.zeros(distance),
-            even=np.zeros(distance),
-            links=np.zeros(distance, np.int64),
-        )
         lost = np.isnan(weights).any((-2, -1))
         strong = np.take(weights.reshape(heads, -1), links.cells, 1).astype(np.float64)
         strong[lost] = 0
-        found.weight[:] = [links.by_distance(row) for row in strong]
-        found.even[:], found.links[:] = links.by_distance(links.even), links.by_distance()
+        fires, even = np.full((2, heads), np.nan)
+        places = np.full((heads, 2), -1)
         if len(links.cells):
             best = strong.argmax(-1)
-            found.scores[0], found.chance[0] = strong.max(-1), links.even[best]
-            found.places[:] = links.ends.T[best]
-        for row, name in enumerate(NAMES[1:], 1):
-            if name in measured.scores:
-                found.scores[row] = measured.scores[name]
-                chance = measured.shuffled.get(name, measured.uniform.get(name, np.nan))
-                found.chance[row] = chance
-        found.scores[:, lost], found.places[lost] = np.nan, -1
-        for array in found[3:]:
-            array[lost] = 0
-        return found
+            fires, even, places = strong.max(-1), links.even[best], links.ends.T[best]
+        by_distance = {
+            "weight": np.array([links.by_distance(row) for row in strong]),
+            "even": np.tile(links.by_distance(links.even), (heads, 1)),
+            "links": np.tile(links.by_distance().astype(np.int64), (heads, 1)),
+        }
+        places[lost] = -1
+        for sums in by_distance.values():
+            sums[lost] = 0
+        return {"fires": fires, "fires_even": even, "places": places, **by_distance}
 
     def _links(self, mask: Bools | None) -> _Links:
         key = b"" if mask is None else mask.tobytes()
         if key not in self._known:
-            shape = len(self.queries), len(self.keys)
+            shape = len(self._whole.queries), len(self._whole.keys)
             seen = visible_keys(*shape, self._whole.causal) if mask is None else mask
             linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
             cells = np.flatnonzero(linked)

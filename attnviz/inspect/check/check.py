@@ -24,7 +24,8 @@ from attnviz.inspect.check.report import CheckReport
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.inspect.check.rules import RuleFile, read_rules
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
 
 _LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
@@ -91,14 +92,14 @@ def checked_model(
     loading = options(name)
 
     def opened() -> Model:
-        from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+        from attnviz.inspect.patterns.probes import probe_tokens
 
         if loaded is not None:
             return loaded
-        longest = max(map(reckoned_tokens, () if rules is None else rules.texts), default=0)
+        longest = max(map(about_tokens, () if rules is None else rules.texts), default=0)
         torch = request.reduce == "fused" or longest >= _LONG
-        tokens = None if torch else reckoned_probe_tokens(None, None)
-        return load(name, replace(loading, tokens=tokens))
+        tokens = None if torch else probe_tokens(None, None)
+        return load(name, replace(loading, work=Work(tokens)))
 
     def count() -> Mapping[str, Any]:
         from attnviz.count.params.params import params

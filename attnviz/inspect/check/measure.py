@@ -58,13 +58,13 @@ class _Pass(NamedTuple):
 class CheckedModel:
     """The model that rules are about; it makes and stores the measurements that rules need.
 
-    name: as the user typed it. open_model: loads it when the first rule needs it. count: returns
+    name: as the user typed it. opening: loads it when the first rule needs it. count: returns
     the object of ``params --json``. seed: of the random tokens. reduce: how long texts are read.
     advance: is called with the share of the probes that is scored. baselines: those that were read.
     """
 
     name: str
-    open_model: Callable[[], Model]
+    opening: Callable[[], Model]
     count: Callable[[], Mapping[str, Any]]
     seed: int
     reduce: Reduce = "auto"
@@ -73,7 +73,7 @@ class CheckedModel:
 
     @cached_property
     def model(self) -> Model:
-        return self.open_model()
+        return self.opening()
 
     @property
     def loaded(self) -> bool:

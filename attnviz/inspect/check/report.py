@@ -164,6 +164,11 @@ class CheckReport(Report):
         return table_of(_COLUMNS, (data | data["bound"] | {"unit": unit} for data, unit in entries))
 
     @property
+    def files_written(self) -> str:
+        """Return a string that names the files that this run wrote."""
+        return f"wrote {', '.join(said(str(path)) for path in self.written)}"
+
+    @property
     def failed(self) -> Sequence[Outcome]:
         """Return the outcomes of rules that do not hold and are not warnings."""
         return [each for each in self.outcomes if not each.passed and not each.rule.warning]

@@ -24,7 +24,7 @@ _LEAD = 9
 
 def document(report: CheckReport) -> doc.Document:
     """Return the document of a check, with everything that it shows."""
-    advice = [*([written_words(report)] if report.written else []), "--explain"]
+    advice = [*([report.files_written] if report.written else []), "--explain"]
     about = [(said(report.name), True)] if report.info is None else model_words(report.info)
     path = said(str(report.path))
     facts = [("rules", path), *_sources(report)]
@@ -133,11 +133,6 @@ def brief(outcome: Outcome) -> str:
     """Return a rule's name, its value and its bounds as one string."""
     name = cut(outcome.rule.said, _NAME)
     return f"{name} {value_text(outcome)} (rule: {_bound_text(outcome.rule.bounds)})"
-
-
-def written_words(report: CheckReport) -> str:
-    """Return a string that names the files that this run wrote."""
-    return f"wrote {', '.join(said(str(path)) for path in report.written)}"
 
 
 # The words of a rule --------------------------------------------------------------------------

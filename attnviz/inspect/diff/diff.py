@@ -76,14 +76,14 @@ def diff(
     b: Side,
     request: DiffRequest,
     *,
-    open_model: Open = LiveSide.opened,
+    opening: Open = LiveSide.opened,
     scanning: Scanning = lambda: nullcontext(UNWATCHED),
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
     a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
         first is measured.
-    open_model: returns the model of a side. scanning: a context manager that gives a function,
+    opening: returns the model of a side. scanning: a context manager that gives a function,
     which is called with the share of the work that is done.
 
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
@@ -91,9 +91,9 @@ def diff(
     """
     began = time.monotonic()
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):
-        report = _of_models(request, a, b, open_model, scanning)
+        report = _of_models(request, a, b, opening, scanning)
     else:
-        report = _with_saved(request, a, b, open_model, scanning)
+        report = _with_saved(request, a, b, opening, scanning)
     return replace(
         report,
         matched=request.match,
@@ -108,21 +108,21 @@ def diff(
 
 
 def _of_models(
-    request: DiffRequest, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
+    request: DiffRequest, a: LiveSide, b: LiveSide, opening: Open, scanning: Scanning
 ) -> DiffReport:
     """Compare two models; each is loaded once, the second after the first is measured."""
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
     a, b, repeated = distinct(a, b)
     notes = [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
-    model = open_model(a)
+    model = opening(a)
     if are_same(a, b):
         return _unmeasured(request, a, b, model, notes)
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
         noise = _noise(request, "A", first, model)
     del model
-    other = open_model(b)
+    other = opening(b)
     with scanning() as advance:
         advance(0.5)
         second = _measured(
@@ -420,7 +420,7 @@ def _paired(change: HeadChange) -> Iterator[tuple[str, Floats]]:
 
 
 def _with_saved(
-    request: DiffRequest, a: Side, b: Side, open_model: Open, scanning: Scanning
+    request: DiffRequest, a: Side, b: Side, opening: Open, scanning: Scanning
 ) -> DiffReport:
     """Compare two sides, at least one of them a saved result, with heads paired by index.
 
@@ -444,7 +444,7 @@ def _with_saved(
     one, other = (
         side
         if isinstance(side, SavedResult)
-        else _measured_again(request, side, first, open_model, scanning)
+        else _measured_again(request, side, first, opening, scanning)
         for side in (a, b)
     )
     shared = [head for head in one.heads if head in other.heads]
@@ -472,14 +472,14 @@ def _with_saved(
 
 
 def _measured_again(
-    request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
+    request: DiffRequest, side: LiveSide, saved: SavedResult, opening: Open, scanning: Scanning
 ) -> SavedResult:
     """Measure a model in the way in which the saved result on the other side was measured."""
     if saved.command == "patterns" and saved.text is None and saved.source:
         raise UsageError(
             f"{saved.path} was scored on {saved.source}: save one of the built-in probes"
         )
-    model = open_model(side)
+    model = opening(side)
     probing = open_probing(model, saved.kind)
     inputs = [] if saved.command == "patterns" else side_inputs(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:

@@ -15,8 +15,9 @@ from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
 from attnviz.models import checkpoint_files as files
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens, refuse_ignored
+from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 from attnviz.models.stored_tensors import StoredTensors
+from attnviz.models.work import Work, about_tokens
 from attnviz.reading import damaged
 from attnviz.records import Input, Kind
 from attnviz.texts import Texts, built_in_texts, encode_texts
@@ -128,7 +129,7 @@ def _options(
         refuse_ignored(side, own, ())
         both.append(own)
     # Both run in torch if one of them or a long text needs it.
-    torch = request.reduce == "fused" or max(map(reckoned_tokens, texts)) >= _LONG
+    torch = request.reduce == "fused" or max(map(about_tokens, texts)) >= _LONG
     torch = torch or any(
         not isinstance(side, str | NumpyModel)
         or own.backend == "torch"
@@ -139,7 +140,7 @@ def _options(
     much = _ABLATED if request.importance else 1
     tokens = [None if torch and own.backend != "numpy" else much * _TOKENS for own in both]
     return [
-        replace(own, tokens=some, texts=much * _TEXTS)
+        replace(own, work=Work(some, texts=much * _TEXTS))
         for own, some in zip(both, tokens, strict=True)
     ]
 

@@ -14,20 +14,15 @@ from textual.containers import Horizontal
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.ablating import Ablating
+from attnviz.inspect.explore.actions import Ablating, Moves, Questions, Writing
 from attnviz.inspect.explore.desk import Desk, SideSource
-from attnviz.inspect.explore.dialogs import Help, KeysPane, Palette
-from attnviz.inspect.explore.field import AskedLine, Field
-from attnviz.inspect.explore.heading import finding_lines
+from attnviz.inspect.explore.dialogs import AskedLine, Field, Help, KeysPane, Palette
 from attnviz.inspect.explore.keys import KEYS
-from attnviz.inspect.explore.map import Size
-from attnviz.inspect.explore.moves import Moves
-from attnviz.inspect.explore.pane import Pane
-from attnviz.inspect.explore.panes import GridPane, HeadingPane, MapPane, WordsPane, grid_columns
-from attnviz.inspect.explore.questions import Questions
+from attnviz.inspect.explore.map import MapPane, Size
+from attnviz.inspect.explore.panes import GridPane, HeadingPane, Pane, WordsPane, grid_columns
+from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.terminal_app import TerminalApp
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.explore.writing import Writing
 
 _SPACED, _TALL = 24, 36
 """Lines of a terminal from which empty lines part the panes, and the finding may take two."""
@@ -73,7 +68,7 @@ class Explorer(TerminalApp):
         zoomed: bool = False,
     ) -> None:
         super().__init__()
-        self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
+        self.desk = Desk(source, view, look, second, self)
         drawn = view, self.desk.drawn_with
         self._panes = {
             "heading": HeadingPane("heading", *drawn),
@@ -83,10 +78,8 @@ class Explorer(TerminalApp):
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
         self.map_pane.size_chosen = Size(1, 1) if zoomed else None
         self.writing = Writing(self.desk)
-        self._moves = Moves(self.desk, self.writing, self.map_pane, self._in_grid)
-        questions = Questions(
-            self.desk, self.keys_pane, lambda: self.size.width, self.copy_to_clipboard
-        )
+        self._moves = Moves(self.desk, self.writing, self.map_pane)
+        questions = Questions(self.desk, self.keys_pane)
         self._parts = (self._moves, Ablating(self.desk), self.writing, questions)
 
     # The panes -------------------------------------------------------------------------------
@@ -219,13 +212,10 @@ class Explorer(TerminalApp):
     def action_commands(self) -> None:
         self.push_screen(Palette(self.desk.drawn_with))
 
-    def _in_grid(self) -> bool:
-        return self.focused is not None and self.focused.id == "grid"
-
     # The mouse -------------------------------------------------------------------------------
 
     def on_grid_pane_chosen(self, message: GridPane.Chosen) -> None:
-        self.desk.see(self.desk.view.scene.with_head(message.head))
+        self.desk.see(self.desk.view.with_head(message.head))
 
     def on_grid_pane_wheeled(self, message: GridPane.Wheeled) -> None:
         self._moves.head(message.steps)

@@ -1,21 +1,27 @@
 """The state of ``attnviz explore`` and its changes, independent of how it is drawn.
 
-The state is one ``View``. A change makes another one, and the display draws the differences.
+The state is one ``View``. A change makes another one, and the app draws the differences.
 Everything that may take long is a job, and only the result of the latest request is shown.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from attnviz.draw.theme import Theme
-from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.jobs import Jobs, Waiting
-from attnviz.inspect.explore.scene import Scene
-from attnviz.inspect.explore.session import ExploreSession, Frame, refuse_long_pair, weighed
+from attnviz.errors import AttnvizError, UsageError
+from attnviz.inspect.explore.long import LongPart
+from attnviz.inspect.explore.saved import Session, is_saved, open_saved
+from attnviz.inspect.explore.session import Frame, LiveSession, refuse_long_pair, weigh
+from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
 from attnviz.inspect.explore.view import View
+
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+"""The name of a model on the Hub."""
 
 
 @dataclass(frozen=True)
@@ -27,27 +33,35 @@ class SideSource:
         the model. file: that the text was read from.
     """
 
-    session: ExploreSession
+    session: Session
     text: str
     options: tuple[str, ...] = ()
     file: Path | None = None
 
 
-class Display(Protocol):
-    """The interface of the app for a ``Desk``: it draws the screen state and shows notes."""
+def second_side(
+    typed: str, first: SideSource, live: Callable[[str, str], LiveSession]
+) -> SideSource:
+    """Return the second side of explore: a saved file, another model, or another text.
 
-    def draw(self, before: View) -> None:
-        """Draw the desk's screen state. before: the state that was drawn before it."""
-
-    def say(self, note: str) -> None:
-        """Show a note until the next key is pressed."""
+    typed: the value of ``--with``. live: opens a session, given the name of a model and a text.
+    """
+    if is_saved(typed):
+        saved = open_saved(Path(typed))
+        return SideSource(saved, saved.seen.text)
+    if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
+        session = live(typed, first.text)
+        return SideSource(session, "" if session.text == first.text else session.text)
+    if not first.session.live:
+        raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
+    return SideSource(first.session, typed)
 
 
 class Desk:
     """The screen state of explore with its changes; runs the models when new results are needed.
 
     source: the first side. second: the second side for comparisons, or None.
-    look: the theme; its palette is replaced by that of the scene.
+    look: the theme; its palette is replaced by that of the view. app: draws the state.
     """
 
     def __init__(
@@ -56,20 +70,16 @@ class Desk:
         view: View,
         look: Theme,
         second: SideSource | None,
-        *,
-        jobs: Jobs,
-        display: Display,
+        app: TerminalApp,
     ) -> None:
         self.source, self.view, self.look, self.second = source, view, look, second
-        self.jobs = jobs
-        self._display = display
-        self.say = display.say
+        self.app, self.say = app, app.say
         self._looks: dict[str, Theme] = {}
 
     @property
     def drawn_with(self) -> Theme:
         """Return the theme with the palette that the user chose, stored for its style cache."""
-        palette = self.view.scene.palette
+        palette = self.view.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
     def show(self, **changed: Any) -> None:
@@ -82,17 +92,16 @@ class Desk:
     def put(self, view: View) -> None:
         """Replace the screen state; every pane draws what has changed."""
         before, self.view = self.view, view
-        self._display.draw(before)
+        self.app.draw(before)
 
-    def see(self, scene: Scene) -> None:
-        """Show another scene (head, cursor, mode); run the model if its ablated heads differ."""
-        view = replace(self.view, scene=scene)
-        removed = scene.removed != self.view.scene.removed
+    def see(self, view: View) -> None:
+        """Show a view with another head, cursor or mode; run the model if its heads differ."""
+        removed = view.removed != self.view.removed
         if removed and view.written is not None:
-            self.jobs.drop("write")
+            self.app.drop("write")
             view = replace(view, written=None)
             self.say("what was written with other heads is gone: g writes anew")
-        self.put(view if view.written is not None else view.fitted(scene.removed))
+        self.put(view if view.written is not None else view.fitted(view.removed))
         if removed:
             self.read(view.frame.text)
 
@@ -119,33 +128,19 @@ class Desk:
 
         query, key: tokens of the text.
         """
-        frame, part = self.view.frame, self.view.frame.long
+        part = self.view.frame.long
         assert part is not None
+
+        def then(window: LongPart) -> None:
+            self.say("")
+            self.put(self.view.at_part(window, query, key))
+
         self.say(f"reading around {query:,}, {key:,}")
-        self.jobs.later(
-            "frame",
-            lambda _: frame.showing(part.text.around(query, key)),
-            lambda found: self._opened(found, query, key),
-        )
-
-    def overview(self) -> bool:
-        """Show the pooled maps of a long text again; return whether a window was shown."""
-        frame, part, scene = self.view.frame, self.view.frame.long, self.view.scene
-        if part is None or part.pooled:
-            return False
-        place = part.place(scene.query, scene.key)
-        self._opened(frame.showing(part.text.overview), *place)
-        return True
-
-    def _opened(self, frame: Frame, query: int, key: int) -> None:
-        assert frame.long is not None
-        view = replace(self.view, frame=frame, whole=frame).fitted()
-        self.say("")
-        self.put(replace(view, scene=view.scene.at(*(frame.long.cell(query, key) or (0, 0)))))
+        self.app.later("frame", lambda _: part.text.around(query, key), then)
 
     def leave_written(self) -> None:
         """Stop generating, and show the prompt alone again."""
-        self.jobs.drop("write")
+        self.app.drop("write")
         if self.view.written is not None:
             self.put(replace(self.view, written=None).fitted())
 
@@ -160,32 +155,30 @@ class Desk:
         self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
-        """Run the model on a text with the scene's heads ablated, and show the result.
+        """Run the model on a text with the view's heads ablated, and show the result.
 
         This takes one pass, and one more for a second side.
         """
-        scene, other = self.view.scene, self.second
-        if text != self.view.frame.text and self.jobs.drop("scan"):
+        view, source, second = self.view, self.source, self.second
+        if text != view.frame.text and self.app.drop("scan"):
             self.show(scanned=None)
-        whole = None if text != self.view.whole.text else self.view.whole
 
         def work(waiting: Waiting) -> tuple[Frame, Frame, Frame | None]:
-            session = self.source.session
-            frame, against = session.frame(text, scene.removed), None
-            if other is not None:
-                heads = scene.removed if other.session.live else frozenset()
-                against = other.session.frame(other.text or text, heads)
-                refuse_long_pair(frame, against)
-            for each in (frame, against):
-                weighed(each, scene.head, scene.mode)
-            if not scene.removed:
-                return frame, frame, against
-            return frame, whole or session.frame(text), against
+            frame, other = source.session.frame(text, view.removed), None
+            if second is not None:
+                heads = view.removed if second.session.live else frozenset()
+                other = second.session.frame(second.text or text, heads)
+                refuse_long_pair(frame, other)
+            weigh((frame, other), view.head, view.mode)
+            if not view.removed:
+                return frame, frame, other
+            whole = view.whole if view.whole.text == text else source.session.frame(text)
+            return frame, whole, other
 
-        self.jobs.later("frame", work, self._arrived)
+        def then(frames: tuple[Frame, Frame, Frame | None]) -> None:
+            frame, whole, other = frames
+            effects = self.view.effects if frame.text == self.view.frame.text else None
+            after = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
+            self.put(after.fitted())
 
-    def _arrived(self, found: tuple[Frame, Frame, Frame | None]) -> None:
-        frame, whole, other = found
-        effects = self.view.effects if frame.text == self.view.frame.text else None
-        view = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
-        self.put(view.fitted())
+        self.app.later("frame", work, then)

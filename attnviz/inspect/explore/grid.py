@@ -121,7 +121,7 @@ def heads_of(view: View) -> Heads:
     written = view.written
     if written is not None and written.at:
         return _grid(view, _sources(view, written.steps[written.at - 1]))
-    if view.scene.side == "difference" and view.against is not None:
+    if view.side == "difference" and view.against is not None:
         moved = moved_attention(view.frame, view.against)
         if moved:
             return _grid(view, {head: _amount(value) for head, value in moved.items()})
@@ -136,39 +136,35 @@ def labelled(view: View) -> Heads:
 
 
 def _grid(view: View, cells: Mapping[Head, GridCell]) -> Heads:
-    scene = view.scene
-    layers = sorted({layer for layer, _ in scene.heads})
-    numbers = sorted({head for _, head in scene.heads})
-    places = {
-        (layer, head): (row, column)
-        for row, layer in enumerate(layers)
-        for column, head in enumerate(numbers)
-    }
+    heads, base = view.shown.heads, view.shown.report.index_base
+    layers, numbers = (sorted(set(axis)) for axis in zip(*heads, strict=True))
+
+    def cell(head: Head) -> tuple[int, int]:
+        return layers.index(head[0]), numbers.index(head[1])
+
     part = GridPart(
-        rows=[f"L{layer + scene.index_base}" for layer in layers],
-        columns=[f"H{number + scene.index_base}" for number in numbers],
-        cells={places[head]: cell for head, cell in cells.items()},
-        cursor=places[scene.head],
-        crossed={places[head] for head in scene.removed},
+        rows=[f"L{layer + base}" for layer in layers],
+        columns=[f"H{number + base}" for number in numbers],
+        cells={cell(head): drawn for head, drawn in cells.items()},
+        cursor=cell(view.head),
+        crossed={cell(head) for head in view.removed},
     )
     return Heads(part, layers, numbers)
 
 
 @lru_cache(maxsize=4)
 def _labels(frame: Frame) -> Mapping[Head, GridCell]:
-    report = frame.report
-    grid = label_grid(report)
-    layers = sorted({entry.layer for entry in report.heads})
-    numbers = sorted({entry.head for entry in report.heads})
+    grid, (layers, numbers) = label_grid(frame.report), zip(*frame.heads, strict=True)
+    layers, numbers = sorted(set(layers)), sorted(set(numbers))
     cells = {}
-    for entry in report.heads:
+    for entry in frame.report.heads:
         drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
-        what = entry.label
-        letter = entry.label.letter if what.is_finding else what.short[:1]
-        texts = f"{what.short} {drawn.text}".strip(), what.short, letter
-        score = 0.0 if math.isnan(what.score) else what.score
+        label = entry.label
+        letter = label.letter if label.is_finding else label.short[:1]
+        texts = f"{label.short} {drawn.text}".strip(), label.short, letter
+        score = 0.0 if math.isnan(label.score) else label.score
         faint = Tint(round(score * (STEPS - 1)), _FAINT)
-        cells[entry.layer, entry.head] = GridCell(texts, drawn.tint, drawn.strength, faint)
+        cells[entry.place] = GridCell(texts, drawn.tint, drawn.strength, faint)
     return cells
 
 

@@ -1,14 +1,45 @@
-"""The size of the cells of the map: the largest for which its pane has room, or a chosen one."""
+"""The pane of the map of one head, and the size of its cells."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.message import Message
+
 from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import DIM, Block, Line, beside, widest
+from attnviz.draw.coloured_text import page_starts, text_block
+from attnviz.draw.document import WEIGHTS, Map
+from attnviz.draw.grid import scale_samples
 from attnviz.draw.map_part import MapPart, MapPicture, map_part
-from attnviz.draw.maps import Fit
+from attnviz.draw.maps import Fit, Place, pooling
+from attnviz.draw.palette import STEPS
 from attnviz.draw.theme import Theme
+from attnviz.inspect.explore import screen
+from attnviz.inspect.explore.grid import heads_of
+from attnviz.inspect.explore.panes import (
+    BETWEEN,
+    MOST_LIST,
+    GridPane,
+    Pane,
+    links_lines,
+)
+from attnviz.inspect.explore.view import SIDES, View
+
+_BESIDE = 40
+"""The fewest free columns at the right of a map in which lists are drawn."""
+
+_LEAST_NAME = 8
+"""The columns that the tokens of a map take at least."""
 
 NEAREST = 4
 """The largest ``near`` of cells."""
@@ -82,3 +113,181 @@ def draw_map(
                 return map_part(part, plan, theme, lines, columns)
         size = largest(part.axes, lines - 1, columns - part.gutter(columns), theme)
     return map_part(part, size.plan(theme), theme, lines, columns)
+
+
+@lru_cache(maxsize=1024)
+def _darker(segment: Segment) -> Segment:
+    """Return a segment of a map at half its brightness; the cursor, which is bold, stays bright."""
+    style = segment.style or DIM
+    if style.bold:
+        return segment
+    found = [
+        None
+        if colour is None or colour.triplet is None
+        else Color.from_rgb(*(part // 2 for part in colour.triplet))
+        for colour in (style.color, style.bgcolor)
+    ]
+    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
+
+
+class MapPane(Pane, can_focus=True):
+    """The pane of the chosen head: its name and label, its map, its pattern scores.
+
+    size_chosen: the size of cells that the user chose; None for the largest with which the whole
+        map fits. drawn: the map as it was drawn last. as_text: whether the text is shown in place
+        of the map, coloured by what the cursor's query attends to.
+    """
+
+    class Pointed(Message):
+        """The message to the app that a cell of the map was clicked."""
+
+        def __init__(self, cell: Place) -> None:
+            super().__init__()
+            self.cell = cell
+
+    class WheelTurned(GridPane.Wheeled):
+        """The message to the app that the mouse wheel was turned over the map."""
+
+    size_chosen: Size | None = None
+    as_text = False
+
+    def show(self, view: View, theme: Theme) -> None:
+        before, after = (each.shown.long for each in (self.view, view))
+        windows = [each is not None and not each.pooled for each in (before, after)]
+        if windows[0] != windows[1]:
+            self.size_chosen, self.as_text = Size(1, 1) if windows[1] else None, False
+        super().show(view, theme)
+
+    _pages: Sequence[int] = (0,)
+    corner = Place(0, 0)
+    drawn: MapPicture | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view = self.view
+        part = view.shown.long
+        if self.as_text and view.written is None and not (part is not None and part.pooled):
+            return self._text(view, columns, rows)
+        across = (columns + BETWEEN) // 3 - BETWEEN
+        if not self._fits(across, rows):
+            self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
+            self.corner = self.drawn.corner
+            left = columns - widest(self.drawn.lines) - BETWEEN
+            return self._with_lists(drawn, left, columns) if left >= _BESIDE else drawn
+        blocks: list[Block] = []
+        for side in SIDES:
+            chosen = side == view.side
+            one = replace(view, side=side)
+            picture, drawn = self._one(one, across, rows, chosen)
+            if chosen:
+                self.drawn = picture._replace(left=picture.left + len(blocks) * (across + BETWEEN))
+                self.corner = picture.corner
+            blocks.append(Block(tuple(drawn), across))
+        return beside(blocks, BETWEEN).lines
+
+    def page(self, step: int) -> int:
+        """Return the first token of the page of the text ``step`` pages on, within the text."""
+        key = self.view.key
+        here = max(place for place, start in enumerate(self._pages) if start <= key)
+        return self._pages[min(max(here + step, 0), len(self._pages) - 1)]
+
+    def _text(self, view: View, columns: int, rows: int) -> Sequence[Line]:
+        """Return the page of the text with the cursor's key, coloured by the cursor's query."""
+        theme = self.look.signed if view.limit else self.look
+        row, tokens = view.weights[view.query], view.record.keys
+        full = float(np.nanmax(np.abs(row), initial=0.0)) or 1.0
+        shown = Map("", row[None], tokens, tokens, limit=full if view.limit else 0.0, full=full)
+        self._pages, self.drawn = page_starts(shown, theme, columns, rows - 2), None
+        body = list(text_block(shown, theme, columns, rows - 2, page=self.page(0)).lines)
+        top = screen.head_line(view, theme, columns, self.has_focus)
+        body += [[]] * (rows - 2 - len(body))
+        return [top, *body, screen.score_line(view, theme, columns)]
+
+    def zoom(self, step: int) -> None:
+        """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""
+        if self.drawn is not None:
+            size = Size.of(self.drawn.plan)
+            self.size_chosen = size.changed(step, self.drawn.whole) if step else None
+            self.redraw()
+
+    def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
+        """Return the lines of a map with tables at its right: the strongest links and the effects.
+
+        They are added only if small maps in the grid of heads leave no space for them there. drawn:
+        the lines of the map. left: the free width in characters at the right. columns: the width of
+        the pane.
+        """
+        view, rows = self.view, len(drawn) - 4
+        heads = heads_of(view)
+        grid = self.app.query_one("#grid").size.width
+        small = heads.thumbnail(view.shown, self.look, len(drawn), grid)
+        if view.written is not None or small is None:
+            return drawn
+        lists = [*links_lines(view, self.look, left, min(rows, MOST_LIST))]
+        if view.effects is not None:
+            most = min(rows - len(lists) - 1, MOST_LIST)
+            lists += [[], *screen.effect_lines(view, self.look, left, most)]
+        blocks = Block(tuple(drawn), columns - left), Block(([], *lists), left)
+        return beside(blocks, 0).lines
+
+    def _fits(self, columns: int, rows: int) -> bool:
+        """Return whether both sides and their difference fit next to each other in the pane."""
+        view = self.view
+        asked = view.other is not None or view.side != "a"
+        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
+
+    def _one(
+        self, view: View, columns: int, rows: int, strong: bool
+    ) -> tuple[MapPicture, Sequence[Line]]:
+        """Return the map of one compared model, and its lines: title, map, legend and scores.
+
+        view: the screen state for that side. columns, rows: the available width in characters and
+            lines. strong: whether its title stands out.
+        """
+        theme = self.look
+        room = rows - 2
+        part = MapPart(
+            weights=view.weights,
+            axes=view.axes(theme.encoding),
+            cursor=Place(view.query, view.key),
+            corner=self.corner,
+            limit=view.limit,
+        )
+        picture = draw_map(part, self.size_chosen, theme, room, columns)
+        body = list(picture.lines[:room])
+        if view.dark:
+            body = [[_darker(segment) for segment in line] for line in body]
+        body += [[]] * (room - len(body))
+        legend = self._legend(view, picture, columns)
+        if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:
+            body[-1] = legend
+        top = screen.head_line(view, theme, columns, strong)
+        return picture, [top, *body, screen.score_line(view, theme, columns)]
+
+    def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
+        """Return the line on the meaning of colours or glyphs, and how many tokens share a cell.
+
+        picture: the drawn map. columns: the width of the line in characters.
+        """
+        theme = self.look
+        if view.limit:
+            signs = "blue −, orange +" if theme.colour else ""
+            words = ([signs] if signs else []) + [f"full at ±{view.limit:.2g}"]
+            return [Segment(theme.spell(theme.dot.join(words)), DIM)]
+        samples = scale_samples(
+            WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
+        )
+        line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
+        caption = pooling(picture.plan.factors)
+        return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
+
+    def on_click(self, event: events.Click) -> None:
+        if self.drawn is not None:
+            cell = self.drawn.cell_at(event.x, event.y - 1)
+            if cell is not None:
+                self.post_message(self.Pointed(cell))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.post_message(self.WheelTurned(1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.post_message(self.WheelTurned(-1))

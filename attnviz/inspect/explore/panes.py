@@ -1,4 +1,4 @@
-"""The panes of the screen: the heading, the grid of heads, the map of one head, the words."""
+"""The panes of the screen; each draws one ``View``, and sends only the lines that have changed."""
 
 from __future__ import annotations
 
@@ -6,46 +6,144 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-import numpy as np
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, geometry
+from textual.geometry import Region
 from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
 
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
-from attnviz.draw.coloured_text import page_starts, text_block
-from attnviz.draw.document import WEIGHTS, Map
-from attnviz.draw.grid import scale_samples
+from attnviz.draw.blocks import BOLD, Line
 from attnviz.draw.grid_part import GridPicture, draw_part
 from attnviz.draw.labels import at_blanks, wrap
-from attnviz.draw.map_part import MapPart, MapPicture
-from attnviz.draw.maps import Place, pooling
-from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
-from attnviz.inspect.explore import facts, heading
+from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.grid import heads_of, labelled
-from attnviz.inspect.explore.map import Size, draw_map
-from attnviz.inspect.explore.pane import LEAST_COLUMNS, LEAST_ROWS, Pane
-from attnviz.inspect.explore.scene import SIDES
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.links import Link, strongest_links
 from attnviz.inspect.heads.listed import links_table
 from attnviz.records import LayerWeights
 
-_BESIDE = 40
-"""The fewest free columns at the right of a map in which lists are drawn."""
+_PLAIN = Style.null()  # textual's filters want one
+LEAST_COLUMNS, LEAST_ROWS = 40, 12
+"""The smallest terminal in which anything but a note is drawn."""
 
-_BETWEEN = 3
+
+class Pane(Widget):
+    """The base of the panes of explore: draws its ``lines``, and sends only changed ones."""
+
+    def __init__(self, name: str, view: View, theme: Theme) -> None:
+        super().__init__(id=name)
+        self.view, self.look = view, theme
+        self.note = ""
+        self._strips: list[Strip] = []
+        self._drawn_for: geometry.Size | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        """Return the lines to show; every pane has its own.
+
+        columns, rows: the available width in characters and lines.
+        """
+        # Textual's widgets have a metaclass of their own, which no ABC can share, and its
+        # ``query`` takes no abstract class.
+        raise NotImplementedError
+
+    def show(self, view: View, theme: Theme) -> None:
+        self.view, self.look = view, theme
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw every line anew and send the changed ones."""
+        columns, rows = self.size
+        if self._drawn_for != self.size or not columns or not rows:
+            return  # all of it is drawn when it is shown
+        before = self._strips
+        self._strips = self._draw()
+        for row, (old, new) in enumerate(zip(before, self._strips, strict=True)):
+            if old != new:  # from the left: textual sends a line from its first column on
+                self.refresh(Region(0, row, columns - _same_end(old, new), 1))
+
+    def _draw(self) -> list[Strip]:
+        columns, rows = self.size
+        across, down = self.app.size
+        if across < LEAST_COLUMNS or down < LEAST_ROWS:
+            lines = self.too_small()[:rows]
+        else:
+            lines = self.lines(columns, rows)[:rows]
+        return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
+
+    def too_small(self) -> Sequence[Line]:
+        """Return the lines to show in a terminal that is too small."""
+        return []
+
+    def render_line(self, y: int) -> Strip:
+        if self._drawn_for != self.size:
+            self._drawn_for, self._strips = self.size, self._draw()
+        return self._strips[y]
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+
+def strip_of(line: Line, columns: int) -> Strip:
+    """Return a line as textual's strip of exactly this width; equal styles are joined.
+
+    columns: the width in characters.
+    """
+    kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
+    return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
+
+
+class Lines(Widget):
+    """A widget that shows the lines that it is given."""
+
+    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
+        super().__init__(id=name)
+        self._told = told
+
+    def tell(self, told: Sequence[Line]) -> None:
+        self._told = told
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
+
+    def get_content_width(self, container: geometry.Size, viewport: geometry.Size) -> int:
+        return max((Segment.get_line_length(line) for line in self._told), default=0)
+
+    def get_content_height(
+        self, container: geometry.Size, viewport: geometry.Size, width: int
+    ) -> int:
+        return len(self._told)
+
+
+def _same_end(old: Strip, new: Strip) -> int:
+    """Return how many characters at the ends of two equally long lines look alike."""
+    same = 0
+    for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
+        if one.style != other.style:
+            break
+        if one.text != other.text:
+            blank = [len(each.text) - len(each.text.rstrip(" ")) for each in (one, other)]
+            return same + min(blank)
+        same += one.cell_length
+    return same
+
+
+BETWEEN = 3
 """The columns between two panes or two maps."""
 
-_LEAST_NAME, _LABELS = 8, 12
-"""The columns that the tokens of a map take at least, and those that they take as a rule."""
+_LABELS = 12
+"""The columns that the tokens of a map take as a rule."""
 
-_LEAST_LIST, _MOST_LIST = 3, 12
+_LEAST_LIST, MOST_LIST = 3, 12
 """The fewest lines in which a list of links is drawn, and the most that it takes."""
 
 _SORTED = 2**25
@@ -58,8 +156,8 @@ class HeadingPane(Pane):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
         return [
-            heading.heading(view, theme, columns),
-            *heading.finding_lines(view, theme, columns, rows - 1),
+            screen.heading(view, theme, columns),
+            *screen.finding_lines(view, theme, columns, rows - 1),
         ]
 
     def too_small(self) -> Sequence[Line]:
@@ -102,8 +200,8 @@ class GridPane(Pane, can_focus=True):
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST and view.written is None:
             by_effect = view.effects is not None and view.by_effect
-            lines_of = facts.effect_lines if by_effect else _links
-            drawn += [[], *lines_of(view, theme, columns, min(left, _MOST_LIST))]
+            lines_of = screen.effect_lines if by_effect else links_lines
+            drawn += [[], *lines_of(view, theme, columns, min(left, MOST_LIST))]
         return drawn
 
     def on_click(self, event: events.Click) -> None:
@@ -135,35 +233,20 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     small = heads.thumbnail(view.shown, theme, lines, columns)
     if small is not None:
         forms = (heads.wide(small), *forms)
-    most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
+    most = min(columns - BETWEEN - wanted, columns * 11 // 20)
     form = next((form for form in forms if form <= most), min(forms[-1], columns // 2))
     if small is not None or view.written is not None or most <= form:
         return form
-    listed = _links(view, theme, most, _MOST_LIST)
+    listed = links_lines(view, theme, most, MOST_LIST)
     return max(form, *(sum(segment.cell_length for segment in line) for line in listed), 0)
 
 
-def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
     if view.shown.long is not None:  # its cells are no links, or only a part of them
         return []
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]
-
-
-@lru_cache(maxsize=1024)
-def _darker(segment: Segment) -> Segment:
-    """Return a segment of a map at half its brightness; the cursor, which is bold, stays bright."""
-    style = segment.style or DIM
-    if style.bold:
-        return segment
-    found = [
-        None
-        if colour is None or colour.triplet is None
-        else Color.from_rgb(*(part // 2 for part in colour.triplet))
-        for colour in (style.color, style.bgcolor)
-    ]
-    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
 
 
 @lru_cache(maxsize=4)
@@ -183,169 +266,6 @@ def _strongest(frame: Frame, count: int) -> Sequence[Link]:
     return strongest_links(replace(frame.report, record=replace(record, layers=there)), count)
 
 
-class MapPane(Pane, can_focus=True):
-    """The pane of the chosen head: its name and label, its map, its pattern scores.
-
-    size_chosen: the size of cells that the user chose; None for the largest with which the whole
-        map fits. drawn: the map as it was drawn last. as_text: whether the text is shown in place
-        of the map, coloured by what the cursor's query attends to.
-    """
-
-    class Pointed(Message):
-        """The message to the app that a cell of the map was clicked."""
-
-        def __init__(self, cell: Place) -> None:
-            super().__init__()
-            self.cell = cell
-
-    class WheelTurned(GridPane.Wheeled):
-        """The message to the app that the mouse wheel was turned over the map."""
-
-    size_chosen: Size | None = None
-    as_text = False
-
-    def show(self, view: View, theme: Theme) -> None:
-        before, after = (each.shown.long for each in (self.view, view))
-        windows = [each is not None and not each.pooled for each in (before, after)]
-        if windows[0] != windows[1]:
-            self.size_chosen, self.as_text = Size(1, 1) if windows[1] else None, False
-        super().show(view, theme)
-
-    _pages: Sequence[int] = (0,)
-    corner = Place(0, 0)
-    drawn: MapPicture | None = None
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view = self.view
-        part = view.shown.long
-        if self.as_text and view.written is None and not (part is not None and part.pooled):
-            return self._text(view, columns, rows)
-        across = (columns + _BETWEEN) // 3 - _BETWEEN
-        if not self._fits(across, rows):
-            self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
-            self.corner = self.drawn.corner
-            left = columns - widest(self.drawn.lines) - _BETWEEN
-            return self._with_lists(drawn, left, columns) if left >= _BESIDE else drawn
-        blocks: list[Block] = []
-        for side in SIDES:
-            chosen = side == view.scene.side
-            one = replace(view, scene=replace(view.scene, side=side))
-            picture, drawn = self._one(one, across, rows, chosen)
-            if chosen:
-                self.drawn = picture._replace(left=picture.left + len(blocks) * (across + _BETWEEN))
-                self.corner = picture.corner
-            blocks.append(Block(tuple(drawn), across))
-        return beside(blocks, _BETWEEN).lines
-
-    def page(self, step: int) -> int:
-        """Return the first token of the page of the text ``step`` pages on, within the text."""
-        key = self.view.scene.key
-        here = max(place for place, start in enumerate(self._pages) if start <= key)
-        return self._pages[min(max(here + step, 0), len(self._pages) - 1)]
-
-    def _text(self, view: View, columns: int, rows: int) -> Sequence[Line]:
-        """Return the page of the text with the cursor's key, coloured by the cursor's query."""
-        theme = self.look.signed if view.limit else self.look
-        row, tokens = view.weights[view.scene.query], view.record.keys
-        full = float(np.nanmax(np.abs(row), initial=0.0)) or 1.0
-        shown = Map("", row[None], tokens, tokens, limit=full if view.limit else 0.0, full=full)
-        self._pages, self.drawn = page_starts(shown, theme, columns, rows - 2), None
-        body = list(text_block(shown, theme, columns, rows - 2, page=self.page(0)).lines)
-        top = facts.head_line(view, theme, columns, self.has_focus)
-        body += [[]] * (rows - 2 - len(body))
-        return [top, *body, facts.score_line(view, theme, columns)]
-
-    def zoom(self, step: int) -> None:
-        """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""
-        if self.drawn is not None:
-            size = Size.of(self.drawn.plan)
-            self.size_chosen = size.changed(step, self.drawn.whole) if step else None
-            self.redraw()
-
-    def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Return the lines of a map with tables at its right: the strongest links and the effects.
-
-        They are added only if small maps in the grid of heads leave no space for them there. drawn:
-        the lines of the map. left: the free width in characters at the right. columns: the width of
-        the pane.
-        """
-        view, rows = self.view, len(drawn) - 4
-        heads = heads_of(view)
-        grid = self.app.query_one("#grid").size.width
-        small = heads.thumbnail(view.shown, self.look, len(drawn), grid)
-        if view.written is not None or small is None:
-            return drawn
-        lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
-        if view.effects is not None:
-            most = min(rows - len(lists) - 1, _MOST_LIST)
-            lists += [[], *facts.effect_lines(view, self.look, left, most)]
-        blocks = Block(tuple(drawn), columns - left), Block(([], *lists), left)
-        return beside(blocks, 0).lines
-
-    def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether both sides and their difference fit next to each other in the pane."""
-        view = self.view
-        asked = view.other is not None or view.scene.side != "a"
-        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
-
-    def _one(
-        self, view: View, columns: int, rows: int, strong: bool
-    ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one compared model, and its lines: title, map, legend and scores.
-
-        view: the screen state for that side. columns, rows: the available width in characters and
-            lines. strong: whether its title stands out.
-        """
-        theme = self.look
-        room = rows - 2
-        part = MapPart(
-            weights=view.weights,
-            axes=view.axes(theme.encoding),
-            cursor=Place(view.scene.query, view.scene.key),
-            corner=self.corner,
-            limit=view.limit,
-        )
-        picture = draw_map(part, self.size_chosen, theme, room, columns)
-        body = list(picture.lines[:room])
-        if view.dark:
-            body = [[_darker(segment) for segment in line] for line in body]
-        body += [[]] * (room - len(body))
-        legend = self._legend(view, picture, columns)
-        if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:
-            body[-1] = legend
-        top = facts.head_line(view, theme, columns, strong)
-        return picture, [top, *body, facts.score_line(view, theme, columns)]
-
-    def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return the line on the meaning of colours or glyphs, and how many tokens share a cell.
-
-        picture: the drawn map. columns: the width of the line in characters.
-        """
-        theme = self.look
-        if view.limit:
-            signs = "blue −, orange +" if theme.colour else ""
-            words = ([signs] if signs else []) + [f"full at ±{view.limit:.2g}"]
-            return [Segment(theme.spell(theme.dot.join(words)), DIM)]
-        samples = scale_samples(
-            WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
-        )
-        line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
-        caption = pooling(picture.plan.factors)
-        return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
-
-    def on_click(self, event: events.Click) -> None:
-        if self.drawn is not None:
-            cell = self.drawn.cell_at(event.x, event.y - 1)
-            if cell is not None:
-                self.post_message(self.Pointed(cell))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.WheelTurned(1))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.WheelTurned(-1))
-
-
 class WordsPane(Pane):
     """The pane of facts in words: the cursor's cell, row and column, and the prediction.
 
@@ -358,4 +278,4 @@ class WordsPane(Pane):
             told = at_blanks(note, columns, "", end)
             told = told if " ".join(told) == note else wrap(note, columns, rows, end)
             return [[Segment(line, BOLD)] for line in told[:rows]]
-        return facts.word_lines(self.view, self.look, columns, rows)
+        return screen.word_lines(self.view, self.look, columns, rows)

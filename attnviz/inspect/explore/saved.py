@@ -15,7 +15,7 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.explore.session import Frame, LiveSession
 from attnviz.inspect.generate.run import WrittenRun
 from attnviz.inspect.generate.run_file import SCHEMA as RUN
 from attnviz.inspect.generate.run_file import read_run
@@ -27,6 +27,11 @@ from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInf
 from attnviz.regions import saved_regions
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
+
+
+_SAVED = (".npz", ".safetensors", ".json", ".jsonl")
+_NO_REGIONS = RegionOptions()
+_NO_MODEL = "this was saved, there is no model behind it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +47,10 @@ class SavedSession:
     run: WrittenRun | None = None
 
     live = False
-    context = None
 
     @property
     def info(self) -> ModelInfo:
         return self.seen.report.record.model
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        return (self.seen.text,)
 
     @property
     def sampling(self) -> Sampling | None:
@@ -77,8 +77,14 @@ class SavedSession:
         return iter(self.run.steps)
 
 
-_NO_REGIONS = RegionOptions()
-_NO_MODEL = "this was saved, there is no model behind it"
+Session = LiveSession | SavedSession
+"""What makes a ``Frame`` of a text in explore: a model, or a saved file for the texts in it."""
+
+
+def is_saved(typed: str) -> bool:
+    """Return whether the typed string names a saved file and is not a text."""
+    path = Path(typed)
+    return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession:

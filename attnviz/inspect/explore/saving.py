@@ -1,24 +1,146 @@
-"""Saving the view on screen to a file, in the format that the ending of its name says."""
+"""What is kept of a view: the command that gives it again, a file, an interactive page."""
 
 from __future__ import annotations
 
+import shlex
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from attnviz.draw import document as doc
 from attnviz.draw.files import check_path, save, text_file
+from attnviz.draw.labels import cut, visible
+from attnviz.draw.page.data import Page, PageCapture
+from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
-from attnviz.inspect.explore.page import explored_document
-from attnviz.inspect.explore.view import View, Written
+from attnviz.inspect.explore.session import Frame, model_name, two_models
+from attnviz.inspect.explore.view import PALETTE_NAMES, View, Written
 from attnviz.inspect.generate.run import Ending, WrittenRun
 from attnviz.inspect.generate.run_file import write_run_lines
+from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
+
+
+def command_line(view: View, options: Sequence[str] = (), file: Path | None = None) -> str:
+    """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
+
+    options: those that chose the model and its attention, each an argument. file: that has the
+        text, to be named in its place. Control characters are escaped (``$'…'``: bash, zsh, ksh).
+    """
+    words, shown = ["attnviz", "heads", *options, "--head", view.name(view.head)], view.shown
+    text, part, base = shown.text, shown.long, shown.report.index_base
+    if part is not None and not part.pooled:
+        for name, axis in (("--queries", part.queries), ("--keys", part.keys)):
+            words += [name, f"{axis[0]}-{axis[-1]}"]
+    if shown.removed:
+        words += ["--ablate", ",".join(map(view.name, sorted(shown.removed)))]
+    if view.mode != "raw":
+        words.append("--no-sink" if view.mode == "no-sink" else "--norm-weighted")
+    if view.palette != PALETTE_NAMES[0]:
+        words += ["--palette", view.palette]
+    if base:
+        words += ["--index-base", str(base)]
+    line = " ".join(map(shell_word, words))
+    if "--chat" in options:  # which gives the text
+        return line
+    if file is not None:
+        return f"{line} --file {shell_word(str(file))}"
+    if text == "-":  # alone it means standard input
+        return f"printf %s - | {line} -"
+    return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"
+
+
+def shell_word(word: str) -> str:
+    """Return one word quoted for a shell, its control characters escaped."""
+    if all(
+        unicodedata.category(character)[0] not in "CZ" or character == " " for character in word
+    ):
+        return shlex.quote(word)
+    return "$'" + "".join(map(_spelled, word)) + "'"
+
+
+def _spelled(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character == " " or unicodedata.category(character)[0] not in "CZ":
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+_LONGEST = 40
+_MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
+
+
+def explored_document(view: View) -> doc.Document:
+    """Return the documents of all sides as one, with a page that opens at the view."""
+    documents = [compare_heads([frame.report]).document() for frame, _ in _sides(view)]
+    names, page = [name for _, name in _sides(view)], explored_page(view)
+    groups = [group for each in documents for group in each.groups]
+    whole = documents[0]._replace(groups=groups, page=lambda: page)
+    if len(names) == 1:
+        return whole
+    changed = [f"{page.captures[2].heads[each.head].name}: {each.says}" for each in page.look[:1]]
+    finding = "; largest change in ".join([" next to ".join(names), *changed])
+    return whole._replace(finding=f"{finding}.")
+
+
+def explored_page(view: View) -> Page:
+    """Return the page: one side, or both and their difference where they have one."""
+    sides, effects = _sides(view), view.effects
+    captures = [_capture(view, frame, name) for frame, name in sides]
+    known = measures(captures[0].heads)
+    if effects is not None and not sides[0][0].removed:
+        unit = "nats a token" if effects.metric == "loss_delta" else ""
+        captures[0], measure = with_effects(captures[0], effects.values, unit)
+        known.append(measure)
+    if view.comparable:
+        between = "B − A" if view.other is not None else WITHOUT_WITH
+        captures = [*with_difference(captures[0], captures[1], between)]
+        known.append(LARGEST_CHANGE)
+    at = {"a": 0, "b": 1, "difference": 2}[view.side]
+    if len(captures) > 1 and view.other is None and view.side != "difference":
+        at = 1 - at  # the whole model stands first
+    link = f"{view.shown.report.name(*view.head)}&capture={at}&q={view.query}&k={view.key}"
+    link += f"&mode={_MODES[view.mode]}" if view.side != "difference" else ""
+    look = [*largest_changes(captures)]
+    return Page(view.record.model.name, captures, known, look, link=f"{link}&lock")
+
+
+def _sides(view: View) -> list[tuple[Frame, str]]:
+    """Return each side and its name; the whole model stands before the one without heads."""
+    frame, against = view.frame, view.against
+    if against is None:
+        return [(frame, "")]
+    if view.other is None:
+        return [(against, "every head"), (frame, _without(frame))]
+    models = two_models(frame, against)
+    sides = []
+    for letter, each in (("A", frame), ("B", against)):
+        name = model_name(each.report.record.model) if models else each.text
+        without = f", {_without(each)}" if each.removed else ""
+        sides.append((each, f"{letter} {cut(visible(name), _LONGEST)}{without}"))
+    return sides
+
+
+def _without(frame: Frame) -> str:
+    return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
+
+
+def _capture(view: View, frame: Frame, name: str) -> PageCapture:
+    capture = page_capture(frame.report, name)
+    if view.mode != "value-weighted":
+        return capture
+    norms = [frame.norms[head.layer][head.head] for head in capture.heads]
+    return replace(capture, norms=np.stack(norms))
+
 
 ENDINGS = (*EVERY.split(), ".npz")
 """The endings of the files that a view can be saved as, the same as for ``attnviz heads``."""
@@ -41,20 +163,19 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         return
     check_path(path, ENDINGS)
     page = path.suffix.lower() == ".html"
-    if view.scene.side == "difference" and view.against is not None and not page:
+    if view.side == "difference" and view.against is not None and not page:
         raise UsageError("a difference is not saved, but as .html: press d for one side")
-    report, scene = view.shown.report, view.scene
-    layer, head = scene.head
+    report, (layer, head) = view.shown.report, view.head
     record = replace(view.record, layers=(LayerWeights(layer, (head,), view.weights[None]),))
     chosen = replace(
         report,
         record=record,
         heads=(report.scores(layer, head),),
-        notable=(scene.head,),
+        notable=(view.head,),
         selected=True,
         ablated=tuple(sorted(view.shown.removed)),
-        sink=scene.mode != "no-sink",
-        norm_weighted=scene.mode == "value-weighted",
+        sink=view.mode != "no-sink",
+        norm_weighted=view.mode == "value-weighted",
     )
     seen = compare_heads([chosen])
 

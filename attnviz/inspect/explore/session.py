@@ -6,12 +6,12 @@ the package's own exceptions. An exception of ``advance`` ends a call and leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
 from attnviz.models.memory import byte_text, require_room
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work, about_tokens
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
 from attnviz.prompts.study import Prompt
@@ -83,6 +84,11 @@ class Frame:
     long: LongPart | None = field(default=None, repr=False)
 
     @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """Return every (layer, head), in order."""
+        return tuple(sorted(self.report.places))
+
+    @cached_property
     def alone(self) -> HeadsReport:
         """Return the report as one of a single run, in which links between words are tested."""
         return compare_heads([self.report])
@@ -120,10 +126,6 @@ class Frame:
             raise UsageError("what values move is not known here: the weights stand alone")
         return norm_weighted(weights, self.norms[head[0]][head[1]])
 
-    def showing(self, part: LongPart) -> Frame:
-        """Return the same result with another part of its long text."""
-        return replace(self, report=part.report, long=part)
-
 
 def refuse_long_pair(frame: Frame, other: Frame | None) -> None:
     """Raise UsageError if one of two sides is a long text, whose whole maps are not in memory."""
@@ -131,14 +133,14 @@ def refuse_long_pair(frame: Frame, other: Frame | None) -> None:
         raise UsageError("a long text has no second side: compare texts with attnviz diff")
 
 
-def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """Compute and store the attention weights of a head in a mode, to show them fast later.
+def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
+    """Compute and store what a mode needs of results, to show a head's weights in it fast later.
 
-    frame: the result of the pass; None does nothing. Raises UsageError if the mode is not
-        available.
+    Raises UsageError if the mode is not available.
     """
-    if frame is not None and mode != "raw":
-        frame.weights(head, mode)
+    for frame in frames:
+        if frame is not None and mode != "raw":
+            frame.weights(head, mode)
 
 
 # Two frames ----------------------------------------------------------------------------------
@@ -181,66 +183,18 @@ def model_name(info: ModelInfo) -> str:
     return visible("/".join(Path(info.name).parts[-2:]))
 
 
-class ExploreSession(Protocol):
-    """The interface of a model or a saved file in explore: it makes a ``Frame`` for each text.
-
-    live: whether texts can be edited, heads removed and texts continued.
-    context: the longest text in tokens, None if nothing limits it. texts: those that can be seen
-        before any is typed; a file brings its own, one for each of its (at most two) sides.
-    sampling: how a saved run chose its tokens; None if it can be chosen.
-    """
-
-    @property
-    def info(self) -> ModelInfo: ...
-
-    @property
-    def live(self) -> bool: ...
-
-    @property
-    def context(self) -> int | None: ...
-
-    @property
-    def texts(self) -> tuple[str, ...]: ...
-
-    @property
-    def sampling(self) -> Sampling | None: ...
-
-    def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Run the model on ``text``, and return the result; this is slow.
-
-        removed: (layer, head) of heads whose outputs are set to zero. Raises UsageError if the text
-            or a head does not fit.
-        """
-
-    def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        """Return the effect of removing each single head, measured on a text.
-
-        advance: is given the share that is done. Raises UsageError for a text of one token,
-            UnsupportedError if heads cannot be removed.
-        """
-
-    def generation(
-        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
-    ) -> Iterator[Step]:
-        """Return an iterator over generation steps in which the model continues the text; slow.
-
-        sampling: how tokens are chosen, and how many. removed: (layer, head) of heads whose outputs
-            are set to zero. The steps' rows of attention weights continue the result of ``text``.
-            Raises UnsupportedError for a model that does not continue a text, UsageError if the
-            text fills the whole context.
-        """
-
-
 class LiveSession:
     """A session of explore with a loaded model, which can run any text.
 
     choice: the kind of attention and its target, whether to truncate, and how heads are numbered.
+    live: whether texts can be edited, heads removed and texts continued.
+    text: the first one, which is seen before any is typed.
+    sampling: how a saved run chose its tokens; None if it can be chosen.
     """
 
     def __init__(self, model: Model, choice: Choice | None = None, text: str = "") -> None:
-        self.model = model
+        self.model, self.text = model, text
         self._choice = choice or Choice()
-        self.texts: tuple[str, ...] = (text,) if text else ()
         self._reader = TextReader(model)
         self._labels: dict[str, KnownLabels | None] = {}
 
@@ -251,19 +205,17 @@ class LiveSession:
     def info(self) -> ModelInfo:
         return self.model.info
 
-    @property
-    def context(self) -> int | None:
-        return self.model.context
-
     def frame(
         self,
         text: str,
         removed: frozenset[Head] = frozenset(),
         advance: Advance = lambda done: None,
     ) -> Frame:
-        """Run the model, and return the result; of a long text in pooled maps.
+        """Run the model, and return the result; of a long text in pooled maps. This is slow.
 
+        removed: (layer, head) of heads whose outputs are set to zero.
         advance: is given the share of the pass over a long text that is done.
+        Raises UsageError if the text or a head does not fit.
         """
         try:
             wanted = self._wanted(text)
@@ -280,12 +232,20 @@ class LiveSession:
                 return self._long_frame(text, removed, advance)
         passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
-        report = self._report(text, passed)
+        kind = passed.record.kind
+        report = heads_report(
+            passed.record,
+            False,
+            self._choice.index_base,
+            text=text,
+            target=self._choice.target,
+            known=self._known(kind),
+        )
         return Frame(
             text=text,
             report=report,
             removed=removed,
-            known=self._labels[report.record.kind],
+            known=self._known(kind),
             likely=likely,
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),
@@ -296,18 +256,16 @@ class LiveSession:
             raise UsageError("over a long text no head is ablated: X puts all back")
         choice = self._choice
         kind = attention_kind(self.model, choice, across=True)
-        tokens = encoded(self.model, text, choice.truncate, choice.encode)
         known = self._known(kind)
-        read = LongText(
+        part = LongText(
             self.model,
-            tokens,
+            encoded(self.model, text, choice.truncate, choice.encode),
             kind,
             known=known,
             base=choice.index_base,
             given=text,
             advance=advance,
-        )
-        part = read.overview
+        ).overview
         return Frame(text, part.report, known=known, long=part)
 
     def _wanted(self, text: str) -> Asked:
@@ -332,16 +290,6 @@ class LiveSession:
             require_room(what, _COPIES * needed, advice)
         return asked(self.model, text, choice)
 
-    def _report(self, text: str, passed: TextPass) -> HeadsRecord:
-        return heads_report(
-            passed.record,
-            False,
-            self._choice.index_base,
-            text=text,
-            target=self._choice.target,
-            known=self._known(passed.record.kind),
-        )
-
     def _known(self, kind: Kind) -> KnownLabels | None:
         if kind not in self._labels:
             ignored = self._choice.no_known_labels
@@ -361,8 +309,12 @@ class LiveSession:
         return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        wanted = self._wanted(text)
-        return removal_effects(self.model, wanted, advance)
+        """Return the effect of removing each single head, measured on a text.
+
+        advance: is given the share that is done. Raises UsageError for a text of one token,
+            UnsupportedError if heads cannot be removed.
+        """
+        return removal_effects(self.model, self._wanted(text), advance)
 
     def link(self, text: str, head: Head, query: int, key: int) -> str:
         """Return in a line why a head attends from one token to another; two passes.
@@ -390,6 +342,13 @@ class LiveSession:
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
+        """Return an iterator over generation steps in which the model continues the text; slow.
+
+        sampling: how tokens are chosen, and how many. removed: (layer, head) of heads whose outputs
+            are set to zero. The steps' rows of attention weights continue the result of ``text``.
+            Raises UnsupportedError for a model that does not continue a text, UsageError if the
+            text fills the whole context.
+        """
         if "decoder" in self.model.kinds:
             raise UnsupportedError(
                 f"the decoder of {self.info.name!r} begins a text of its own, which does not go on "
@@ -413,7 +372,7 @@ def open_session(
         is divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
-    options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
+    options = replace(options or LoadOptions(), work=Work(about_tokens(text)))
     model = load(name, options)
     reader = region_reader(model, text, regions or RegionOptions())
     if reader is not None:

@@ -1,25 +1,40 @@
-"""All that the panes show: the scene, the frames behind it, and what the model has written."""
+"""All that the panes show: the results of passes, and the user's choices among them.
+
+A view is immutable: each change makes a new one.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Literal, get_args
 
 import numpy as np
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.palette import PALETTES
 from attnviz.draw.scale import signed_limit
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
-from attnviz.inspect.explore.scene import Scene
-from attnviz.inspect.explore.session import Frame, unlike
+from attnviz.inspect.explore.long import LongPart
+from attnviz.inspect.explore.session import Frame, Mode, unlike
 from attnviz.inspect.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
-from attnviz.records import AttentionRecord, Floats
+from attnviz.measures.words import word_spans
+from attnviz.records import AttentionRecord, Floats, Tokens
+
+Side = Literal["a", "b", "difference"]
+"""Which of two sides is shown: the first, the second, or their difference."""
+
+SIDES: tuple[Side, ...] = get_args(Side)
+
+PALETTE_NAMES = tuple(PALETTES)
 
 
 @dataclass(frozen=True)
@@ -41,31 +56,44 @@ class Written:
 class View:
     """The screen state of explore: everything that the panes draw.
 
-    scene: the user's choices: head, cursor, mode.
     frame: the result without the removed heads; whole: with all heads. other: the second side, if
         there is one; else, if heads are removed, the whole model is the second side.
+    head: the shown one. query, key: the position of the cursor. mode: how weights are shown: raw,
+        without the sink or norm-weighted. side: which of the compared sides is shown.
+    removed: the heads that the user removed; ``frame`` follows when its pass is done.
+    palette: of the colours.
     effects: the effect of each removal, if known; scanned: the share done of a running measurement.
     by_effect: whether the grid shows effects.
     written: the text that the model generates after that of ``frame``; its weights are raw.
     """
 
-    scene: Scene
     frame: Frame
     whole: Frame
-    other: Frame | None = None
+    other: Frame | None
+    head: Head
+    query: int = 0
+    key: int = 0
+    mode: Mode = "raw"
+    side: Side = "a"
+    removed: frozenset[Head] = frozenset()
+    palette: str = PALETTE_NAMES[0]
     effects: Effects | None = None
     scanned: float | None = None
     by_effect: bool = False
     written: Written | None = None
 
-    def with_written(self, written: Written) -> View:
-        """Return the screen state for a text that is being generated.
+    @classmethod
+    def of(cls, frame: Frame, other: Frame | None = None, palette: str = PALETTE_NAMES[0]) -> View:
+        """Return the first screen state for a result: at its most notable head and last token.
 
-        The cursor stands on the newest query and on the key with its largest weight.
+        other: the second side. palette: the name of the colours.
         """
-        view = replace(self, written=written)
-        scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
-        return replace(view, scene=scene.at(*view.newest) if written.at else scene)
+        head = (*frame.report.notable, *frame.heads)[0]
+        record, removed = frame.report.record, frame.removed
+        view = cls(frame, frame, other, head, removed=removed, palette=palette)
+        return view.at(len(record.queries) - 1, len(record.keys) - 1)
+
+    # What is shown ---------------------------------------------------------------------------
 
     @property
     def against(self) -> Frame | None:
@@ -75,7 +103,7 @@ class View:
     @property
     def shown(self) -> Frame:
         """Return the result of the side that is shown."""
-        return self.against or self.frame if self.scene.side == "b" else self.frame
+        return self.against or self.frame if self.side == "b" else self.frame
 
     @property
     def comparable(self) -> bool:
@@ -85,27 +113,19 @@ class View:
     @property
     def unlike(self) -> str:
         """Return why the two sides cannot be subtracted for this head; empty if they can."""
-        if self.against is None:
-            return ""
-        return unlike(self.frame, self.against, self.scene.head)
-
-    def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """Return the screen state with choices that its results allow: head, cursor and side exist.
-
-        removed: the heads that count as removed; by default those of the result.
-        """
-        view = self
-        if self.against is None or (self.scene.side == "difference" and self.unlike):
-            view = replace(self, scene=replace(self.scene, side="a"))
-        gone = self.frame.removed if removed is None else removed
-        scene, record = replace(view.scene.over(view.shown), removed=gone), view.record
-        return replace(view, scene=scene.sized(len(record.queries), len(record.keys)))
+        return "" if self.against is None else unlike(self.frame, self.against, self.head)
 
     @property
     def dark(self) -> bool:
         """Return whether the shown head is ablated on the shown side, and so drawn dark."""
-        gone = self.scene.removed if self.scene.side == "a" else self.shown.removed
-        return self.scene.side != "difference" and self.scene.head in gone
+        gone = self.removed if self.side == "a" else self.shown.removed
+        return self.side != "difference" and self.head in gone
+
+    @property
+    def step(self) -> Step | None:
+        """Return the generation step that is shown; None if the prompt alone is shown."""
+        text = self.written
+        return text.steps[text.at - 1] if text is not None and text.at else None
 
     @cached_property
     def record(self) -> AttentionRecord:
@@ -127,33 +147,21 @@ class View:
         NaN stands for weights that do not exist yet. Raises UsageError if the mode is not
         available.
         """
-        scene = self.scene
-        if scene.side == "difference" and self.against is not None:
+        if self.side == "difference" and self.against is not None:
             if self.unlike:
                 raise UsageError(self.unlike)
-            a, b = (one.weights(scene.head, scene.mode) for one in (self.frame, self.against))
+            a, b = (side.weights(self.head, self.mode) for side in (self.frame, self.against))
             return b - a if self.other is not None else a - b
-        weights = self.shown.weights(scene.head, scene.mode)
+        weights = self.shown.weights(self.head, self.mode)
         if self.written is None or not self.written.at:
             return weights
         grown = np.full((len(self.record.queries), len(self.record.keys)), np.nan)
         grown[: len(weights), : weights.shape[1]] = weights
-        layer, head = scene.head
+        layer, head = self.head
         for step in self.written.steps[: self.written.at]:
             row = step.rows[layer][head]
             grown[step.place, : len(row)] = row
         return grown
-
-    @property
-    def newest(self) -> tuple[int, int]:
-        """Return the indices of the newest query and of its key with the largest weight.
-
-        The attention sink is excluded.
-        """
-        assert self.written is not None
-        step = self.written.steps[self.written.at - 1]
-        layer, head = self.scene.head
-        return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
 
     def without_sink(self, row: Floats) -> Floats:
         """Return a row of attention weights with zeros for the attention sink.
@@ -171,7 +179,7 @@ class View:
 
         0 for attention weights.
         """
-        if self.scene.side != "difference" or self.against is None:
+        if self.side != "difference" or self.against is None:
             return 0.0
         return NumberScale(signed_limit(self.weights)).limit
 
@@ -180,7 +188,7 @@ class View:
 
         encoding: of the terminal, for characters that it cannot draw.
         """
-        if self.written is not None and self.written.at:
+        if self.step is not None:
             return _axes(self.record, encoding)
         axes, part = _axes_of(self.shown, encoding), self.shown.long
         return axes if part is None else replace(axes, rows=part.queries, columns=part.keys)
@@ -190,11 +198,154 @@ class View:
 
         encoding: of the terminal, for characters that it cannot draw.
         """
-        if self.written is not None and self.written.at:
+        if self.step is not None:
             return _names(self.record, encoding)
         if self.shown.long is not None:
             return self.shown.long.names(encoding)
         return _names_of(self.shown, encoding)
+
+    def name(self, head: Head) -> str:
+        """Return a head's name, such as ``L2H5``. head: (layer, head) from 0."""
+        base = self.shown.report.index_base
+        return f"L{head[0] + base}H{head[1] + base}"
+
+    # Changes ---------------------------------------------------------------------------------
+
+    def fitted(self, removed: frozenset[Head] | None = None) -> View:
+        """Return the screen state with choices that its results allow: head, cursor and side exist.
+
+        removed: the heads that count as removed; by default those of the result.
+        """
+        view = self
+        if self.against is None or (self.side == "difference" and self.unlike):
+            view = replace(self, side="a")
+        heads = view.shown.heads
+        head = view.head if view.head in heads else heads[0]
+        gone = self.frame.removed if removed is None else removed
+        return replace(view, head=head, removed=gone).at(view.query, view.key)
+
+    def with_written(self, written: Written) -> View:
+        """Return the screen state for a text that is being generated.
+
+        The cursor stands on the newest query and on its key with the largest weight, sinks
+        excluded.
+        """
+        view = replace(self, written=written)
+        step, (layer, head) = view.step, view.head
+        if step is None:
+            return view.at(view.query, view.key)
+        return view.at(step.place, int(view.without_sink(step.rows[layer][head]).argmax()))
+
+    def at(self, query: int, key: int) -> View:
+        """Return the view with its cursor on a query and a key, or on the nearest that exist.
+
+        query, key: their indices.
+        """
+        query, key = _within(query, self.record.queries), _within(key, self.record.keys)
+        return replace(self, query=query, key=key)
+
+    def found(self, typed: str) -> View:
+        """Return the view at the next token that begins the typed text, cyclically.
+
+        The key moves along unless it is of another text. The view is unchanged if no token has the
+        text.
+        """
+        places = places_of(self.record.queries, typed)
+        if not places:
+            return self
+        place = next((at for at in places if at > self.query), places[0])
+        return self.at(place, self.key if self.record.kind == "cross" else place)
+
+    def with_head(self, head: Head) -> View:
+        """Return the view with another head; unchanged if there is no such head."""
+        return replace(self, head=head) if head in self.shown.heads else self
+
+    def next_in(self, heads: Sequence[Head], step: int) -> View:
+        """Return the view ``step`` heads further in a list, not beyond its ends.
+
+        heads: the list; if the shown head is not in it, its first head is shown.
+        """
+        place = heads.index(self.head) + step if self.head in heads else 0
+        return self.with_head(heads[_within(place, heads)]) if heads else self
+
+    def next_in_layer(self, step: int) -> View:
+        """Return the view ``step`` heads further in the same layer; not beyond its ends."""
+        return self.next_in([head for head in self.shown.heads if head[0] == self.head[0]], step)
+
+    def next_layer(self, step: int) -> View:
+        """Return the view ``step`` layers further, at this head number or the nearest below."""
+        heads = self.shown.heads
+        layers = list(dict.fromkeys(layer for layer, _ in heads))
+        layer = layers[_within(layers.index(self.head[0]) + step, layers)]
+        within = [head for head in heads if head[0] == layer]
+        return self.with_head(max((h for h in within if h[1] <= self.head[1]), default=within[0]))
+
+    def next_same_label(self, step: int) -> View:
+        """Return the view at the next (−1: the previous) head with the same label, cyclically."""
+        report = self.shown.report
+        label = report.scores(*self.head).label.name
+        same = sorted(entry.place for entry in report.heads if entry.label.name == label)
+        return replace(self, head=same[(same.index(self.head) + step) % len(same)])
+
+    def zoomed(self, typed: str) -> View:
+        """Return the view at the cell that was typed, such as ``L5H1@8000,120``.
+
+        Of a long text it is the window around the cell. Raises UsageError if there is no such head
+        or cell.
+        """
+        form = r"[lL](\d{1,6})[hH](\d{1,6})@(\d{1,9}),(\d{1,9})"
+        match = re.fullmatch(form, typed.replace(" ", ""))
+        if match is None:
+            raise UsageError(f"expected --zoom such as L5H1@8000,120, got {visible(typed)[:40]!r}")
+        layer, number, query, key = map(int, match.groups())
+        part, base = self.frame.long, self.frame.report.index_base
+        queries, keys, causal = len(self.record.queries), len(self.record.keys), self.record.causal
+        if part is not None:
+            queries, keys, causal = part.size, part.size, part.text.causal
+        head = layer - base, number - base
+        if head not in self.frame.heads:
+            last = self.name(self.frame.heads[-1])
+            raise UsageError(f"no head {self.name(head)} to zoom into: the last one is {last}")
+        if query >= queries or key >= keys:
+            raise UsageError(
+                f"no cell {query},{key} to zoom into: the text has {queries:,} queries and "
+                f"{keys:,} keys, from 0"
+            )
+        if causal and key > query:
+            raise UsageError(f"query {query} sees no later key {key}: the attention is causal")
+        view = self.with_head(head)
+        if part is None:
+            return view.at(query, key)
+        return view.at_part(part.text.around(query, key), query, key)
+
+    def at_part(self, part: LongPart, query: int, key: int) -> View:
+        """Return the view of another part of a long text, at a query and a key of the text."""
+        frame = replace(self.frame, report=part.report, long=part)
+        view = replace(self, frame=frame, whole=frame).fitted()
+        return view.at(*(part.cell(query, key) or (0, 0)))
+
+
+def _within(place: int, among: Sequence[Head] | Tokens) -> int:
+    return min(max(place, 0), max(len(among) - 1, 0))
+
+
+def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
+    """Return the indices of the tokens at which the typed text begins, ignoring case.
+
+    The text may extend over several tokens; if it is found nowhere, its words are searched.
+    """
+    wanted = typed.casefold()
+    if not wanted.strip():
+        return ()
+    starts, folded = [], ""
+    for text in tokens.texts:
+        starts.append(len(folded))
+        folded += text.casefold()
+    places, at = [], folded.find(wanted)
+    while at >= 0:
+        places.append(max(place for place, start in enumerate(starts) if start <= at))
+        at = folded.find(wanted, at + 1)
+    return tuple(dict.fromkeys(places)) or tuple(span.start for span in word_spans(tokens, typed))
 
 
 def _axes(record: AttentionRecord, encoding: str) -> Axes:
@@ -207,7 +358,7 @@ def _axes(record: AttentionRecord, encoding: str) -> Axes:
 
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
     both = link_names(replace(record, layers=()), LONGEST)
-    queries, keys = ([visible(name, encoding) for name in each] for each in both)
+    queries, keys = ([visible(name, encoding) for name in names] for names in both)
     return queries, keys
 
 

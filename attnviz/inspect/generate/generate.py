@@ -20,11 +20,17 @@ from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
+from attnviz.models.work import Work, about_tokens
 from attnviz.records import AttentionRecord, Input
 from attnviz.regions import region_reader
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
 """Called after each step with the share that is done and a function that returns the run."""
+
+
+def work(text: str, request: GenerateRequest) -> Work:
+    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    return Work(about_tokens(text) + request.tokens)
 
 
 @dataclass(frozen=True, eq=False)

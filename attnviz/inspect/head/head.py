@@ -29,7 +29,7 @@ from attnviz.inspect.interventions.path.path import AllPaths, all_paths, alone
 from attnviz.inspect.interventions.path.report import PathReport
 from attnviz.inspect.interventions.prompts import read_pairs
 from attnviz.inspect.patterns.patterns import patterns
-from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+from attnviz.inspect.patterns.probes import probe_tokens
 from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.why.report import WhyReport
@@ -37,10 +37,10 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
-from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.prompts.study import Prompt, load_apart
+from attnviz.prompts.study import Prompt, splits_logits
 from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
 
@@ -63,17 +63,13 @@ def names_a_head(typed: str) -> bool:
     return _NAME.fullmatch(typed) is not None
 
 
-def open_model(
-    name: str, texts: Texts, options: LoadOptions | None = None, *, gradients: bool = False
-) -> Model:
-    """Load a model with the faster of NumPy and torch to summarise heads on cards.
+def work(texts: Texts, request: CardRequest) -> Work:
+    """Return what is planned with a model to make cards, by which NumPy or torch is chosen.
 
-    texts: over which heads are ablated; their length decides which is faster. options: how it is
-    loaded. gradients: whether heads are ranked by gradients, which only torch has.
+    texts: over which heads are ablated.
     """
-    tokens = reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
-    known = options or LoadOptions()
-    return load_apart(name, replace(known, tokens=None if gradients else tokens, changed=True))
+    tokens = probe_tokens(None, None) + about_tokens(*texts.texts)
+    return Work(tokens, changed=True, fits=splits_logits)
 
 
 def head(
@@ -215,7 +211,7 @@ def head_cards(
 
 def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | None:
     """Return the maps of all heads over the text of the cards; None if they are too many."""
-    if model.info.layers * model.info.heads * reckoned_tokens(text) ** 2 > _WEIGHTS:
+    if model.info.layers * model.info.heads * about_tokens(text) ** 2 > _WEIGHTS:
         return None
     shared = {name: value for name, value in vars(request).items() if name != "top"}
     return whole_maps(lambda changes: model, text, HeadsRequest.of(shared | {"head": ()})).first

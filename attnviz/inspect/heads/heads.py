@@ -33,7 +33,7 @@ from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, withou
 from attnviz.measures.uniform import norm_weighted
 from attnviz.measures.words import WordPlaces, find_word, joined
 from attnviz.models.model import Model
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import ON_TORCH, Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors, Kind, Score
 from attnviz.regions import region_reader
@@ -48,15 +48,12 @@ RequestedRun = tuple[dict[str, Any], Choice]
 _Name = TypeVar("_Name", bound=str)
 
 
-def reckoned_length(text: str | Texts, request: HeadsRequest) -> int | None:
-    """Return about how many tokens the model will run on for this request; None if it needs torch.
-
-    The number decides which backend (NumPy or torch) is faster.
-    """
+def work(text: str | Texts, request: HeadsRequest) -> Work:
+    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
     if request.asks_sums:
-        return None
-    tokens = sum(map(reckoned_tokens, (text,) if isinstance(text, str) else text.texts))
-    return tokens * (1 if request.pair is None else 1 + DRAWS)
+        return ON_TORCH
+    tokens = about_tokens(*([text] if isinstance(text, str) else text.texts))
+    return Work(tokens * (1 if request.pair is None else 1 + DRAWS))
 
 
 def heads(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
 from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.model import Model, require_number
-from attnviz.models.resolve import LoadOptions, reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.prompts.heads import shown_heads
 from attnviz.prompts.naming import not_summed
-from attnviz.prompts.study import Prompt, encode_asked, load_apart, place_in, study_of
+from attnviz.prompts.study import Prompt, encode_asked, place_in, splits_logits, study_of
 from attnviz.texts import answer_and_foil, words_of
 
 
-def open_model(name: str, options: LoadOptions, text: str) -> Model:
-    """Load a model with the faster of NumPy and torch that can read these blocks.
-
-    options: how it is loaded. text: its length decides which is faster.
-    """
-    return load_apart(name, replace(options, tokens=reckoned_tokens(text), logits=True))
+def work(text: str, request: LensRequest) -> Work:
+    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    return Work(about_tokens(text), logits=True, fits=splits_logits)
 
 
 def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> LensReport:

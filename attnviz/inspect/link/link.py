@@ -34,7 +34,7 @@ from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import few_note
 from attnviz.measures.word_links import WordLink, agreed_links, is_repeat
 from attnviz.models.model import Model, Vocabulary
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
 from attnviz.prompts.study import Encoded, Prompt, control_count, place_in, study_of
 from attnviz.records import SINKS, AttentionRecord, HeadLabel, Input
@@ -49,13 +49,10 @@ _SINK = 0.9
 """The weight from which on the first token is taken for the key that is explained."""
 
 
-def open_model(
-    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: LinkRequest
-) -> Model:
-    """Load a model with the faster of NumPy and torch. prompts: their length decides."""
+def work(prompts: Sequence[Prompt], request: LinkRequest) -> Work:
+    """Return what is planned with a model for prompts, by which NumPy or torch is chosen."""
     runs = 2 + control_count(request.controls, len(prompts))
-    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
-    return load(name, replace(options, tokens=tokens))
+    return Work(runs * about_tokens(*(prompt.text for prompt in prompts)))
 
 
 def link(

@@ -80,12 +80,12 @@ def patterns_over(
     request: PatternsRequest,
     shard: Shard,
     file: Path | None = None,
-    watch: Watch = UNWATCHED,
+    advance: Watch = UNWATCHED,
 ) -> PatternReport:
     """Measure the pattern scores of every head over the shard's texts of a corpus, and label it.
 
     file: where the record of the shard is kept; see ``mergeable.recorded``.
-    watch: is given the progress. The report has the record, which adds up with those of the other
+    advance: is given the progress. The report has the record, which adds up with those of the other
         shards. A text of too few tokens for a score is left out.
     Raises UsageError for options that do not fit the model, LoadError for a text that cannot be
     read, UnsupportedError if the attention cannot be observed.
@@ -123,7 +123,7 @@ def patterns_over(
         },
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import BlockFacts, Reduce, reads_sums
+from attnviz.engine.observer import BlockFacts, Reduce, on_host, reads_sums, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
@@ -21,7 +23,7 @@ from attnviz.inspect.patterns.sums import (
     in_view,
 )
 from attnviz.measures.reduced import ReducedLayer
-from attnviz.measures.rows import Conditions, RowBlock, TextFacts
+from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts
 from attnviz.records import Kind
 
 Work = Callable[[int], None]
@@ -29,9 +31,12 @@ Work = Callable[[int], None]
 
 Selection = Mapping[int, Container[int]]
 
-TOGETHER = 4_000_000
-"""The most attention weights that wait until all layers of their text are scored at once."""
+Beside = Callable[[Weights, Bools | None], Mapping[str, NDArray[Any]]]
+"""Returns what else is measured of whole matrices (head, query, key) under a mask, or None for the
+plain one: arrays that begin with the axis of heads, by name."""
 
+_TOGETHER = 4_000_000
+"""The most attention weights that wait until all layers of their text are scored at once."""
 
 _WHOLE = 2**40
 """More weights than a batch of annotated sentences has, which are read as whole matrices."""
@@ -44,12 +49,14 @@ def measure(
     heads: Selection | None,
     work: Work,
     reduce: Reduce = "auto",
+    beside: Callable[[ProbeText], Beside] | None = None,
 ) -> tuple[TextScores, ...]:
     """Run the model over every text; return the pattern scores, in the order of ``texts``.
 
     probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
         each layer; None scores all. work: is told the number of query–key pairs done.
-    reduce: how running text is read; annotated sentences are read whole.
+    reduce: how running text is read; annotated sentences are read whole. beside: returns what else
+        is measured of a text, which is then read whole, too.
     Raises UsageError if this attention or view cannot be read so.
     """
     summable = attention.view == "raw" and attention.kind != "cross"
@@ -63,19 +70,20 @@ def measure(
     small = reduce == "auto" and info.processes > 1
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
-        observer, annotated = _Scoring(batch, attention, heads), batch[0].words is not None
+        observer, annotated = _Scoring(batch, attention, heads, beside), batch[0].words is not None
         passages = [text.passage for text in batch]
         size = len(passages[0].queries(attention.kind))
-        summed = summable and not annotated and (small or reads_sums(info, size, reduce))
+        whole = annotated or beside is not None
+        summed = summable and not whole and (small or reads_sums(info, size, reduce))
         try:
             if summed:
                 probing.read_sums(observer, passages)
         except UnsupportedError:
             if reduce == "fused":
                 raise
-            observer, summed = _Scoring(batch, attention, heads), False
-        if annotated:
-            probing.run(observer, passages, cells=_WHOLE)
+            observer, summed = _Scoring(batch, attention, heads, beside), False
+        if whole:
+            probing.run(observer, passages, cells=_WHOLE if annotated else None)
         elif not summed:
             probing.run(observer, passages, held="auto" if reduce == "fused" else reduce)
         for text, scores in zip(batch, observer.results(), strict=True):
@@ -93,7 +101,11 @@ class _Scoring:
     """An observer that turns the attention weights of one batch of texts into pattern scores."""
 
     def __init__(
-        self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
+        self,
+        texts: Sequence[ProbeText],
+        attention: Conditions,
+        heads: Selection | None,
+        beside: Callable[[ProbeText], Beside] | None,
     ) -> None:
         self._attention = attention
         self._selection = heads
@@ -102,6 +114,7 @@ class _Scoring:
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
         self._evens = [Evens({}, {}) for _ in texts]
+        self._beside = None if beside is None else [beside(text) for text in texts]
         self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
         self._waiting: dict[int, dict[int, Weights]] = {}
         self._cells = 0
@@ -125,7 +138,8 @@ class _Scoring:
         weights: NDArray[np.floating],
         beside: BlockFacts,
     ) -> None:
-        norms, mask = beside
+        weights, norms = to_numpy(weights), beside.norms
+        mask = None if beside.mask is None else on_host(beside.mask)
         kept = self._heads_of(layer, weights.shape[0])
         if not kept:
             return
@@ -135,15 +149,15 @@ class _Scoring:
         broken = np.isnan(weights).any(axis=(-2, -1))
         self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._attention.view, weights, norms)
-        facts, words = self._facts[text], self._texts[text].words
-        if mask is None and shown.shape[1:] == (len(facts.queries), len(facts.keys)):
+        facts = self._facts[text]
+        whole = shown.shape[1:] == (len(facts.queries), len(facts.keys))
+        if whole and mask is None:
             self._waiting.setdefault(text, {})[layer] = shown.copy()
             self._cells += shown.size
-            if self._cells > TOGETHER:
+            if self._cells > _TOGETHER:
                 self._score_waiting()
-        elif words is not None:
-            pairs = words.find(shown, RowBlock(facts, shown, start, mask).seen)
-            self._layers[text][layer] = LayerScores(kept, found=pairs)
+        elif whole:
+            self._layers[text][layer] = self._whole(text, kept, shown, mask)
         else:
             self._sums_of(text, layer).add(shown, start, mask)
 
@@ -178,20 +192,27 @@ class _Scoring:
         Most of the time of a short text is that of the calls, not of its numbers.
         """
         for text, by_layer in self._waiting.items():
-            weights, words = np.concatenate(list(by_layer.values())), self._texts[text].words
-            every = tuple(range(len(weights)))
-            if words is None:
-                sums = self._new_sums(text)
-                sums.add(weights, 0)
-                scores = sums.scores(every)
-            else:
-                seen = RowBlock(self._facts[text], weights, 0).seen
-                scores = LayerScores(every, found=words.find(weights, seen))
-            first = 0
+            weights, first = np.concatenate(list(by_layer.values())), 0
+            scores = self._whole(text, tuple(range(len(weights))), weights, None)
             for layer, own in by_layer.items():
                 self._layers[text][layer] = scores.of(self._kept[layer], first)
                 first += len(own)
         self._waiting, self._cells = {}, 0
+
+    def _whole(
+        self, text: int, heads: tuple[int, ...], weights: Weights, mask: Bools | None
+    ) -> LayerScores:
+        """Return the scores of whole matrices (head, query, key)."""
+        words = self._texts[text].words
+        if words is not None:
+            seen = RowBlock(self._facts[text], weights, 0, mask).seen
+            return LayerScores(heads, found=words.find(weights, seen))
+        sums = self._new_sums(text)
+        sums.add(weights, 0, mask)
+        scores = sums.scores(heads)
+        if self._beside is None:
+            return scores
+        return replace(scores, beside=self._beside[text](weights, mask))
 
     def results(self) -> list[TextScores]:
         """Return the pattern scores of the batch, text by text."""

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from typing import TYPE_CHECKING
 
 from attnviz.draw.whole_file import whole_file
 from attnviz.engine.capture import Choice, attention_kind, check_regions, encoded, target_tokens
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.inspect.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
+from attnviz.inspect.patterns.probes import SEEDS, probe_tokens, read_probe_file
 from attnviz.inspect.patterns.relations import AnnotatedSentence
 from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
@@ -21,9 +22,13 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, find_label
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.work import CORPUS_WORK, ON_TORCH, Work
 from attnviz.progress import Advance
 from attnviz.records import Tokens
 from attnviz.regions import region_reader
+
+if TYPE_CHECKING:
+    from attnviz.corpus import TextCorpus
 
 Sentences = Sequence[AnnotatedSentence] | None
 """The sentences that a person annotated; None for those that ship with attnviz."""
@@ -44,24 +49,21 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
     return sentences if request.probe else None
 
 
-def reckoned_size(
-    name: str, text: str | None, request: PatternsRequest, sentences: Sentences
-) -> int | None:
-    """Return about how many tokens the model runs on, by which the backend is chosen.
+def work(
+    text: str | TextCorpus | None, request: PatternsRequest, sentences: Sentences = None
+) -> Work:
+    """Return what is planned with a model, by which NumPy or torch is chosen.
 
-    None means that it must be torch. name: of the model. text: the user's text, used in place of
-    the built-in probes, or None.
-    sentences: the result of ``read_sentences``.
+    Torch alone sums attention, and draws the random weights of a checkpoint. text: the user's text
+    or corpus, used in place of the built-in probes, or None. sentences: the result of
+    ``read_sentences``.
     """
-    return None if needs_torch(name, request) else reckoned_probe_tokens(text, sentences)
-
-
-def needs_torch(name: str, request: PatternsRequest) -> bool:
-    """Return whether the model must run on torch, which alone sums attention and draws weights.
-
-    name: of the model.
-    """
-    return request.reduce == "fused" or (bool(request.control) and name not in ("tiny", "mha"))
+    if request.reduce == "fused":
+        return ON_TORCH
+    drawn = bool(request.control)
+    if isinstance(text, str | None):
+        return Work(probe_tokens(text, sentences), built_in=drawn)
+    return replace(CORPUS_WORK, built_in=drawn)
 
 
 def patterns(

@@ -20,7 +20,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.patterns.relations import AnnotatedSentence, WordPair, WordView
 from attnviz.inspect.patterns.report import Probe
 from attnviz.measures.registry import DESCRIBED, LABELS, RELATIONS, STATISTICS, of_family
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import about_tokens
 from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Input, Tokens
 from attnviz.texts import natural_texts
@@ -125,7 +125,7 @@ def probe_texts(
     return (*found, *annotated), skipped
 
 
-def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
+def probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
     """Return about how many tokens the model runs on, estimated without its tokenizer.
 
     text: the user's own, or None. sentences: annotated ones, in place of those that ship.
@@ -134,8 +134,8 @@ def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentenc
     if sentences is None:
         sentences = shipped_sentences() if text is None else ()
     drawn = 2 * sum(_LENGTHS) + _PREFIX_LENGTH * _PREFIX_COPIES
-    read = map(reckoned_tokens, (*texts, *(sentence.text for sentence in sentences)))
-    return sum(read) + (SEEDS * drawn if text is None else 0)
+    read = about_tokens(*texts, *(sentence.text for sentence in sentences))
+    return read + (SEEDS * drawn if text is None else 0)
 
 
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,7 +247,8 @@ class LayerScores:
     reach: the share of the queries that could show each score; a window may hide it from most.
     delimiters: by token, (head,) how much more attention of the mean query it gets than by even
         attention. found: the word pairs of an annotated sentence.
-    regions: the sums of ``RegionSums``, if the text has regions.
+    regions: the sums of ``RegionSums``, if the text has regions. beside: what else was measured,
+        (head, …) by name.
     """
 
     heads: tuple[int, ...]
@@ -258,6 +259,7 @@ class LayerScores:
     delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
     found: Sequence[FoundPair] = ()
     regions: NDArray[np.float64] | None = None
+    beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def of(self, heads: tuple[int, ...], first: int) -> LayerScores:
         """Return the scores of some of the heads as those of a layer of their own.
@@ -266,7 +268,7 @@ class LayerScores:
         """
         some = slice(first, first + len(heads))
 
-        def cut(arrays: Mapping[Name, NDArray[np.float64]]) -> dict[Name, NDArray[np.float64]]:
+        def cut(arrays: Mapping[Name, NDArray[Any]]) -> dict[Name, NDArray[Any]]:
             return {name: values[some] for name, values in arrays.items()}
 
         return replace(
@@ -277,6 +279,7 @@ class LayerScores:
             delimiters=cut(self.delimiters),
             found=[replace(pair, hits=pair.hits[some]) for pair in self.found],
             regions=None if self.regions is None else self.regions[:, some],
+            beside=cut(self.beside),
         )
 
 

@@ -28,8 +28,8 @@ from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.own import OwnAttention
-from attnviz.models.resolve import reckoned_tokens
 from attnviz.models.stack_model import StackModel
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import Texts, encode_texts
@@ -167,22 +167,20 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
     return (first,), (second,)
 
 
-def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
-    """Return about how many tokens a model runs on, and in how many texts.
+def work(texts: Texts, request: PruneRequest) -> Work:
+    """Return what is planned with a model for texts, by which NumPy or torch is chosen.
 
-    The first number is None if torch must run the model.
+    Torch writes a pruned checkpoint and has gradients; transformers also prunes what NumPy has no
+    plan of, and knows the mask token.
     """
-    if request.out is not None or request.method == "gradient":
-        return None, 1
     rounds = 3 + request.draws // 2  # ranking, the losses of both halves, random orders
-    return rounds * sum(map(reckoned_tokens, texts.texts)), rounds * len(texts.texts)
-
-
-def needs_torch(model: Model) -> bool:
-    """Return whether transformers is needed to prune a loaded model, or to know its mask token."""
-    if not isinstance(model, NumpyCheckpoint):
-        return False
-    return not is_planned(model) or not (model.causal or model.mask_id is not None)
+    return Work(
+        rounds * about_tokens(*texts.texts),
+        texts=rounds * len(texts.texts),
+        changed=True,
+        built_in=request.out is not None or request.method == "gradient",
+        fits=lambda model: is_planned(model) and (model.causal or model.mask_id is not None),
+    )
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:

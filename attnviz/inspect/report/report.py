@@ -19,6 +19,7 @@ from attnviz.inspect.head.head import (
     head_cards,
     require_fit,
 )
+from attnviz.inspect.head.head import work as cards_work
 from attnviz.inspect.head.report import HeadCard
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
@@ -29,7 +30,7 @@ from attnviz.inspect.patterns.report import PatternReport, score_entry
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.report.request import ReportRequest
 from attnviz.models.model import Model
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadsRecord, ModelInfo, Provenance
 from attnviz.texts import Texts
@@ -102,6 +103,15 @@ class ModelReport(Report, Provenance):
         return table_of((*columns, "adjusted_p"), heads.values())
 
 
+def work(texts: Texts, request: ReportRequest) -> Work:
+    """Return what is planned with a model, by which NumPy or torch is chosen.
+
+    texts: over which heads are ablated; within a budget gradients rank them, which only torch has.
+    """
+    planned = cards_work(texts, request)
+    return planned if request.budget is None else replace(planned, tokens=None)
+
+
 def report(
     model: Model,
     text: str | None,
@@ -167,7 +177,7 @@ def report(
 
 
 def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -> AblationReport:
-    tokens = sum(map(reckoned_tokens, texts.texts))
+    tokens = about_tokens(*texts.texts)
     kept = tokens * model.info.layers * model.info.heads <= _LOSSES
     more = {"target": None, "by_token": kept, "top": max(request.cards, 1)}
     asked = AblateRequest.of(vars(request) | more)

@@ -95,11 +95,11 @@ def retrieve_over(
     request: RetrieveRequest,
     shard: Shard,
     file: Path | None = None,
-    watch: Watch = UNWATCHED,
+    advance: Watch = UNWATCHED,
 ) -> RetrieveReport:
     """Measure which heads fetch a needle from the shard's texts of a corpus.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
+    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
     progress. Raises UsageError for lengths and needles that do not fit the model or texts that
     cannot be read twice, UnsupportedError for a model that does not predict the next token.
     """
@@ -136,7 +136,7 @@ def retrieve_over(
         return _tallies(makes, block, heads)
 
     begun = CorpusRecord("retrieve", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=watch)
+    record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,12 @@ from attnviz.inspect.retrieve.study import Floats, HaystackStudy
 from attnviz.measures.bootstrap import LEAST_TEXTS, bootstrap_interval, few_note, student_quantile
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, cannot_write
+from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.corpus import TextCorpus
 
 LEAST_SCORE = 0.1
 """The least score of a retrieval head (Wu et al. 2024, section 2)."""
@@ -38,10 +42,15 @@ _CACHES = 3
 """The keys and values in memory at once: a text's, those of a pass that is compared, the next's."""
 
 
-def reckoned(request: RetrieveRequest) -> tuple[int, int]:
-    """Return about how many tokens a model runs on, and in how many texts."""
-    lengths = request.tokens or hay.DEFAULT_LENGTHS
-    return _RUNS * request.haystacks * sum(lengths), _RUNS * request.haystacks * len(lengths)
+def work(corpus: TextCorpus | None, request: RetrieveRequest) -> Work:
+    """Return what is planned with a model, by which NumPy or torch is chosen.
+
+    corpus: its texts are the haystacks; None for haystacks that the request describes.
+    """
+    if corpus is not None:
+        return CORPUS_WORK
+    lengths, runs = request.tokens or hay.DEFAULT_LENGTHS, _RUNS * request.haystacks
+    return Work(runs * sum(lengths), texts=runs * len(lengths))
 
 
 def retrieve(

@@ -13,7 +13,7 @@ from attnviz.inspect.rollout.request import RolloutRequest
 from attnviz.measures.words import joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.regions import finished
 
 _MATRICES = 4
@@ -23,9 +23,9 @@ _SAMPLED = 16
 """How many tokens of a long text are followed."""
 
 
-def reckoned_length(text: str, request: RolloutRequest) -> int | None:
-    """Return about how many tokens the model runs on; None if it must be torch."""
-    return None if request.reduce == "fused" else reckoned_tokens(text)
+def work(text: str, request: RolloutRequest) -> Work:
+    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    return Work(None if request.reduce == "fused" else about_tokens(text))
 
 
 def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:

@@ -22,7 +22,7 @@ from attnviz.inspect.why.inputs import LONG, input_effects
 from attnviz.inspect.why.report import ExplainedPrompt, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.models.model import Model, Vocabulary, require_number
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
 from attnviz.prompts.heads import shown_heads
 from attnviz.prompts.study import (
@@ -30,8 +30,8 @@ from attnviz.prompts.study import (
     StudiedPrompt,
     control_count,
     encode_asked,
-    load_apart,
     place_in,
+    splits_logits,
     study_of,
 )
 from attnviz.records import Input, Tokens
@@ -107,20 +107,14 @@ def why(
     )
 
 
-def open_model(
-    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
-) -> Model:
-    """Load a model with the faster of NumPy and torch that can split these logits.
-
-    options: how it is loaded. prompts: their length decides which is faster.
-    """
-    options = replace(options, logits=True)
+def work(prompts: Sequence[Prompt], request: WhyRequest) -> Work:
+    """Return what is planned with a model for prompts, by which NumPy or torch is chosen."""
     runs = 1 + control_count(request.controls, len(prompts))
-    tokens = sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    tokens = about_tokens(*(prompt.text for prompt in prompts))
     if request.inputs and tokens > LONG // 2:  # gradients may be needed
-        return load(name, options)
+        return Work(logits=True)
     tokens *= runs + (tokens * request.draws if request.inputs else 0)
-    return load_apart(name, replace(options, tokens=tokens))
+    return Work(tokens, logits=True, fits=splits_logits)
 
 
 def _explained(

@@ -34,6 +34,7 @@ from attnviz.learn.scaling.report import (
 from attnviz.learn.scaling.request import ScalingRequest
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
 from attnviz.records import Tokens
 from attnviz.texts import BUILT_IN_TEXT, Texts
@@ -56,6 +57,11 @@ BUILT_IN = Texts((BUILT_IN_TEXT,), "a built-in text")
 """The text that a model reads if none is given."""
 
 Visible = NDArray[np.bool_]
+
+
+def work(text: Texts, request: ScalingRequest) -> Work:
+    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    return Work(about_tokens(text.texts[0]))
 
 
 def scaling(

@@ -14,8 +14,9 @@ from attnviz.learn.verify.examinee import Examinee, differences, furthest, score
 from attnviz.learn.verify.properties import Rounding
 from attnviz.learn.verify.report import Backends, Check, ComparedNumber, exact
 from attnviz.models.model import NumpyModel
-from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
+from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, resolve
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work, about_tokens
 from attnviz.records import Input, Tokens
 from attnviz.texts import built_in_texts
 
@@ -99,5 +100,5 @@ def _in_numpy(
         raise NotUnderstoodError("left out by --backend torch")
     if name is None:
         raise NotUnderstoodError("the model is loaded already, and NumPy reads files")
-    tokens += sum(map(reckoned_tokens, texts))
-    return in_numpy(resolve(name), replace(options, dtype="auto", device="cpu", tokens=tokens))
+    work = Work(tokens + about_tokens(*texts))
+    return in_numpy(resolve(name), replace(options, dtype="auto", device="cpu", work=work))

@@ -15,23 +15,14 @@ SHAPE = ("--d-model", "64", "--heads", "8")
     ("arguments", "line"),
     [
         ((), "expected a shape or a model: attnviz params --d-model 4096 --heads 32"),
-        (("--d-model", "many", "--heads", "8"), "'--d-model'"),
         (("--d-model", "9" * 17, "--heads", "8"), "--d-model is more than 1,000,000,000,000,000"),
-        ((*SHAPE, "--tokens", "0"), "--tokens must be 1 or more, not 0"),
-        ((*SHAPE, "--dtype", "int3"), "'int3' is not one of 'auto', 'float32'"),
         ((*SHAPE, "--memory", "lots"), "cannot read --memory 'lots': expected a size with"),
-        ((*SHAPE, "--memory", "0GB"), "--memory 0GB leaves no room"),
         (("gpt2", "--gpu", "L4", "--memory", "24GB"), "--gpu and --memory both say where"),
         (("gpt2", "--gpu", "L4", "--overhead", "2"), "cannot read --overhead '2'"),
-        (("gpt2", "--gpu", ","), "no card ''"),
         (("gpt2", "--chunk", "512"), "--chunk and --overhead say how --gpu counts"),
-        (("gpt2", "--gpu", "L4", "--chunk", "0"), "--chunk must be 1 or more, not 0"),
-        ((*SHAPE, "--revision", "main"), "--revision is for models of the hub"),
         (("gpt2", "--revision", "main"), "--revision is for models of the hub: 'gpt2' has none"),
         (("gpt2", "--d-model", "64"), "--d-model describes a shape, and 'gpt2' has its own"),
         ((*SHAPE, "--compare", "head=1,2"), "no such option; did you mean 'heads'?"),
-        ((*SHAPE, "--compare", "heads=3,5"), "--heads 3 does not divide --d-model 64"),
-        ((*SHAPE, "--compare", "heads"), "expected OPTION=VALUE,VALUE,… such as heads=1,2,4,8"),
         ((*SHAPE, "--compare", "heads=4"), "has one value: expected at least two"),
         ((*SHAPE, "--compare", "heads=1,2", "--compare", "heads=4,8"), "names an option twice"),
         (
@@ -41,7 +32,6 @@ SHAPE = ("--d-model", "64", "--heads", "8")
         ),
         (("gpt2", "--compare", "heads=1,2"), "changes a shape, and 'gpt2' has its own: compare"),
         (("gpt2", "t5-base", "--compare", "tokens=1,2"), "--compare takes one design"),
-        (("gpt2", "--d-model", "6", "--compare", "tokens=1,2"), "give one of the two"),
         ((*SHAPE, "--save", "x.npz"), "end it in one of .json, .csv, .md, .txt, .html, .svg"),
     ],
 )  # fmt: skip
@@ -62,8 +52,3 @@ def test_missing_things_end_with_3(refused: Refused, tmp_path: Path) -> None:
 def test_an_unknown_name_offers_the_nearest(refused: Refused) -> None:
     line = refused(4, "params", "llama2-70b", "--offline")
     assert "did you mean 'llama-2-70b'?" in line
-
-
-def test_nothing_is_saved_where_something_is_wrong(refused: Refused, tmp_path: Path) -> None:
-    refused(2, "params", "--d-model", "64", "--heads", "7", "--save", "x.json")
-    assert not (tmp_path / "x.json").exists()

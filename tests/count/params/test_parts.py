@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.parts import Case, PartLine, attention_only, main_attention, part_lines
+from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.tables import layer_table
 from attnviz.draw.numbers import spans
 
@@ -49,22 +49,10 @@ def test_terms_add_up_to_one_layer(any_case: Case) -> None:
             assert sum(term.number for term in line.terms) == line.each
 
 
-def test_a_bias_outside_the_layers_stands_with_its_matrix(case: Callable[..., Case]) -> None:
-    _, lines = lines_of(case("decoder"))
-    (patches,) = [line for line in lines if line.label == "patch embedding"]
-    assert patches.number == 3 * 14 + 14
-
-
 def test_one_head_holds_its_part(case: Callable[..., Case]) -> None:
     _, lines = lines_of(case("biased"))
     heads = {line.label: line.per_head for line in lines if line.detail}
     assert heads == {"query": 28, "key": 28, "value": 28, "output": 28, "biases": None}
-
-
-def test_only_a_lone_attention_is_one(case: Callable[..., Case]) -> None:
-    alone = {name: attention_only(lines_of(case(name))[0]) for name in ("attention", "whole")}
-    assert alone == {"attention": True, "whole": False}
-    assert main_attention(lines_of(case("pair"))[0]).spec.cross is False
 
 
 def test_kinds_of_layers(case: Callable[..., Case]) -> None:

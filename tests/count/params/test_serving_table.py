@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.count.params.counting.cards import all_cards
 
 Run = Callable[..., Any]
 
@@ -39,14 +38,6 @@ def test_findings(finding: Any) -> None:
     assert finding("llama-3-8b", gpu="T4", compare="dtype=bfloat16,int4") == (
         "On T4: bfloat16 ✗ 2× · int4 ✓."
     )
-
-
-def test_the_table_shows_those_that_hold_it_first(run: Run) -> None:
-    lines = run("params", "llama-2-7b", "--tokens", "4096", "--batch", "8", "--gpu", "all").lines
-    start = next(place for place, line in enumerate(lines) if line.startswith("card "))
-    rows = lines[start + 1 : start + 1 + len(all_cards())]
-    verdicts = ["✓" in row for row in rows]
-    assert verdicts == sorted(verdicts, reverse=True)
 
 
 def test_cautions(run: Run) -> None:

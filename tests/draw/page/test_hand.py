@@ -207,19 +207,6 @@ def test_heads_are_ordered_and_filtered(opened: Open, mary: Path) -> None:
     assert shown.page.locator("#grid button.off").count() == 21
 
 
-def test_five_heads_are_pinned_in_colours(opened: Open, mary: Path) -> None:
-    shown = opened(mary, "#L0H0")
-    shown.press(*"pjpjpjpjpjp")
-    assert shown.js("state.pins.length") == 5
-    colours = shown.js("[state.head, ...pinned()].map((_, at) => seriesColour(at))")
-    assert len({*colours}) == len(colours)
-    shown.page.locator("#pins button").nth(2).click()
-    shown.js("1")
-    assert shown.js("state.pins.length") == 4
-    shown.press("Escape")
-    assert shown.js("state.pins.length") == 0
-
-
 def test_the_map_zooms_at_the_pointer(opened: Open, mary: Path) -> None:
     shown = opened(mary, "#L0H0&q=3", width=700)
     wide = shown.js("mapView.places.cell")

@@ -18,7 +18,6 @@ from attnviz.inspect.head.head import CARD_TEXT
 from attnviz.inspect.rollout import rollout
 from attnviz.inspect.rollout import screen as rollout_screen
 
-from ...chat_models import CHAT, CHATML, write_chat_model
 from .test_numbers import on_page, page_json, worst
 
 Open = Callable[..., Any]
@@ -54,16 +53,6 @@ def test_regions_are_bands_below_the_running_text(opened: Open, run: Any, tmp_pa
     shown = opened(tmp_path / "page.html")
     assert "who" in shown.page.locator("#words sup").all_inner_texts()
     assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
-
-
-def test_roles_of_a_chat_are_bands(opened: Open, run: Any, tmp_path: Path) -> None:
-    model = write_chat_model(tmp_path / "model", CHATML)
-    (tmp_path / "chat.json").write_text(json.dumps([*CHAT[:2]]))
-    for command, more in (("heads", ()), ("generate", ("--tokens", "3"))):
-        given = ("--chat", "chat.json", "--model", str(model), *more)
-        assert run(command, *given, "--save", "page.html").code == 0
-        shown = opened(tmp_path / "page.html")
-        assert {"system", "user"} <= {*shown.page.locator("#words sup").all_inner_texts()}
 
 
 def test_cross_attention_has_two_texts(
@@ -328,25 +317,6 @@ def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: P
     for at, entry in enumerate(a.report.heads):
         head = entry.layer, entry.head
         assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
-
-
-def test_explore_saves_what_ablation_changes(opened: Open, tmp_path: Path) -> None:
-    from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
-
-    path = tmp_path / "ablated.html"
-    played = _played(explorer(), "v", "x", "s", line(str(path)), "enter")
-    removed = played.view.frame.removed
-    shown = opened(path)
-    assert shown.js("shown.name") == f"without {played.view.frame.report.name(*min(removed))}"
-    without = SESSION.frame(SENTENCE, removed)
-    for at, entry in enumerate(without.report.heads):
-        head = entry.layer, entry.head
-        assert worst(on_page(shown, at, "raw"), without.weights(head)) < 3e-5
-    shown.js("switchTo(0)")
-    shown.page.locator("#sort").select_option(label="effect of ablation")
-    first = shown.js("shown.names[offered()[0]]")
-    effects = played.view.effects
-    assert first == played.view.frame.report.name(*effects.ranking()[0])
 
 
 def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Path) -> None:

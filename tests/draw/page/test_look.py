@@ -82,20 +82,6 @@ def test_the_chosen_head_is_in_view(opened: Open, mary: Path, width: int, head: 
         assert first <= top < bottom <= last
 
 
-def test_names_stand_between_pinned_lines(opened: Open, mary: Path) -> None:
-    """Where the numbers of all pinned heads have no room, the names of tokens keep theirs."""
-    for width in (1440, 390):
-        shown = opened(mary, "#L1H0&q=10&k=3&lock&pins=L1H2,L2H3,L0H0", width=width)
-        cut = shown.js(
-            """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
-            CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-              written.push(text); return fill.call(this, text, ...at); };
-            drawLines(); CanvasRenderingContext2D.prototype.fillText = fill;
-            return written.filter((text) => text.endsWith("…")); })()"""
-        )
-        assert cut == []
-
-
 def test_what_is_read_first_stands_first(opened: Open, mary: Path) -> None:
     """Long tables and pictures stand behind the scripts, so that they hold up nothing."""
     content = mary.read_text()

@@ -81,19 +81,6 @@ def test_the_sink_is_named_by_its_places(opened: Open, trained_bert: Path, tmp_p
     assert np.flatnonzero(blank).tolist() == places
 
 
-@pytest.mark.long
-def test_without_the_sink_on_the_command_line(run: Any, opened: Open, tmp_path: Path) -> None:
-    assert run("heads", TEXTS["tiny"], "--no-sink", "--save", "page.html").code == 0
-    shown = opened(tmp_path / "page.html")
-    assert shown.js("Object.values(modes())") == ["without sink", "× value norm"][:1]
-    maps = attnviz.capture("tiny", TEXTS["tiny"])
-    for at, place in enumerate(maps):
-        bare = without_sink(maps[place], sink_of(maps.report.record)[1])
-        found = on_page(shown, at, "raw")
-        assert worst(found, bare) < CLOSE
-        assert (np.isnan(found) == np.isnan(bare) | ~np.tri(14, dtype=bool)).all()
-
-
 # Large pages ---------------------------------------------------------------------------------
 
 

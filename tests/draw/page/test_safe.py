@@ -18,7 +18,6 @@ import attnviz
 from attnviz.draw.page import shell
 
 from .conftest import MARY
-from .test_numbers import made
 
 Open = Callable[..., Any]
 NASTY = [
@@ -196,20 +195,6 @@ def test_a_phone_scrolls_down_only(opened: Open, request: Any, width: int, which
     shown.page.tap("#next")
     shown.js("1")
     assert shown.js("document.documentElement.scrollWidth") <= width
-
-
-def test_a_thousand_heads_share_one_canvas(opened: Open, tmp_path: Path) -> None:
-    made(32, 32, 64).save(tmp_path / "page.html")
-    shown = opened(tmp_path / "page.html")
-    assert shown.page.locator("#grid canvas").count() == 1
-    assert shown.page.locator("#grid button").count() == 1024
-    assert shown.js("$('grid').scrollWidth <= $('grid').clientWidth + 1")
-    assert shown.js("$('grid').getBoundingClientRect().bottom") <= 901
-    shown.js("choose(1023)")
-    assert shown.js(
-        "(() => { const box = $('grid').getBoundingClientRect(), cell ="
-        " cells[1023].getBoundingClientRect(); return cell.bottom <= box.bottom + 1; })()"
-    )
 
 
 def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:

@@ -19,6 +19,7 @@ from attnviz.engine.backend import backend_of
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.records import Input
 
 from ...every_causal import causal_kinds
@@ -141,7 +142,7 @@ def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
     place = str(directory(kind))
     both = []
     for backend in ("numpy", "torch"):
-        model = load(place, LoadOptions(backend=backend, tokens=9))
+        model = load(place, LoadOptions(backend=backend, work=Work(9)))
         both.append(read_lens(model, Input(model.encode(TEXT)), asked(position=-3)))
     for one, other in zip(*(each.blocks for each in both), strict=True):
         assert (one.block, one.rank) == (other.block, other.rank)

@@ -14,6 +14,7 @@ from attnviz.engine.attribution.parts import Attributor
 from attnviz.engine.backend import backend_of
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.records import Input
 
 from ...small_models import (
@@ -60,7 +61,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]:
     from attnviz.engine.attribution.on_torch import TorchAttributor
 
-    numpy = load(name, LoadOptions(tokens=64))
+    numpy = load(name, LoadOptions(work=Work(64)))
     torch = numpy if name == "tiny" else load(name, LoadOptions(backend="torch"))
     given = Input(numpy.encode(TEXT))
     first = backend_of(numpy).open_attributor(given)
@@ -118,7 +119,7 @@ def test_equal_to_torch(directory: Any, kind: str) -> None:
 
 def test_other_weights_do_not_tally(directory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum is held against the model's own logit, not against itself."""
-    model = load(str(directory("gpt2")), LoadOptions(tokens=64))
+    model = load(str(directory("gpt2")), LoadOptions(work=Work(64)))
     given = Input(model.encode(TEXT))
     assert backend_of(model).open_attributor(given).attribute(given).tallies
     own = NumpyStack.unembed

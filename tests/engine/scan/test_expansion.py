@@ -9,8 +9,8 @@ import torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.replacing import LostTrackError
-from attnviz.engine.scan import in_torch
 from attnviz.engine.scan import memory as scan_memory
+from attnviz.engine.scan import on_torch
 from attnviz.engine.scan import plan as scan_plan
 from attnviz.engine.scan.expansion import STRATEGIES, BatchExpansion
 from attnviz.engine.scan.memory import rows_at_once
@@ -40,7 +40,7 @@ def scan_of(name, **options):
     if name == "tiny":
         given = Input(Bundled().encode("One day a little girl went to the park."))
         patchable = backend_of(Bundled()).open_patchable("self", given)
-        return in_torch.torch_scan(patchable, [given], ScanOptions(**options), [given])
+        return on_torch.torch_scan(patchable, [given], ScanOptions(**options), [given])
     ids = input_of(inputs_of(name, source=5 if name == "albert" else 11)).ids
     return torch_scan(small_model(name), [ids], [ids], mask=96, **options)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patching import Patch, Site
-from attnviz.engine.scan.forks import forks
+from attnviz.engine.scan.on_numpy import forks
 from attnviz.engine.scan.run import open_scan
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.scan.memory import peak_bytes
-from attnviz.engine.scan.room import room_for
+from attnviz.engine.scan.runner import room_for
 from attnviz.errors import UsageError
 
 from ...small_models import gpt_fields

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.scan import unembedding as on_torch
-from attnviz.engine.scan import unembedding_numpy as on_numpy
+from attnviz.engine.scan import unembedding
 from attnviz.engine.scan.unembedding import Unembedding
-from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 
 VOCABULARY, WIDTH, POSITIONS, REMOVALS = 53, 7, 5, 11
 
@@ -33,7 +31,7 @@ def states(size=1.0, change=0.1):
 
 def opened(backend, weight, bias=None) -> Any:
     if backend == "numpy":
-        return NumpyUnembedding(weight.numpy(), None if bias is None else bias.numpy())
+        return Unembedding(weight.numpy(), None if bias is None else bias.numpy())
     own = backend == "own"
     return Unembedding(weight, bias, (lambda rows: rows @ weight.T + bias) if own else None)
 
@@ -67,11 +65,8 @@ WANTED = [3, 52, 0, 17, 9]
 @pytest.mark.parametrize("tile", [(512, 2048), (4, 10), (1, 53), (7, 1)])
 @everywhere
 def test_tiles_of_any_size(tile, backend, monkeypatch):
-    monkeypatch.setattr(on_torch, "_TILE", {"cpu": tile})
-    monkeypatch.setattr(on_numpy, "_ROWS", tile[0])
-    monkeypatch.setattr(on_numpy, "_WORDS", tile[1])
-    for module in (on_torch, on_numpy):
-        monkeypatch.setattr(module, "_CLEAN_BYTES", 12 * VOCABULARY * 2)
+    monkeypatch.setattr(unembedding, "_TILE", {"cpu": tile, "numpy": tile})
+    monkeypatch.setattr(unembedding, "_CLEAN_BYTES", 12 * VOCABULARY * 2)
     weight, bias, clean, removed = states()
     found = compared(backend, weight, bias, clean, removed, WANTED)
     loss, delta, kl, flips = expected(weight, bias, clean, removed, WANTED)
@@ -160,9 +155,9 @@ def test_half_precision_is_widened():
 @pytest.mark.parametrize("wide", [True, False])
 def test_powers_less_one_equal_those_of_the_standard_library(wide, monkeypatch):
     """Compare exp(x) − 1 near zero and where it is large, with and without wide vectors."""
-    monkeypatch.setattr(on_numpy, "_in_wide_vectors", lambda: wide)
+    monkeypatch.setattr(unembedding, "_in_wide_vectors", lambda: wide)
     sizes = (1e-30, 1e-9, 1e-6, 1e-3, 0.1, 1, 4, 30, 60, 79)
     found = np.array([0.0, *sizes, *(-size for size in sizes), -300.0], np.float32)
     wanted = [math.expm1(value) for value in found.tolist()]
-    on_numpy._expm1(found)
+    unembedding._expm1(found)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,12 +20,11 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 import attnviz
-from attnviz import docs as manual
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine import observer
 from attnviz.engine.hook_points import HeadOutputs
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.check.baseline import (
     DISTANCES,
     Baseline,
@@ -34,7 +32,6 @@ from attnviz.inspect.check.baseline import (
     read_baseline,
     write_baseline,
 )
-from attnviz.inspect.check.ci import github_lines
 from attnviz.inspect.check.initial import baseline_path, initial_rules
 from attnviz.inspect.check.kinds import BaselineRule, ScoreRule, outcome
 from attnviz.inspect.check.measure import CheckedModel
@@ -48,7 +45,6 @@ from attnviz.texts import built_in_texts
 
 from ...engine.architectures import small_model
 from ...first_screens import SIZES, fitting
-from ...test_import_hygiene import imported
 from ..forms import loaded, stored
 
 WEIGHTS = "model.safetensors"
@@ -266,13 +262,6 @@ def test_what_is_no_number_holds_no_rule(tmp_path: Path) -> None:
     assert [each.passed for each in found] == [False, True]
 
 
-def test_annotations_name_files_from_the_root_of_the_checkout(tmp_path: Path) -> None:
-    failing = replace(report(1, 1), path=tmp_path / "sub" / "c.toml")
-    for root, named in ((tmp_path, "sub/c.toml"), (tmp_path / "other", str(failing.path))):
-        (line,) = github_lines(failing, {"GITHUB_WORKSPACE": str(root)})
-        assert f"file={named}," in line
-
-
 def test_a_name_is_no_workflow_command(run: Any, tmp_path: Path) -> None:
     """Not at the beginning of a line either, wherever a screen breaks."""
     for name in ("::stop-commands::x", f"{'a' * 79} ::stop-commands::x ##[group]y"):
@@ -340,18 +329,6 @@ def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) ->
         assert re.search(r"1 of \d+ heads beyond: L1H1 ", found["detail"])
 
 
-@pytest.mark.long
-def test_an_unloadable_size_is_counted_and_light_rules_need_no_torch(tmp_path: Path) -> None:
-    path = tmp_path / "p.toml"
-    rule = '[[check]]\nparams = "total"\nat_most = 7e9\n'
-    path.write_text(f'model = "configs/llama-2-7b"\n{rule}', encoding="utf-8")
-    packages, _ = imported(["check", str(path)])
-    assert not packages & {"torch", "transformers"}
-    path.write_text(RULES, encoding="utf-8")
-    packages, _ = imported(["check", str(path)], code=6)
-    assert not packages & {"torch", "transformers", "huggingface_hub"}
-
-
 # Screens and pages ---------------------------------------------------------------------------
 
 
@@ -398,22 +375,6 @@ def test_a_value_is_written_on_its_side_of_the_bound(value: float) -> None:
     outcome = Outcome(Rule("r", Bounds(at_least=0.6)), value, "", "")
     text = value_text(outcome).replace("–", "nan")
     assert (float(text) >= 0.6) == outcome.passed
-
-
-@pytest.mark.long
-def test_the_workflow_of_the_manual_works(run: Any) -> None:
-    yaml = pytest.importorskip("yaml")
-    page = Path(manual.__file__).with_name("check.md").read_text(encoding="utf-8")
-    flow = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
-    steps = flow["jobs"]["check"]["steps"]
-    assert run("check", "checks.toml", "--init").code == 0
-    ours = [step["run"] for step in steps if step.get("run", "").startswith("attnviz ")]
-    assert ours
-    for line in ours:
-        assert run(*shlex.split(line)[1:]).code == 0
-    suite = ElementTree.parse("heads.xml").getroot()[0]
-    assert int(suite.get("tests", "")) >= 20
-    assert Path("checks.attnviz.json").stat().st_size < 20_000
 
 
 # Rules of one form of a model on every other form -------------------------------------------------
@@ -496,20 +457,6 @@ def test_values_equal_those_of_whole_maps(
         assert one.value > 0
         assert other.value == pytest.approx(one.value, abs=1e-5)
         assert other.measured_on == one.measured_on
-
-
-def test_what_has_no_sums_is_refused_or_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = prepared("gpt_neo", small_model("gpt_neo"), None, torch.device("cpu"))
-    file = tmp_path / "rules.toml"
-    file.write_text(LONG_RULES)
-    with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
-        attnviz.check(model, file, reduce="fused")
-    whole = attnviz.check(model, file, reduce="full")
-    monkeypatch.setattr(observer, "_LONG", 2)
-    monkeypatch.setattr(observer, "_LARGE", 2)
-    assert attnviz.check(model, file).outcomes == whole.outcomes
 
 
 # Values that are no number ------------------------------------------------------------------------
@@ -606,9 +553,3 @@ def test_a_token_without_a_number(judged: Judged) -> None:
     held = set(passing(judged("model.embed_tokens.weight", min(set.difference(*read)))))
     assert held >= {"span", "span of a head", "span of another head", "params"}
     assert not [name for name in held if name.startswith(("js_divergence", "loss", "rows"))]
-
-
-def test_only_values_without_a_number(judged: Judged) -> None:
-    """Patterns of the last layer do not read its values; losses do."""
-    found = judged("model.layers.5.self_attn.v_proj.weight", 32, 0)
-    assert {*HELD} - {*passing(found)} == {"loss", "loss at least", "loss of a file"}

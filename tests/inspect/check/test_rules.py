@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -222,22 +221,6 @@ def test_what_the_environment_of_ci_names_decides_nothing(
             os.close(reader)
 
 
-def test_a_reader_who_leaves_makes_no_rule_hold(
-    program: Any, environment: Any, tmp_path: Path
-) -> None:
-    for most, code, options in ((1, 6, ()), (7e9, 0, ("--json",))):
-        (tmp_path / "c.toml").write_text(COUNTED.format(most), encoding="utf-8")
-        reading, writing = os.pipe()
-        os.close(reading)
-        command = [*program, "check", "c.toml", *options]
-        done = subprocess.run(
-            command, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
-        )
-        os.close(writing)
-        assert done.returncode == code
-        assert b"Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 3)])
 def test_a_report_that_cannot_be_written_loses_nothing(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
@@ -250,11 +233,3 @@ def test_a_report_that_cannot_be_written_loses_nothing(
     result = run("check", "c.toml", "--junit", "out.xml")
     assert (result.code, "params total" in result.out) == (code, True)
     assert "cannot write out.xml: No space left" in result.err
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_line_ends_and_a_byte_order_mark(run: Any, tmp_path: Path, mark: str, end: str) -> None:
-    (tmp_path / "checks.toml").write_bytes((mark + COUNTED.format(7e9).replace("\n", end)).encode())
-    (rule,) = run("check", "checks.toml", "--json").document["rules"]
-    assert (rule["name"], rule["passed"], rule["line"]) == ("params total", True, 1)

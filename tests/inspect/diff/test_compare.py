@@ -13,7 +13,6 @@ import pytest
 
 import attnviz
 from attnviz.attention.narrow_stack import to_bfloat16
-from attnviz.engine.backend import backend_of
 from attnviz.inspect.diff.compare import (
     Divergences,
     divergences,
@@ -27,8 +26,7 @@ from attnviz.inspect.diff.maps import ModelMaps, TextMaps
 from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.models.bundled import Bundled
-from attnviz.models.resolve import LoadOptions, load
-from attnviz.records import Input, ModelInfo, Tokens
+from attnviz.records import ModelInfo, Tokens
 from attnviz.texts import built_in_texts
 
 from .planted import (
@@ -155,29 +153,6 @@ def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval() ->
     assert not six.above(low)
     assert six.above(low - 1e-9)
     assert not six.above(math.nan)
-
-
-@pytest.mark.parametrize("name", ["tiny", "gpt2", "llama", "bert"])
-def test_numpy_and_torch_see_the_same_heads(checkpoint: Any, name: str) -> None:
-    directory = str(TINY if name == "tiny" else checkpoint(name))
-    text = "A cat saw the cat on a mat ."
-    runs = []
-    for backend in ("numpy", "torch"):
-        model = load(directory, LoadOptions(backend=backend, dtype="float32", tokens=1))
-        given = Input(model.encode(text))
-        run, notes = backend_of(model).open_heads("self", given, name != "bert")
-        assert notes == ()
-        runs.append(run(given))
-    one, other = runs
-    for layer in one.weights:
-        np.testing.assert_allclose(one.weights[layer], other.weights[layer], atol=2e-5)
-        np.testing.assert_allclose(one.outputs[layer], other.outputs[layer], atol=2e-4)
-    if name == "bert":
-        assert one.logits is other.logits is None
-    else:
-        assert one.logits is not None
-        assert other.logits is not None
-        np.testing.assert_allclose(one.logits, other.logits, atol=2e-3)
 
 
 @pytest.fixture(scope="module")

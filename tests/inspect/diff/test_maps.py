@@ -59,17 +59,6 @@ def test_rows_outputs_and_predictions_equal_those_of_whole_maps(
         assert np.abs(one.predictions - other.predictions).max() < 1e-4
 
 
-def test_a_text_of_few_tokens_is_read_by_rows_too() -> None:
-    """It has fewer rows than a long text must keep, but all of them are kept."""
-    model = made("bert")
-    given, probing = Input(model.encode("Mice", 4)), open_probing(model)
-    some, whole = (model_maps(probing, [given], reduce=reduce) for reduce in ("fused", "full"))
-    assert some.stride == whole.stride == 1
-    for layer, rows in whole.texts[0].rows.items():
-        assert some.texts[0].rows[layer].shape == rows.shape
-        assert np.abs(some.texts[0].rows[layer] - rows).max() < 1e-5
-
-
 def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = made("llama"), made("llama", changed=True)
     found = [

@@ -17,8 +17,7 @@ from textual.pilot import Pilot
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.app import Explorer
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.field import Field
-from attnviz.inspect.explore.scene import Scene
+from attnviz.inspect.explore.dialogs import Field
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
@@ -67,7 +66,7 @@ def explorer(
     other = None if second is None else second.session.frame(second.text or text)
     source = SideSource(session, text, options, file)
     frame = session.frame(text)
-    app = Explorer(source, View(Scene.of(frame, palette), frame, frame, other), look, second)
+    app = Explorer(source, View.of(frame, other, palette), look, second)
     app.writing.pace, app.writing.tokens = 0.0, 8
     return app
 

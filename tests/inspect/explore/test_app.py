@@ -16,16 +16,16 @@ import pytest
 from rich.cells import cell_len
 from textual import events
 
-from attnviz.cli.explore import _zoomed
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.explore import questions
-from attnviz.inspect.explore.field import Field
-from attnviz.inspect.explore.heading import at_finding, finding_lines
+from attnviz.inspect.explore import actions
+from attnviz.inspect.explore.dialogs import Field
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
+from attnviz.inspect.explore.screen import at_finding, finding_lines
 from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 
 from .playing import ASCII, COLOUR, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
@@ -65,14 +65,14 @@ def noted(app) -> str:
 )
 def test_the_cursor_moves_by_arrows_and_letters(keys: list[str], place: tuple[int, int]) -> None:
     """From the last cell of L3H1; brackets go to another head."""
-    scene, steps = view(*keys).scene, {"[": (2, 1), "]": (4, 1), "<": (3, 0), ">": (3, 2)}
-    assert (scene.query, scene.key) == place
-    assert scene.head == steps.get(keys[0], (3, 1))
+    seen, steps = view(*keys), {"[": (2, 1), "]": (4, 1), "<": (3, 0), ">": (3, 2)}
+    assert (seen.query, seen.key) == place
+    assert seen.head == steps.get(keys[0], (3, 1))
 
 
 def test_words_name_the_cell_the_row_and_the_column() -> None:
     played = play(explorer(), "left", "left", "left")
-    weights = SESSION.frame(SENTENCE).weights(played.view.scene.head)
+    weights = SESSION.frame(SENTENCE).weights(played.view.head)
     assert f"it  {weights[LAST, LAST - 3]:.3f}" in played.screen
     (row,) = (line for line in played.lines if line.startswith("from ."))
     told = [float(each) for each in re.findall(r" (\.\d\d)", row)]
@@ -81,10 +81,10 @@ def test_words_name_the_cell_the_row_and_the_column() -> None:
 
 
 def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
-    start = view().scene.head
+    start = view().head
     played = play(explorer(), "tab", "right", "down", "h", "k")
-    assert played.view.scene.head == start
-    moved = play(explorer(), "tab", "up", "l").view.scene.head
+    assert played.view.head == start
+    moved = play(explorer(), "tab", "up", "l").view.head
     assert moved == (start[0] - 1, start[1] + 1)
 
 
@@ -94,7 +94,7 @@ def test_the_next_head_of_the_same_label() -> None:
     seen = []
 
     async def note(pilot) -> None:
-        seen.append(app.desk.view.scene.head)
+        seen.append(app.desk.view.head)
 
     play(app, "[", "[", "<", note, "n", note, "N", note)
     assert labels[seen[0]] == labels[seen[1]] == "induction"
@@ -133,13 +133,13 @@ def test_the_map_moves_with_the_cursor() -> None:
 @pytest.mark.long
 def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
     app = explorer("the cat sat on the mat " * 40, look=GLYPHS)
-    size = app.desk.view.scene.keys
+    size = len(app.desk.view.record.keys)
     pages, texts = [], []
 
     async def note(pilot) -> None:
         texts.append("\n".join(strip.text for strip in app.screen._compositor.render_strips()))
         first, last = re.search(r"tokens (\d+)–(\d+) of", texts[-1]).groups()
-        pages.append((int(first), int(last), app.desk.view.scene.key))
+        pages.append((int(first), int(last), app.desk.view.key))
 
     play(app, "c", note, "-", note, "-", note, "+", note, *["-"] * 9, note)
     assert all(first <= key <= last for first, last, key in pages)
@@ -147,7 +147,7 @@ def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
     assert pages[3] == pages[1]
     assert pages[1][0] == pages[2][1] + 1
     assert pages[4][0] == 0
-    place = app.desk.view.weights[app.desk.view.scene.query].argmax()
+    place = app.desk.view.weights[app.desk.view.query].argmax()
     assert pages[0][0] <= place <= pages[0][1]
     assert "███" in texts[0]
     assert play(explorer(), "c", "c").app.map_pane.drawn is not None
@@ -166,15 +166,17 @@ def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
 )
 def test_a_cell_to_begin_at(typed: str, said: str) -> None:
     begun = explorer().desk.view
-    found = _zoomed(begun, "l1h2@4,2").scene
+    found = begun.zoomed("l1h2@4,2")
     assert (found.head, found.query, found.key) == ((1, 2), 4, 2)
-    from_one = replace(begun, scene=replace(begun.scene, index_base=1))
-    assert _zoomed(from_one, "L1H2@4,2").scene.head == (0, 1)
-    record = replace(begun.frame.report.record, causal=False)
-    frame = replace(begun.frame, report=replace(begun.frame.report, record=record))
-    assert _zoomed(replace(begun, frame=frame), "L0H0@2,4").scene.key == 4
+    report = begun.frame.report
+    frame = replace(begun.frame, report=replace(report, index_base=1))
+    assert View.of(frame).zoomed("L1H2@4,2").head == (0, 1)
+    frame = replace(
+        begun.frame, report=replace(report, record=replace(report.record, causal=False))
+    )
+    assert View.of(frame).zoomed("L0H0@2,4").key == 4
     with pytest.raises(UsageError, match=re.escape(said)):
-        _zoomed(begun, typed)
+        begun.zoomed(typed)
 
 
 # Finding, keys, commands ---------------------------------------------------------------------
@@ -184,13 +186,13 @@ def test_find_goes_to_a_token_while_it_is_typed() -> None:
     tokens = SESSION.frame(SENTENCE).report.record.queries.texts
     app = explorer()
     played = play(app, "/", *typed("beca"))
-    assert tokens[played.view.scene.query] == " because"
-    assert view("/", *typed("sat"), "enter").scene.query == tokens.index(" sat")
-    assert view("/", *typed("sat"), "escape").scene.query == LAST
-    again = view("/", *typed("the"), "enter", "/", "enter").scene.query
+    assert tokens[played.view.query] == " because"
+    assert view("/", *typed("sat"), "enter").query == tokens.index(" sat")
+    assert view("/", *typed("sat"), "escape").query == LAST
+    again = view("/", *typed("the"), "enter", "/", "enter").query
     assert "no token has “zzz” in it" in play(explorer(), "/", *typed("zzz"), "enter").lines[-1]
     assert tokens[again].strip().lower() == "the"
-    assert again != view("/", *typed("the"), "enter").scene.query
+    assert again != view("/", *typed("the"), "enter").query
 
 
 def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
@@ -203,8 +205,8 @@ def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
 
 def test_commands_are_found_by_their_words() -> None:
     played = play(explorer(), ":", *typed("next pal"), "enter")
-    assert played.view.scene.palette == "magma"
-    assert view(":", "down", "up", "escape").scene == view().scene
+    assert played.view.palette == "magma"
+    assert view(":", "down", "up", "escape") == view()
     assert "no such command" in play(explorer(), ":", *typed("zzz")).screen
 
 
@@ -218,7 +220,7 @@ def test_every_command_of_the_palette_is_an_action() -> None:
 
 
 def test_palettes_go_round() -> None:
-    seen = [view(*["p"] * times).scene.palette for times in range(5)]
+    seen = [view(*["p"] * times).palette for times in range(5)]
     assert seen == ["viridis", "magma", "blues", "grey", "viridis"]
 
 
@@ -233,7 +235,7 @@ def test_a_mode_that_cannot_be_had_is_said() -> None:
             return frame
 
     played = play(explorer(session=Bare(Bundled())), "3")
-    assert played.view.scene.mode == "raw"
+    assert played.view.mode == "raw"
     assert "what values move is not known here" in played.lines[-1]
 
 
@@ -242,7 +244,7 @@ def test_a_mode_that_cannot_be_had_is_said() -> None:
 
 def test_a_removed_head_goes_dark_and_everything_follows() -> None:
     app = explorer()
-    head = app.desk.view.scene.head
+    head = app.desk.view.head
     played = play(app, "x", size=(120, 40))
     expected = SESSION.frame(SENTENCE, frozenset({head}))
     assert played.view.frame.loss == expected.loss
@@ -254,7 +256,7 @@ def test_a_removed_head_goes_dark_and_everything_follows() -> None:
     assert "×" in row
     assert play(explorer(), "x", "x").view.frame.removed == frozenset()
     restored = play(explorer(), "x", ">", "x", "X").view
-    assert restored.scene.removed == restored.frame.removed == frozenset()
+    assert restored.removed == restored.frame.removed == frozenset()
 
 
 def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
@@ -269,7 +271,7 @@ def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
     walked = []
 
     async def note(pilot) -> None:
-        walked.append(app.desk.view.scene.head)
+        walked.append(app.desk.view.head)
 
     played = play(app, "x", "i", note, "i", note, "i", note, "I", note, "v", size=(120, 40))
     ranking = SESSION.effects(SENTENCE, lambda share: None).ranking()
@@ -301,9 +303,9 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
             await pilot.press("i")
             while not going.is_set():
                 await pilot.pause(0.005)
-            before = app.desk.view.scene.key
+            before = app.desk.view.key
             await pilot.press("left")
-            assert app.desk.view.scene.key == before - 1
+            assert app.desk.view.key == before - 1
             assert app.desk.view.scanned is not None
             await pilot.press("escape")
             await settled(pilot)
@@ -315,7 +317,7 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
 
 def test_a_difference_by_ablation_is_the_third_map() -> None:
     app = explorer()
-    head = app.desk.view.scene.head
+    head = app.desk.view.head
     played = play(app, "x", "]", "d", "d")
     removed = SESSION.frame(SENTENCE, frozenset({head}))
     after = (head[0] + 1, head[1])
@@ -333,11 +335,11 @@ def test_another_text_is_typed_and_the_maps_follow() -> None:
     played = play(explorer(), "e", *["backspace"] * 7, *typed(" big"), "enter")
     assert played.view.frame.text == text
     np.testing.assert_array_equal(
-        played.view.weights, SESSION.frame(text).weights(played.view.scene.head)
+        played.view.weights, SESSION.frame(text).weights(played.view.head)
     )
     left = play(explorer(), "e", line("abc"), "escape")
     assert left.view.frame.text == SENTENCE
-    assert left.view.scene == view().scene
+    assert left.view == view()
 
 
 def test_a_text_that_cannot_be_read_is_said_and_nothing_is_lost() -> None:
@@ -365,7 +367,7 @@ def test_the_model_writes_on_and_the_map_grows() -> None:
     assert not written.running
     count = LAST + 1 + len(steps)
     assert played.view.weights.shape == (count, count)
-    layer, head = played.view.scene.head
+    layer, head = played.view.head
     np.testing.assert_array_equal(
         played.view.weights[steps[-1].place, : count - 1], steps[-1].rows[layer][head]
     )
@@ -377,7 +379,7 @@ def test_steps_back_and_on_and_leaving() -> None:
     played = play(explorer(), "g", "left", "h", "right")
     assert played.view.written.at == 7
     assert play(explorer(), "g", "escape").view.written is None
-    assert play(explorer(), "g", "g").view.scene.queries == LAST + 1
+    assert len(play(explorer(), "g", "g").view.record.queries) == LAST + 1
 
 
 def test_space_pauses_and_goes_on() -> None:
@@ -573,7 +575,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(
             raise LoadError("the disk is full")
         save_view(*given)
 
-    monkeypatch.setattr(questions, "save_view", slow)
+    monkeypatch.setattr(actions, "save_view", slow)
     app = explorer()
 
     async def run() -> None:
@@ -636,8 +638,8 @@ def test_clicks_and_the_wheel() -> None:
         await pilot.click("#map", offset=(4, 6))
 
     played = play(explorer(), head, cell)
-    assert played.view.scene.head == (2, 0)
-    assert (played.view.scene.query, played.view.scene.key) == (5, 2)
+    assert played.view.head == (2, 0)
+    assert (played.view.query, played.view.key) == (5, 2)
 
     def wheel(name: str, kind: type[events.MouseEvent]):
         async def turn(pilot) -> None:
@@ -647,10 +649,10 @@ def test_clicks_and_the_wheel() -> None:
         return turn
 
     down, up = events.MouseScrollDown, events.MouseScrollUp
-    before = view("k", "k").scene
-    moved = play(explorer(), "k", "k", wheel("#map", down)).view.scene
+    before = view("k", "k")
+    moved = play(explorer(), "k", "k", wheel("#map", down)).view
     assert moved.query == before.query + 1
-    assert play(explorer(), wheel("#grid", up)).view.scene.head == (3, 0)
+    assert play(explorer(), wheel("#grid", up)).view.head == (3, 0)
 
 
 def test_a_smaller_terminal_and_back() -> None:
@@ -674,7 +676,7 @@ def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
     played = play(explorer(session.seen.text, session=session), key, size=(120, 40))
     assert "explore the model itself" in played.lines[-1]
     np.testing.assert_array_equal(
-        played.view.weights, SESSION.frame(SENTENCE).weights(played.view.scene.head)
+        played.view.weights, SESSION.frame(SENTENCE).weights(played.view.head)
     )
 
 
@@ -706,9 +708,9 @@ def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
 def test_it_opens_on_its_finding() -> None:
     mary = "When Mary and John went out, John gave Mary a book."
     begun = at_finding(explorer(mary).desk.view)
-    assert begun.scene.name(begun.scene.head) == "L1H3"
+    assert begun.name(begun.head) == "L1H3"
     labels = begun.record.queries.texts
-    assert [labels[begun.scene.query], labels[begun.scene.key]] == [" John", " went"]
+    assert [labels[begun.query], labels[begun.key]] == [" John", " went"]
     lines = [line[0].text for line in finding_lines(begun, GLYPHS, 80, 2)]
     assert lines[1].startswith("L1H3 (.71")
     (cut,) = finding_lines(begun, GLYPHS, 80, 1)
@@ -716,7 +718,7 @@ def test_it_opens_on_its_finding() -> None:
     other = SESSION.frame(mary, frozenset({(1, 3)}))
     both = at_finding(replace(begun, other=other))
     moved = finding_lines(both, GLYPHS, 200, 1)[0][0].text
-    assert moved.startswith(f"{both.scene.name(both.scene.head)} moved most")
+    assert moved.startswith(f"{both.name(both.head)} moved most")
 
 
 def test_a_suggestion_is_replaced_by_typing_and_a_line_feed_is_enter(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 import transformers
 
-from attnviz.cli import explore
 from attnviz.draw.provenance import share
 from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
@@ -17,7 +16,6 @@ from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore import long, session
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.explore.view import View
 from attnviz.models.prepare import prepared
@@ -120,14 +118,14 @@ def test_enter_opens_a_cell_keys_move_the_window_and_esc_leaves_it() -> None:
 
     app = explorer(TEXT, session=LiveSession(MODELS["llama"]))
     opened = play(app, "enter", *["up"] * 3, *["left"] * (SIDE + 5), size=(120, 40))
-    part, scene = opened.view.frame.long, opened.view.scene
+    part, view = opened.view.frame.long, opened.view
     assert part is not None
     assert not part.pooled
-    query, key = part.queries[scene.query], part.keys[scene.key]
+    query, key = part.queries[view.query], part.keys[view.key]
     assert (query, key) == (TOKENS - 1 - 3, TOKENS - 1 - 3 - SIDE - 5)
-    layer, head = scene.head
+    layer, head = view.head
     weight = whole[layer][head][query, key]
-    assert opened.view.weights[scene.query, scene.key] == pytest.approx(weight, abs=1e-5)
+    assert opened.view.weights[view.query, view.key] == pytest.approx(weight, abs=1e-5)
     assert f" ({query}) → " in opened.screen
     assert f" ({key}) " in opened.screen
     if weight > 0.005:
@@ -139,7 +137,7 @@ def test_enter_opens_a_cell_keys_move_the_window_and_esc_leaves_it() -> None:
     again = back.view.frame.long
     assert again is not None
     assert again.pooled
-    assert (back.view.scene.query, back.view.scene.key) == (query // 4, key // 4)
+    assert (back.view.query, back.view.key) == (query // 4, key // 4)
 
 
 def test_a_token_is_found_anywhere_in_the_text() -> None:
@@ -149,7 +147,7 @@ def test_a_token_is_found_anywhere_in_the_text() -> None:
     part = found.view.frame.long
     assert part is not None
     assert not part.pooled
-    assert part.text.tokens.texts[part.queries[found.view.scene.query]].startswith(token)
+    assert part.text.tokens.texts[part.queries[found.view.query]].startswith(token)
 
 
 def test_the_text_of_a_window_is_coloured_and_that_of_a_cell_is_not() -> None:
@@ -192,13 +190,13 @@ def test_the_command_gives_the_window() -> None:
 
 def test_zoom_opens_the_window_and_says_what_is_not_there() -> None:
     frame = LiveSession(MODELS["llama"]).frame(TEXT)
-    view = explore._zoomed(View(Scene.of(frame), frame, frame), "L1H4@150,20")
+    view = View.of(frame).zoomed("L1H4@150,20")
     part = view.frame.long
     assert part is not None
-    assert view.scene.head == (1, 4)
-    assert (part.queries[view.scene.query], part.keys[view.scene.key]) == (150, 20)
+    assert view.head == (1, 4)
+    assert (part.queries[view.query], part.keys[view.key]) == (150, 20)
     whole = whole_of(MODELS["llama"])[1][4][150, 20]
-    assert view.weights[view.scene.query, view.scene.key] == pytest.approx(whole, abs=1e-5)
+    assert view.weights[view.query, view.key] == pytest.approx(whole, abs=1e-5)
     for typed, told in (
         ("L1H4@20,150", "sees no later key 150"),
         ("L1H4@203,0", "203 queries"),
@@ -206,7 +204,7 @@ def test_zoom_opens_the_window_and_says_what_is_not_there() -> None:
         ("L1H4", "expected --zoom"),
     ):
         with pytest.raises(UsageError, match=re.escape(told)):
-            explore._zoomed(View(Scene.of(frame), frame, frame), typed)
+            View.of(frame).zoomed(typed)
 
 
 def test_a_long_text_has_no_second_side() -> None:

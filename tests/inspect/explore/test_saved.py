@@ -54,8 +54,8 @@ def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
     assert len(sides) == len(told.get("variants", [0]))
     for variant, side in enumerate(sides):
         facts = {**told, **told.get("variants", [{}])[variant]}
-        report = side.frame(side.texts[0]).report
-        assert side.frame(side.texts[0], side.seen.removed).report is report
+        report = side.frame(side.seen.text).report
+        assert side.frame(side.seen.text, side.seen.removed).report is report
         assert report.record.queries.texts == tuple(facts["tokens"])
         assert report.record.keys.texts == tuple(facts.get("key_tokens", facts["tokens"]))
         assert (report.record.kind, report.record.causal) == (facts["kind"], facts["causal"])
@@ -85,7 +85,7 @@ def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
 
 def test_there_is_no_model_behind_a_file(saved: Path) -> None:
     session = open_saved(saved / "plain.npz")
-    assert (session.live, session.info.name, session.texts) == (False, "tiny", (TEXT,))
+    assert (session.live, session.info.name, session.seen.text) == (False, "tiny", TEXT)
     for text, removed in (("another", frozenset()), (TEXT, frozenset({(0, 0)}))):
         with pytest.raises(UsageError, match="no model behind it"):
             session.frame(text, removed)
@@ -119,7 +119,7 @@ def test_a_run_is_replayed(run: Any, tmp_path: Path) -> None:
     assert run("generate", prompt, *options).code == 0
     session, live = open_saved(path), LiveSession(Bundled())
     removed = frozenset({(1, 1)})
-    assert (session.live, session.texts, session.seen.removed) == (False, (prompt,), removed)
+    assert (session.live, session.seen.text, session.seen.removed) == (False, prompt, removed)
     frame, expected = session.frame(prompt, removed), live.frame(prompt, removed)
     for layer, head, weights in expected.report.record:
         np.testing.assert_allclose(frame.weights((layer, head)), weights, rtol=1e-3, atol=1e-6)

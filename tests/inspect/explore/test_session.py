@@ -285,10 +285,10 @@ def test_one_token_and_as_many_as_there_are(tiny):
     np.testing.assert_array_equal(one.weights((0, 0)), [[1]])
     with pytest.raises(UsageError, match="1 token"):
         tiny.effects("", nothing)
-    full = tiny.frame(" cat" * (tiny.context - 1))
-    assert full.weights((5, 3)).shape == (tiny.context, tiny.context)
+    full = tiny.frame(" cat" * (tiny.model.context - 1))
+    assert full.weights((5, 3)).shape == (tiny.model.context, tiny.model.context)
     with pytest.raises(UsageError, match="at most"):
-        tiny.frame(" cat" * tiny.context)
+        tiny.frame(" cat" * tiny.model.context)
 
 
 @pytest.mark.parametrize("head", [(6, 0), (0, 4), (-1, 0)])

@@ -116,7 +116,7 @@ def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
 
 
 BROKEN = """
-from attnviz.inspect.explore.moves import Moves
+from attnviz.inspect.explore.actions import Moves
 Moves.palette = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()

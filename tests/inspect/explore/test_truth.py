@@ -12,7 +12,7 @@ from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
-from attnviz.inspect.explore import heading
+from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.saved import open_saved
@@ -38,7 +38,7 @@ def test_two_models_are_compared_only_over_the_same_tokens() -> None:
     assert len(played.view.against.report.record.queries) == len(
         played.view.frame.report.record.queries
     )
-    assert played.view.scene.side == "a"
+    assert played.view.side == "a"
     assert played.lines[-1] == "no difference: tiny and mha have other tokens"
     assert "No difference: tiny and mha have other tokens" in played.lines[1]
     assert "second less first" not in played.screen
@@ -50,7 +50,7 @@ def test_a_causal_model_has_no_difference_to_one_that_is_not() -> None:
     assert played.lines[-1] == "no difference: the sides are of other kinds of attention"
     alike = own(SENTENCE, d_model=48)
     same = play(explorer(session=first.session, second=alike), "d", "d").view
-    weights = [frame.weights(same.scene.head) for frame in (same.frame, same.other)]
+    weights = [frame.weights(same.head) for frame in (same.frame, same.other)]
     np.testing.assert_array_equal(same.weights, weights[1] - weights[0])
 
 
@@ -66,7 +66,7 @@ def test_a_head_without_a_counterpart_leaves_the_difference() -> None:
     first, second = own(SENTENCE, heads=6), own(SENTENCE, heads=4)
     app = explorer(session=first.session, second=second)
     played = play(app, *["<"] * 6, "d", "d", *[">"] * 5)
-    assert (played.view.scene.side, played.view.scene.head) == ("a", (0, 5))
+    assert (played.view.side, played.view.head) == ("a", (0, 5))
 
 
 # Files ---------------------------------------------------------------------------------------
@@ -113,14 +113,14 @@ def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key: str) -
     assert played.view.written is None
     assert played.lines[-1].startswith("what was written with other heads is gone")
     removed = frozenset({(3, 1)}) if key == "x" else frozenset()
-    assert played.view.scene.removed == played.view.frame.removed == removed
+    assert played.view.removed == played.view.frame.removed == removed
     assert played.view.weights.shape == (13, 13)
 
 
 @pytest.mark.parametrize("key", ["3", "d"])
 def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
     played = play(explorer(), "x", "2", "d", "g", key, size=(120, 40))
-    assert (played.view.scene.mode, played.view.scene.side) == ("raw", "a")
+    assert (played.view.mode, played.view.side) == ("raw", "a")
     assert "weights as they are: Esc leaves it" in played.lines[-1]
     assert played.lines[1].startswith("Generating without L3H1, done")
     steps = list(SESSION.generation(SENTENCE, Sampling(tokens=8), frozenset({(3, 1)})))
@@ -162,7 +162,7 @@ def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
 
 def test_an_ablated_head_is_dark_and_links_nothing() -> None:
     before, after = play(explorer()), play(explorer(), "x", size=(80, 24))
-    name = f" {after.view.scene.name(after.view.scene.head)}"
+    name = f" {after.view.name(after.view.head)}"
     assert any("ablated · object" in each for each in after.lines)
     listed = [each for each in after.lines if "→" in each[:20]]
     assert listed
@@ -182,16 +182,16 @@ def test_an_ablated_head_is_dark_and_links_nothing() -> None:
 def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
     view = play(explorer(), "x").view
     for columns in range(60, 100):
-        lines = heading.finding_lines(view, Theme(), columns, 2)
+        lines = screen.finding_lines(view, Theme(), columns, 2)
         told = " ".join("".join(text for text, *_ in line) for line in lines)
         assert told.endswith(".")
         assert ("Next" in told) == ("→ “" in told)
     rare = tuple(each._replace(probability=0.001) for each in view.frame.likely)
     none = replace(view, frame=replace(view.frame, likely=rare))
-    said = "".join(text for text, *_ in heading.finding_lines(none, Theme(), 120, 1)[0])
+    said = "".join(text for text, *_ in screen.finding_lines(none, Theme(), 120, 1)[0])
     assert said.endswith(" <.005.")
     both = replace(none, whole=replace(view.whole, likely=rare))
-    said = "".join(text for text, *_ in heading.finding_lines(both, Theme(), 120, 1)[0])
+    said = "".join(text for text, *_ in screen.finding_lines(both, Theme(), 120, 1)[0])
     assert said.endswith("nats/token).")
 
 

@@ -13,11 +13,11 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from attnviz.attention import growing
 from attnviz.engine import generation_torch, torch_backend
-from attnviz.engine.backend import backend_of
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.work import Work
 from attnviz.records import ModelInfo, Tokens
 
 from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
@@ -124,21 +124,6 @@ def test_a_cache_that_lies_is_not_believed(most, readers, monkeypatch):
 SCORES = np.random.default_rng(5).normal(size=23) * 3
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_rows_do_not_change_with_what_is_held(name, checkpoint, monkeypatch):
-    """The rows and scores of NumPy's reader, with a block of one row and with one of all."""
-    text, found = [1 + at * at % 11 for at in range(16)], []
-    for most in (1, 100, 2**24):
-        monkeypatch.setattr(growing, "_HELD", most)
-        model = load(str(checkpoint(name)), LoadOptions(backend="numpy", tokens=9))
-        reader = backend_of(model).open_reader(Tokens.bare([1]), Tokens.bare([1]), "self", ())
-        found.append(reader.read(tuple(text)))
-    for scores, rows in found[:-1]:
-        np.testing.assert_allclose(scores, found[-1][0], atol=1e-5)
-        for layer, row in rows.items():
-            np.testing.assert_allclose(row, found[-1][1][layer], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -166,20 +151,8 @@ def test_tokens_are_drawn_from_the_distribution_of_transformers(sampling):
     np.testing.assert_allclose(shares, warped[0].softmax(-1).numpy(), atol=3e-4)
 
 
-def test_the_same_seed_writes_the_same_on_both_backends(checkpoint):
-    sampling = Sampling(tokens=9, temperature=1.5, top_k=9, seed=4)
-    texts = []
-    for backend, tokens in (("numpy", 9), ("torch", None)):
-        model = load(str(checkpoint("gpt2")), LoadOptions(backend=backend, tokens=tokens))
-        steps = list(generate(model, model.encode("the cat"), sampling))
-        texts.append([step.id for step in steps])
-        assert [step.id for step in generate(model, model.encode("the cat"), sampling)] == texts[-1]
-    assert texts[0] == texts[1]
-    assert len(set(texts[0])) > 2
-
-
 def test_a_text_ends_at_its_end_token_at_the_context_or_when_told(checkpoint):
-    random = load(str(checkpoint("gpt2")), LoadOptions(tokens=9))
+    random = load(str(checkpoint("gpt2")), LoadOptions(work=Work(9)))
     ends = set()
     for seed in range(9):
         sampling = Sampling(tokens=11, temperature=2.0, seed=seed)
@@ -210,7 +183,7 @@ def test_what_cannot_be_written_is_refused_before_it_begins(
 ):
     path = str(checkpoint(name)) if name == "bert" else name
     for tokens in (9, None) if name == "bert" else (9,):
-        model = load(path, LoadOptions(tokens=tokens))
+        model = load(path, LoadOptions(work=Work(tokens)))
         with pytest.raises(error, match=told):
             generate(model, model.encode(text), Sampling(), **options)
 

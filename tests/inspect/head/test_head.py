@@ -146,21 +146,6 @@ def test_where_it_fires_is_the_largest_weight_of_each_text(run: Any, card: Any) 
     assert len(card["fires"]) == 5
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_one_token_writes_are_equal_in_numpy_and_torch(checkpoint: Any, kind: str) -> None:
-    name = str(checkpoint(kind))
-    heads = [("self", 0, 1), ("self", 1, 0)]
-    both = [
-        one_token_writes(attnviz.load(name, backend=backend), heads, tokens=6)  # type: ignore[arg-type]
-        for backend in ("numpy", "torch")
-    ]
-    for head in heads:
-        first, second = (found[head] for found in both)
-        assert (first.copying, first.chance) == (second.copying, second.chance)
-        for one, other in zip(first.strongest, second.strongest, strict=True):
-            assert one.logits == pytest.approx(other.logits, abs=1e-5)
-
-
 def test_one_token_writes_by_hand() -> None:
     """What the head writes over one token, through the norm's scale of this run, in plain NumPy."""
     model = attnviz.load("tiny")
@@ -265,17 +250,6 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.why is None
     assert found.missing["writes"] == found.missing["paths"] == "interrupted"
     assert found.finding.startswith("Incomplete. L1H2 (induction")
-
-
-def test_heads_are_completed(program: Any) -> None:
-    from types import SimpleNamespace
-
-    from attnviz.cli.options import complete_head
-
-    assert complete_head(SimpleNamespace(params={}), "l1h") == ["L1H0", "L1H1", "L1H2", "L1H3"]
-    large = SimpleNamespace(params={"model": "configs/llama-2-70b"})
-    assert "L79H" in complete_head(large, "L")
-    assert complete_head(SimpleNamespace(params={"model": "/nowhere"}), "L") == []
 
 
 @pytest.mark.parametrize(

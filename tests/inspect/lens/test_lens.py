@@ -106,16 +106,6 @@ def test_it_asks_at_a_position_and_of_heads(run: Any) -> None:
     assert "L6 = model" in shifted
 
 
-def test_encoder_decoders_and_masked_models(run: Any, checkpoint: Any) -> None:
-    t5 = run(
-        "lens", "the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--json"
-    )
-    kinds = {one["attention"] for one in t5.document["heads"]}
-    assert kinds == {"decoder", "cross"}
-    gpt2 = run("lens", "the cat sat", "--model", str(checkpoint("gpt2")), "--json").document
-    assert gpt2["layers"][-1]["kl"] == 0
-
-
 def test_what_does_not_fit_is_refused(refused: Any, checkpoint: Any) -> None:
     assert "no token 'Paul' in the prompt" in refused(2, "lens", PROMPT, "--position", "Paul")
     assert "no layer 9" in refused(2, "lens", PROMPT, "--head", "L9H0")

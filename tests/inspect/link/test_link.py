@@ -117,13 +117,6 @@ def test_uniform_attention_has_no_telling_link() -> None:
     assert most_telling(record, {}) == LinkChoice(30)
 
 
-def test_a_head_of_place_is_as_strong_among_other_words(run: Any) -> None:
-    result = run("link", PROMPT, "--head", "L0H0", "--no-full")
-    assert "its whole lead" in result.out
-    assert "among random words" in " ".join(result.out.split())
-    assert "20 of 20" in result.out
-
-
 def test_another_key_changes_the_question(run: Any) -> None:
     found = run(
         *("link", PROMPT, "--head", "L1H2", "--key", "John", "--than", "0", "--controls", "0"),
@@ -198,13 +191,6 @@ def test_random_weights_are_said_to_be_arbitrary() -> None:
     report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
     assert report.tallies
     assert report.finding.startswith("Random weights, so by chance: L2H1")
-
-
-def test_python_takes_a_pair_and_indices() -> None:
-    report = attnviz.link("tiny", PROMPT, head=(1, 2), query=10, key=4, controls=0)
-    assert report.head == "L1H2"
-    assert report.first.asked[1:3] == (10, 4)
-    assert "L2H3" in attnviz.link("tiny", PROMPT, head="L2H3", controls=0, index_base=1).finding
 
 
 def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:

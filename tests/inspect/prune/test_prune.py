@@ -144,20 +144,6 @@ def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Pa
         assert told["steps"][0]["loss"] == pytest.approx(sum(losses) / 2, abs=1e-5)
 
 
-@pytest.mark.long
-def test_the_random_control_is_held_out_as_well(run: Run) -> None:
-    """With one head of all in one order, the control is the loss without some one head."""
-    document = _document(run, _TEXT, "--heads", "L0H1", "--draws", "1", "--seed", "3")
-    (control,) = document["random"]
-    _, held_out = _halves()
-    losses = [
-        _masked_loss(str(_tiny()), held_out, [{"layer": layer, "head": head}])
-        for layer in range(_INFO.layers)
-        for head in range(_INFO.heads)
-    ]
-    assert min(abs(loss - control["loss"]) for loss in losses) < 1e-5
-
-
 @pytest.mark.parametrize("removed", ["L0H1", "*.0-1"])
 def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
     """The plan is arithmetic on a config; what is written was counted by its own class."""

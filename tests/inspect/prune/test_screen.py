@@ -226,33 +226,6 @@ def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
     assert rows == [str(number) for number in range(10, 101, 10)]
 
 
-def test_the_document_and_the_table_hold_every_number() -> None:
-    report = _report(limit=2.5)
-    document = report.to_dict()
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "attnviz.prune/1"
-    assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
-    assert document["removed"] == [
-        {"layer": 0, "head": 0},
-        {"layer": 1, "head": 0},
-        {"layer": 2, "head": 0},
-        {"layer": 0, "head": 1},
-    ]
-    assert [step["heads_left"] for step in document["steps"]] == [14, 13, 12, 11]
-    assert document["steps"][-1]["loss_ratio"] == pytest.approx(1.2)
-    assert document["baseline"] == {"loss": 2.0}
-    assert (document["split"], document["held_out"]) == ("tokens", {"texts": 1, "tokens": 6})
-    assert document["ranking"]["baseline"] == {"loss": 1.5}
-    assert [step["loss"] for step in document["ranking"]["steps"]] == [1.55, 1.6, 1.65, 1.7]
-    header, *lines = report.rows()
-    rows = [dict(zip(header, line, strict=True)) for line in lines]
-    assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
-    assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
-    assert rows[-1]["random_high"] == report.random[-1].high
-    assert [row["held_out_ratio"] for row in rows] == pytest.approx([1.0, 1.05, 1.1, 1.15, 1.2])
-    assert [row["ranking_loss"] for row in rows] == [1.5, 1.55, 1.6, 1.65, 1.7]
-
-
 def test_numbers_that_json_lacks_are_null() -> None:
     broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
     assert broken.to_dict()["baseline"] == {"loss": None}

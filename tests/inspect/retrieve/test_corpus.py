@@ -14,7 +14,6 @@ import pytest
 
 import attnviz
 from attnviz.corpus import Line
-from attnviz.count.params.head_cost import counted_model, short_cache
 from attnviz.errors import UsageError
 from attnviz.inspect.retrieve import corpus
 from attnviz.inspect.retrieve.haystacks import material, questions, read_sentences, sentences_of
@@ -135,12 +134,6 @@ def test_a_haystack_is_of_its_own_text() -> None:
         assert not any(run in TEXTS[10] for run in runs)
 
 
-def test_the_cache_is_that_of_the_named_heads(report: RetrieveReport) -> None:
-    named = {one.place for one in report.named}
-    counted = counted_model(Bundled())
-    assert report.caches == tuple(short_cache(counted, size, named) for size in (32_768, 131_072))
-
-
 def test_other_heads_than_the_named_ones_are_said(report: RetrieveReport) -> None:
     assert report.record is not None
     run = {**report.record.run, "ablated": [[0, 0], [0, 1]]}
@@ -149,14 +142,6 @@ def test_other_heads_than_the_named_ones_are_said(report: RetrieveReport) -> Non
     assert "2 random heads" in " ".join(str(changed).split())
     none = corpus.report_of(replace(report.record, run={**run, "ablated": []}))
     assert none.named == report.named
-
-
-def test_a_shard_without_a_text_says_so() -> None:
-    empty = attnviz.retrieve("tiny", texts=TEXTS[:3], shard="1/2", **ASKED)
-    assert empty.heads == ()
-    assert "No haystack was measured." in str(empty)
-    assert "1 of 2 shards: 0/2 is missing" in str(empty)
-    assert empty.to_dict()["loss"] is None
 
 
 def test_texts_that_are_all_too_short_are_refused() -> None:
@@ -172,20 +157,6 @@ def test_bad_input_is_one_line(refused: Any, tmp_path: Path) -> None:
     assert "--shard '2/2'" in refused(2, *asked, "--shard", "2/2")
     assert "add --texts FILE" in refused(2, "retrieve", "--shard", "0/2")
     assert "cannot be read twice" in refused(2, "retrieve", "--texts", "-")
-
-
-def test_a_missing_shard_is_named(run: Any, refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
-    options = [f"--{name}={value}" for name, value in ASKED.items()]
-    asked = ("retrieve", "--texts", "texts.txt", *options)
-    for number in range(2):
-        part = f"part-{number}.record"
-        assert run(*asked, "--shard", f"{number}/2", "--resume", part).code == 0
-    merged = run("merge", "part-1.record", "part-0.record", "--json").document
-    assert without_times(merged) == without_times(run(*asked, "--json").document)
-    assert "1 of 2 shards: 0/2 is missing" in refused(2, "merge", "part-1.record")
-    other = refused(2, *asked, "--seed", "1", "--shard", "0/2", "--resume", "part-0.record")
-    assert "its seed is 0, here it is 1" in other
 
 
 @pytest.mark.long

@@ -18,7 +18,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.retrieve.haystacks import (
     DEPTHS,
     Material,
-    lengths_of,
     material,
     needles_of,
     questions,
@@ -69,13 +68,6 @@ def test_a_question_stands_where_it_says(bundled: Bundled, made_of: Material) ->
         other = [words([question.ids[at]])[0] for at in question.others[0]]
         assert len(other) == len(DEPTHS) - 1
         assert not set(question.others[0]) & set(question.span)
-
-
-def test_prompts_are_as_long_as_they_are_said_to_be(made_of: Material) -> None:
-    for length in (192, 500):
-        sizes = [len(question.ids) for question in questions(made_of, length, 0, 3)]
-        assert max(sizes) <= length
-        assert max(sizes) > length - 8
 
 
 def test_every_depth_is_asked_for(made_of: Material) -> None:
@@ -144,11 +136,6 @@ def test_a_chat_is_what_the_tokenizer_makes_of_it(name: str, tmp_path: Path) -> 
 def test_a_model_without_a_template_has_no_chat(bundled: Bundled) -> None:
     with pytest.raises(UnsupportedError, match="no chat template: leave out --chat"):
         attnviz.retrieve(bundled, chat=True)
-
-
-def test_default_lengths_fit_the_context(bundled: Bundled) -> None:
-    assert lengths_of(bundled, RetrieveRequest()) == (256, 512, 1000)
-    assert lengths_of(bundled, RetrieveRequest(lengths="1k, 256,256")) == (256, 1000)
 
 
 # The scores ----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.rollout.flow import follow, rollout_after
 from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
 
 from ...small_models import bert_fields, llama_fields
@@ -106,13 +105,6 @@ def test_rows_are_followed_by_request_or_by_length(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("attnviz.models.memory.free_memory", lambda device=None: 1_000)
     with pytest.raises(UsageError, match=r"queries and keys of .* shorten the text"):
         attnviz.rollout(model, text)
-
-
-def test_the_own_attention_has_one_layer() -> None:
-    model = OwnAttention(16, 2)
-    found = follow(model, model.encode("one two three"))
-    assert found.matrix == pytest.approx(0.5 * found.raw + 0.5 * np.eye(3))
-    assert not found.causal
 
 
 def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:

@@ -172,19 +172,3 @@ def test_the_first_screen(
     assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
-def test_tokens_keep_their_numbers_without_the_sink(
-    run: Any, checkpoint: Any, size: tuple[int, int]
-) -> None:
-    """Each row begins with the place of its token in the whole text."""
-    text, name = "the cat sat on the mat the cat sat on the mat", str(checkpoint("bert"))
-    columns, lines = size
-    look = ("--model", name, "--no-full", "--width", str(columns))
-    shown = run("rollout", text, *look, env={"LINES": str(lines)}).out
-    tokens = run("rollout", text, "--model", name, "--json").document["tokens"]
-    rows = re.findall(r"^ *(\d+) +(\w+|\[\w+\]) [·░▒▓█]", shown, re.M)
-    assert all(tokens[int(number)].strip() == label for number, label in rows)
-    assert not rows or int(rows[0][0]) > 0
-    assert rows or columns != 120

@@ -17,6 +17,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.work import Work
 from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 
@@ -56,7 +57,7 @@ def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -
     from transformers import AutoModelForCausalLM
 
     place = str(checkpoint("gpt2"))
-    model = load(place, LoadOptions(backend=backend, tokens=9))
+    model = load(place, LoadOptions(backend=backend, work=Work(9)))
     given = Input(model.encode("the cat sat on the mat"))
     found = backend_of(model).open_attributor(given).attribute(given, foil=4)
     effects = input_effects(model, given, found, (5, 6))
@@ -124,16 +125,6 @@ def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
     assert len(found["parts"]) > 24  # what heads write is there as without it
 
 
-@pytest.mark.long
-def test_long_texts_have_integrated_gradients(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.inspect.why.inputs.LONG", 10)
-    found = run("why", PROMPT, "--inputs", "--controls", "0", "--json").document["inputs"]
-    assert found["baseline"] == "mean row"
-    assert found["converged"] == (found["gap"] < 0.01)
-    shares = [one["integrated"] for one in found["tokens"]]
-    assert sum(shares) == pytest.approx(found["value"], rel=found["gap"] + 1e-6)
-
-
 def test_shares_that_do_not_sum_are_not_named() -> None:
     report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     none = np.full(11, np.nan)
@@ -183,13 +174,6 @@ def test_a_word_is_named_if_its_effect_is_clear(
     gap = 0.001 if steps else None
     found = InputEffects("log_probability", -0.1, 20, replaced, spread, spread, steps, gap)
     assert replace(report, inputs=found).finding.endswith(said)
-
-
-def test_the_difference_of_two_answers_is_in_the_title(redrawn: Any) -> None:
-    result = redrawn("why", PROMPT, "--inputs", "--draws", "2", "--foil", " James", "--no-full")
-    assert any(
-        line.startswith("What the logit difference loses without a word") for line in result.lines
-    )
 
 
 def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -> None:

@@ -123,26 +123,6 @@ def test_on_random_weights_nothing_stands_out() -> None:
         assert report.finding.startswith("Random weights: no head stands out")
 
 
-@pytest.mark.long
-def test_random_weights_of_a_file_are_known_by_their_numbers() -> None:
-    """Nothing says that they are random but the controls: one in 20 or so stands out by chance."""
-    clear = 0
-    for seed in range(8):
-        report = reports(random_twin(Bundled(), seed), PROMPT, answer="John")
-        stored = replace(report, model=replace(report.model, weights="checkpoint"))
-        clear += any(effect.clear for effect in stored.effects)
-    assert clear <= 2
-
-
-def test_chance_is_far_out_as_often_as_said() -> None:
-    """24 heads of unlike spread, 20 controls: once in 21 times, whatever the number of heads."""
-    generator = np.random.default_rng(5)
-    spread = generator.lognormal(size=24)
-    drawn = generator.normal(size=(2000, 21, 24)) * spread
-    found = np.mean([control_p(one[0], one[1:]).min() <= 0.05 for one in drawn])
-    assert 0.03 < found < 0.07
-
-
 def test_p_counts_the_controls_that_reach_as_far() -> None:
     """Controls at 0, 0, 0, 4 of one head: their mean is 1, each is 4/3 and the last 4 away."""
     base = np.array([[0.0], [0.0], [0.0], [4.0]])
@@ -156,14 +136,6 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
     assert "One prompt, no control: that exact token is not in it." in shown
-
-
-def test_without_controls_no_answer_is_said_to_be_missing(run: Any) -> None:
-    """“John” stands in the prompt; and “I” there is another token than the answer " I"."""
-    shown = " ".join(run("why", PROMPT, "--controls", "0").out.split())
-    assert "One prompt, no control." in shown
-    shown = " ".join(run("why", "I do not like green eggs and ham.").out.split())
-    assert "from “I” (1). One prompt, no control: that exact token is not in it." in shown
 
 
 # What is said --------------------------------------------------------------------------------
@@ -221,16 +193,6 @@ def test_files(run: Any, tmp_path: Any) -> None:
         text = (tmp_path / f"why.{ending}").read_text(encoding="utf-8")
         assert "L1H2" in text
         assert "direct effect" in text.lower()
-
-
-def test_two_kinds_of_heads(run: Any, checkpoint: Any) -> None:
-    found = run("why", "the cat sat", "--model", str(checkpoint("t5")), "--json").document
-    kinds = {part.get("attention") for part in found["parts"]} - {None}
-    assert kinds == {"decoder", "cross"}
-    assert abs(found["sum"] - found["logit"]) <= found["tolerance"]
-    shown = run("why", "the cat sat", "--model", str(checkpoint("t5")), "--kind", "cross")
-    assert "L0H0" in shown.out
-    assert "decoder" not in shown.out.split("Direct effect")[1].split("Contribution")[0]
 
 
 @pytest.mark.parametrize(
@@ -348,20 +310,3 @@ def test_it_fits(
     assert result.lines[-1].endswith("--full: everything")
     assert any(line.startswith("L0") for line in result.lines)
     assert "sum" in result.out
-
-
-@pytest.mark.parametrize("lines", [16, 18, 20])
-def test_the_grid_stays_whole_where_the_ranking_goes(redrawn: Any, lines: int) -> None:
-    shown = redrawn("why", PROMPT, "--no-full", env={"COLUMNS": "80", "LINES": str(lines)}).lines
-    assert len(shown) < lines
-    assert [line[:2] for line in shown if line[:3] in {f"L{layer} " for layer in range(6)}] == [
-        f"L{layer}" for layer in range(6)
-    ]
-
-
-def test_a_position_and_maps_without_room_are_said(run: Any) -> None:
-    small = {"COLUMNS": "80", "LINES": "24"}
-    placed = run("why", PROMPT, "--position", "4", "--no-full", env=small).out
-    assert "at “John” (4) predicts" in placed
-    shown = run("why", PROMPT, "--head", "L1H0,L1H2", "--no-full", env=small).out
-    assert "1 more map: --full" in shown

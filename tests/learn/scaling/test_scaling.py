@@ -41,14 +41,6 @@ def test_from_the_bundled_model(run: Any) -> None:
         assert case["with_scale"]["score_variance"]["error"] is None
 
 
-def test_the_own_attention(run: Any) -> None:
-    options = ("--from-model", "--model", "mha", "--d-model", "60", "--heads", "5", "--causal")
-    document = run("scaling", SENTENCE, *options, "--seed", "3", "--json").document
-    (case,) = document["cases"]
-    assert (case["d_k"], case["heads"], case["queries"]) == (12, 5, 5 * 10)
-    assert document["model"]["seed"] == 3
-
-
 def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
     line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
     assert "not the softmax of scaled queries and keys alone" in line
@@ -66,10 +58,8 @@ def test_every_example_of_the_help_runs(run: Any) -> None:
     [
         (2, ["--d-k", "0"], "cannot read '0' in --d-k '0': expected whole numbers from 1"),
         (2, ["--d-k", "9" * 5000], "expected whole numbers"),
-        (2, ["--seq", "1"], "--seq"),
         (2, ["--d-k", "999999999999999"], "GB are free: choose a smaller --d-k, --seq or"),
         (2, ["a text"], "TEXT is for the queries and keys of a model: add --from-model"),
-        (2, ["--model", "tiny"], "--model is for the queries and keys"),
         (2, ["--from-model", "--seq", "8"], "--seq counts random queries and keys"),
         (2, ["--from-model", "--layer", "77"], "no layer 77"),
         (2, ["one", "--from-model", "--model", "mha"], "the text has one token"),

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.html import document_html
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.learn.scaling.report import LABELS, ScalingReport
@@ -58,12 +57,6 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
     assert drawn == [ranked[-1], ranked[0]]
     assert len(re.findall(r"^L1H\d +━", screen, re.MULTILINE)) == 8
     assert "[red]mat[/]" in screen
-
-
-def test_a_page_has_every_case(head_report: ScalingReport) -> None:
-    page = "\n".join(document_html(head_report.document(), "viridis"))
-    titles = re.findall(r"<h2>(L\dH\d)</h2>", page)
-    assert sorted(titles) == [head_report.name(case) for case in head_report.cases]
 
 
 def queries_above(report: ScalingReport, side: str) -> list[float]:

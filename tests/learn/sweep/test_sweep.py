@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-import attnviz
 from attnviz.learn.sweep.progress import Progress
 from attnviz.learn.train.progress import Pace
 from attnviz.learn.train.report import CurvePoint
 
-from ...conftest import without_times
 from ...terminals import Start, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
@@ -51,23 +49,6 @@ def test_the_document(run: Any) -> None:
         assert result["loss"]["deviation"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
     assert [point["step"] for point in document["models"][0]["curve"]] == list(range(1, 13))
     assert document["task"]["chance"]["accuracy"] == pytest.approx(1 / 9)
-
-
-def test_python_gives_what_the_command_prints(run: Any) -> None:
-    printed = run("sweep", *ONE_SEED, "--json").document
-    found, other = (
-        attnviz.sweep(steps=12, d_model=8, heads="1,2", seeds=1, seed=seed).to_dict()
-        for seed in (0, 7)
-    )
-    assert without_times(found) == without_times(printed)
-    assert found["models"][0]["loss"] != other["models"][0]["loss"]
-
-
-@pytest.mark.parametrize("task", ["copy", "majority"])
-def test_every_task(run: Any, task: str) -> None:
-    document = run("sweep", *ONE_SEED, "--task", task, "--json").document
-    assert document["task"]["name"] == task
-    assert document["task"]["best"] == {"name": "best possible", "loss": 0.0, "accuracy": 1.0}
 
 
 def test_a_text(run: Any, story: Path) -> None:

@@ -14,14 +14,12 @@ from attnviz.learn.sweep.tasks import (
     DUPLICATE,
     FIRST,
     INDUCTION,
-    TASKS,
     Copying,
     Induction,
     Majority,
     Samples,
     Task,
     back,
-    named_task,
 )
 
 from ...made_records import measured
@@ -39,15 +37,6 @@ def rows(task: Task, count: int = 23, seed: int = 5) -> list[tuple[list[int], li
     assert samples.ids.max() < task.vocabulary
     assert samples.predictions == samples.counted.sum() > 0
     return list(zip(samples.ids[:, 1:].tolist(), samples.counted.tolist(), strict=True))
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_the_same_random_numbers_give_the_same_sequences(name: str) -> None:
-    task = named_task(name)
-    one, same, other = (task.draw(7, np.random.default_rng(seed)) for seed in (3, 3, 4))
-    assert (one.ids == same.ids).all()
-    assert (one.counted == same.counted).all()
-    assert (one.ids != other.ids).any()
 
 
 @pytest.mark.parametrize(
@@ -118,18 +107,6 @@ def test_a_majority_has_no_equal() -> None:
         assert set(letters[sign + 2 :]) <= {5}
 
 
-def test_who_draws_a_letter_of_the_string() -> None:
-    task = Majority(letters=3, size=(2, 9))
-    samples = task.draw(41, np.random.default_rng(3))
-    shares = []
-    for letters in samples.ids[:, 1:].tolist():
-        string = letters[: letters.index(4)]
-        shares.append(Counter(string).most_common(1)[0][1] / len(string))
-    (rule,) = task.between(samples)
-    assert rule.accuracy == pytest.approx(np.mean(shares))
-    assert rule.loss == pytest.approx(np.mean([-math.log(share) for share in shares]))
-
-
 def test_the_keys_of_a_majority() -> None:
     task = Majority(letters=3, size=(2, 9))
     samples = task.draw(13, np.random.default_rng(4))
@@ -142,17 +119,6 @@ def test_the_keys_of_a_majority() -> None:
         assert set(zip(*np.nonzero(keys["majority"][sequence]), strict=True)) == {
             (sign, at) for at in range(1, sign) if ids[at] == ids[sign + 1]
         }
-
-
-def test_facts_are_measured_on_the_samples() -> None:
-    task = Induction()
-    samples = task.draw(5, np.random.default_rng(0))
-    facts = task.facts(samples)
-    assert (facts.name, facts.vocabulary, facts.length) == ("induction", 10, 42)
-    assert facts.chance == task.chance()
-    assert facts.between == task.between(samples)
-    assert facts.text is None
-    assert isinstance(samples, Samples)
 
 
 @pytest.fixture
@@ -178,13 +144,6 @@ def test_they_are_the_measures_of_heads(samples: Samples, weights: np.ndarray) -
     ):
         found = weight_on(pattern.keys(samples), weights)
         assert found == pytest.approx(expected), pattern.name
-
-
-def test_one_strand_is_plain_induction() -> None:
-    task = Induction(letters=5, strands=1, period=(2, 4), length=13)
-    samples = task.draw(7, np.random.default_rng(0))
-    own = next(one for one in task.patterns if one.name == "induction")
-    assert (own.keys(samples) == INDUCTION.keys(samples)).all()
 
 
 def test_the_mean_is_over_the_queries_that_have_keys() -> None:

@@ -13,7 +13,7 @@ import yaml
 from tokenizers import Tokenizer
 
 from attnviz.learn.train.card import card_text
-from attnviz.learn.train.recipe import Card, Recipe, TrainingBudget, read_recipe
+from attnviz.learn.train.recipe import Card, Recipe, read_recipe
 from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import Corpus, encode
@@ -90,14 +90,6 @@ def test_it_says_what_a_person_said(result: TrainReport) -> None:
     assert f"{result.valid_loss:.3f} nats per token" in card
 
 
-def test_without_a_licence_none_is_claimed(
-    result: TrainReport, texts: Texts, recipe: Recipe
-) -> None:
-    card = card_text(result, recipe, *texts)
-    assert "license" not in front(card)
-    assert "\n# m\n" in card  # the directory's name
-
-
 def test_its_recipe_trains_the_same(
     result: TrainReport, texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -121,12 +113,3 @@ def test_files_are_listed_and_their_names_are_harmless(
     assert "the last tenth of the same text" in card
     apart = card_text(result, recipe, train, replace(texts[1], held_out=False))
     assert "that it never saw" in apart
-
-
-def test_a_budget_in_minutes_says_the_tokens_that_were_read(
-    result: TrainReport, texts: Texts, recipe: Recipe
-) -> None:
-    timed = replace(recipe, budget=TrainingBudget(minutes=1))
-    card = card_text(result, timed, *texts)
-    assert f"`--tokens {result.points[-1].tokens}`" in card
-    assert "--tokens" not in card_text(result, recipe, *texts)

@@ -57,11 +57,6 @@ def test_a_phase_decays_matrices_as_it_says(
         )
 
 
-@pytest.mark.long
-def test_a_resumed_phase_decays_on(resumed_alike: ResumedAlike, decaying: Recipe) -> None:
-    resumed_alike(decaying, (40,))  # in its midst
-
-
 def test_a_phase_with_enough_tokens_makes_way_for_the_next(
     texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
 ) -> None:

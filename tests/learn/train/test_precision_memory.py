@@ -53,13 +53,3 @@ def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.Monkey
     monkeypatch.setattr("attnviz.learn.train.train.free_memory", lambda device: needed - 1)
     with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
         require_training_memory(config(recipe), recipe, CPU)
-
-
-def test_a_phase_counts_the_model_that_it_has(recipe: Recipe) -> None:
-    first, last = recipe.phases
-    many = replace(first, batch=500)
-    small = replace(many, layers=1, d_model=8, head_dim=4, d_ff=2)
-    plain, growing = (
-        needed_memory(config(recipe), replace(recipe, phases=(one, last))) for one in (many, small)
-    )
-    assert growing < plain

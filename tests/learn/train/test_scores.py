@@ -12,7 +12,6 @@ import torch
 from transformers import LlamaForCausalLM
 
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.report import ModelScores
 from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
 from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import TrainingRun
@@ -102,23 +101,6 @@ def test_losses_of_the_copies_equal_transformers(trained: TrainingRun) -> None:
     assert scores.second_copy.error == pytest.approx(stdev(second) / 5**0.5, abs=1e-4)
 
 
-def test_the_same_measure_of_even_attention(trained: TrainingRun) -> None:
-    scores = head_scores(
-        open_decoder(trained.directory), None, beginning=0, copies=COPIES, copy_tokens=COPY
-    )
-    places = range(1, 2 * COPY + 1)
-    row = mean(1 / (place + 1) for place in places)
-    late = mean(1 / (place + 1) for place in places if place > COPY)
-    even = {scored.name: scored.even for scored in scores.scores}
-    assert even == pytest.approx(
-        {"previous": row, "first": row, "duplicate": late, "induction": late}
-    )
-    assert isinstance(scores, ModelScores)
-    assert scores.windows == 0
-    with pytest.raises(KeyError):
-        scores.score("previous", "text")
-
-
 def test_random_tokens_differ_and_stand_there_twice() -> None:
     rows = random_twice(50, 3, 20, 9, seed=1)
     assert rows.shape == (9, 41)
@@ -136,11 +118,3 @@ def test_windows_lie_evenly_over_a_text() -> None:
     assert np.all(np.diff(windows[:, 1:]) == 1)
     assert len(text_windows(ids, 10, 0, 1000)) == 10
     assert text_windows(ids[:5], 10, 0).tolist() == [[0, 1, 2, 3, 4, 5]]
-
-
-def test_copies_fit_the_context(trained: TrainingRun) -> None:
-    scores = head_scores(open_decoder(trained.directory), None, beginning=0, copies=2)
-    assert scores.copy_tokens == 31  # of 64 places one is the beginning's
-    best = scores.score("first", "random").best
-    row = scores.score("first", "random").heads
-    assert best[2].mean == max(one.mean for heads in row for one in heads)

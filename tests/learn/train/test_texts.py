@@ -46,14 +46,6 @@ def test_digests_tell_files_and_their_order_apart(tmp_path: Path) -> None:
     assert len(digests) == 4
 
 
-def test_a_mark_of_byte_order_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "marked.txt"
-    path.write_bytes(b"\xef\xbb\xbfabc")
-    corpus = read_corpus([path])
-    assert corpus.texts == ("abc",)
-    assert corpus.files[0][1:] == (6, hashlib.sha256(path.read_bytes()).hexdigest()[:12])
-
-
 def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
     """The tenth that is held out of one of them would be learned from the other."""
     files(tmp_path, a="one", b="two")
@@ -62,14 +54,6 @@ def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
     for paths in ([tmp_path / "a.txt"] * 2, [tmp_path]):
         with pytest.raises(UsageError, match=r"holds the same text as .*: name it once"):
             read_corpus(paths)
-
-
-def test_a_file_that_is_cut_is_listed_as_it_lies_there(tmp_path: Path) -> None:
-    content = "line\n" * 100
-    (path,) = files(tmp_path, a=content)
-    kept, held = hold_out(read_corpus([path]))
-    assert kept.texts[0] + held.texts[0] == content
-    assert kept.files == held.files == read_corpus([path]).files
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
@@ -105,15 +89,6 @@ def test_the_last_tenth_is_held_out(tmp_path: Path, sizes: tuple[int, ...]) -> N
         assert all(name[0] == text[0] for name, text in zip(part.names, part.texts, strict=True))
 
 
-def test_the_cut_lies_where_a_line_ends_and_needs_two_letters(tmp_path: Path) -> None:
-    text = "\n".join(["a line of text"] * 20)
-    kept, held = hold_out(read_corpus(files(tmp_path, a=text)))
-    assert kept.texts[0].endswith("\n")
-    assert held.texts[0].startswith("a line")
-    with pytest.raises(UsageError, match="too short to hold out"):
-        hold_out(read_corpus(files(tmp_path, a="a")))
-
-
 def test_texts_become_one_row_with_a_token_between() -> None:
     texts = ["low lower lowest " * 20, "new newer newest " * 20]
     tokenizer = make_tokenizer(texts, 260)
@@ -131,12 +106,6 @@ def test_a_tokenizer_has_as_many_tokens_as_asked_and_begins_a_text() -> None:
     assert tokenizer.encode("low").ids[0] == BEGINNING
     assert tokenizer.to_str() == make_tokenizer(texts, 264).to_str()
     assert tokenizer.decode(tokenizer.encode("日本 é\t").ids) == "日本 é\t"  # every byte is there
-
-
-def test_a_vocabulary_larger_than_the_text_allows() -> None:
-    with pytest.raises(UsageError, match=r"5,000 is larger .* for 2\d\d tokens"):
-        make_tokenizer(["low lower lowest " * 20], 5000)
-    assert make_tokenizer(["low lower lowest " * 20], None).get_vocab_size() < 300
 
 
 VOCABULARY = 503
@@ -256,14 +225,3 @@ def test_passages_repeat_a_stretch_of_the_text_and_count_everywhere() -> None:
     assert np.array_equal(np.diff(stretch), np.ones(5))
     assert np.array_equal(batch.ids[0, 1:], np.resize(stretch, 23))
     assert np.all(batch.weights == 1)
-
-
-def test_kinds_come_in_their_shares() -> None:
-    kinds: Counter[str] = Counter()
-    drawn = sampler()
-    for _ in range(200):
-        kinds += drawn.draw(MIXED).kinds
-    shares = {kind: number / 1000 for kind, number in kinds.items()}
-    expected = {"repeated_tokens": 0.3, "repeated_passages": 0.3, "recalled_pairs": 0.2}
-    for kind, share in {**expected, "text": 0.2}.items():
-        assert shares[kind] == pytest.approx(share, abs=0.05)  # over three standard deviations

@@ -142,16 +142,6 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
         assert not (texts / "m").exists()
 
 
-@pytest.mark.parametrize("name", ["books/a.txt", "copy.txt"])
-def test_a_text_is_never_both_learned_and_validated(
-    refused: Refused, texts: Path, name: str
-) -> None:
-    (texts / "copy.txt").write_bytes((texts / "books" / "a.txt").read_bytes())
-    line = refused(2, "train", "books", "--valid", "valid.txt", name, *QUICK)
-    assert f"{Path(name).name!r} is among the texts to train on" in line
-    assert "never saw" in line
-
-
 def test_a_finished_model_is_never_overwritten(run: Run, refused: Refused, texts: Path) -> None:
     """What a run that was killed before its first save left, is."""
     (texts / "m").mkdir()
@@ -213,15 +203,6 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(
     line = refused(2, *again, "--resume", "--seed", "1")
     assert "is of another run: its seed is 0, asked for is 1" in line
     assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
-
-
-def test_places_that_are_none(refused: Refused, texts: Path) -> None:
-    (texts / "loop").symlink_to("loop")
-    (texts / "gone").symlink_to("nowhere")
-    recipe = QUICK[: QUICK.index("--out")]
-    for name in ("loop", "gone"):
-        line = refused(2, "train", "books", *recipe, "--out", name)
-        assert f"{name!r} is a link to nothing: name another --out" in line
 
 
 @pytest.mark.parametrize("name", ["books/a.txt", "valid.txt"])

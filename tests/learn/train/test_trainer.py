@@ -47,23 +47,6 @@ def test_the_learning_rate_by_hand(used: float, steps: int, expected: float) -> 
     assert learning_rate(WANTED, used, steps) == pytest.approx(expected, rel=1e-12)
 
 
-def test_losses_are_cross_entropies() -> None:
-    logits = torch.tensor([[[0.0, math.log(3), 0.0], [1.0, 1.0, 1.0]]])
-    losses = batch_losses(logits, torch.tensor([[1, 2]]))
-    expected = torch.tensor([[-math.log(3 / 5), math.log(3)]])
-    torch.testing.assert_close(losses, expected)
-
-
-def test_matrices_decay_and_the_rest_does_not() -> None:
-    optimiser = make_optimiser(model(), WANTED)
-    decayed = {
-        tuple(one.shape): group["weight_decay"]
-        for group in optimiser.param_groups
-        for one in group["params"]
-    }
-    assert decayed == {(7, 5): 0.1, (5,): 0.0, (7,): 0.0}
-
-
 def reference_step(
     parameters: list[Tensor],
     means: list[tuple[Tensor, Tensor]],

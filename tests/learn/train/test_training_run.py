@@ -19,7 +19,7 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
-from attnviz.learn.train.recipe import Card, Optimiser, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.recipe import Optimiser, Recipe, TrainingBudget, Validation
 from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import TrainingRun
@@ -142,13 +142,6 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
     assert resumed.finish().model.revision == result.model.revision
     files = {(one.directory / "model.safetensors").read_bytes() for one in (whole, resumed)}
     assert len(files) == 1
-
-
-def test_words_for_the_card_may_change_before_a_run_is_resumed(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    run(texts, replace(recipe, card=Card(license="mit")), tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -292,10 +285,3 @@ def test_a_full_disk_leaves_the_state_and_says_how_to_go_on(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / STATE_FILE).read_bytes() == good
     assert sorted(path.name for path in tmp_path.iterdir() if "attnviz" in path.name) == []
-
-
-def test_a_text_shorter_than_a_sequence(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
-    short = replace(texts[0], texts=("the cat",))
-    with pytest.raises(UsageError, match="a sequence needs 23"):
-        run((short, texts[1]), replace(recipe, vocabulary=None), tmp_path / "m")
-    assert not (tmp_path / "m").exists()

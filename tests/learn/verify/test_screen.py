@@ -90,15 +90,6 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
         assert made.document().finding == finding
 
 
-def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
-    for found in (own_found(True), model_found(True)):
-        lines = first_screen(found.document(), PLAIN, 80, 23).plain.splitlines()
-        start = next(n for n, line in enumerate(lines, 1) if "worst error  allowed" in line)
-        words = [line[:4] for line in [*lines[start:], ""][: [*lines[start:], ""].index("")]]
-        assert words == sorted(words, key=lambda word: word != "FAIL")
-        assert words[0] == "FAIL"
-
-
 FIRST = {
     "first_own_80": ({}, 80, 24),
     "first_steps_80": ({"steps": True}, 80, 24),
@@ -114,21 +105,6 @@ def test_golden_first(name: str, own_found: Made, golden: Callable[[str, str], N
 
 def test_golden_first_of_a_model(model_found: Made, golden: Callable[[str, str], None]) -> None:
     golden("first_model_80", first_screen(model_found().document(), PLAIN, 80, 23).plain)
-
-
-def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
-    screen = screen_of(own_found(steps=True), PLAIN, 80).plain
-    lines = screen.splitlines()
-    place = next(n for n, line in enumerate(lines) if line.startswith(" 2 queries"))
-    assert lines[place] == " 2 queries · Q = X W_Q · tokens × (heads × head_dim): 2 × 2"
-    assert [line.split() for line in lines[place + 1 : place + 3]] == [
-        ["W_Q", "1", "0", "Q", "1", "-2"],
-        ["-2", "3", "0", "3"],
-    ]
-    place = next(n for n, line in enumerate(lines) if line.startswith(" 3 masked"))
-    first, second = (["masked", "head", head, "0.500", "−∞"] for head in "01")
-    assert lines[place + 1].split() == first + second
-    assert lines[place + 2].split() == ["0.000", "2.000"] * 2  # no minus before zero
 
 
 def test_json_says_it_all(own_found: Made, model_found: Made) -> None:

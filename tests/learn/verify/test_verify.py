@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.learn.verify.twins import OwnExaminee
 
 from ...models.test_numpy_checkpoint import made
 
@@ -115,25 +114,6 @@ def test_steps_can_be_followed_on_paper(document: Any) -> None:
     np.testing.assert_allclose(values("output"), output, atol=2e-3)
 
 
-def test_the_screen_of_the_steps(run: Any) -> None:
-    result = run("verify", "--steps", "--no-keras")
-    assert (result.code, result.err) == (0, "")
-    names = re.findall(r"^ ?\d+ ([a-z ]+) · ", result.out, re.MULTILINE)
-    assert names == [
-        *("input", "queries", "keys", "values", "split into heads", "scores", "scaled"),
-        *("masked", "weights", "mixed", "merged", "output"),
-    ]
-    assert "PASS  steps    the steps against NumPy in one call" in result.out
-    open_steps = run("verify", "--steps", "--no-causal", "--no-keras").out
-    assert "−∞" in result.out
-    assert "−∞" not in open_steps
-    large = run("verify", "--steps", "--no-keras", "--d-model", "64", "--heads", "8").out
-    assert "heads × queries × keys: 8 × 3 × 3" in large
-    assert "numbers are shown up to 8 tokens and a d_model of 8" in large
-    shared = run("verify", "--steps", "--no-keras", "--kv-heads", "1").out
-    assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
-
-
 @pytest.mark.parametrize("name", ["llama", "t5"])
 @pytest.mark.usefixtures("one_thread")
 def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
@@ -155,16 +135,6 @@ def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_count_is_that_of_params(run: Any, document: Any, checkpoint: Any) -> None:
-    directory = str(checkpoint("llama"))
-    (count,) = [c for c in document("--model", directory)["checks"] if "count" in c["name"]]
-    total = run("params", "--model", directory, "--json").document["total"]
-    assert count["notes"] == [
-        f"{total:,} in the loaded model, {total:,} by attnviz params --model {directory}"
-    ]
-
-
-@pytest.mark.usefixtures("one_thread")
 def test_a_named_shape(document: Any, tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(
         'name = "small"\nsource = "made up"\n[config]\nmodel_type = "gpt2"\n'
@@ -177,15 +147,6 @@ def test_a_named_shape(document: Any, tmp_path: Path) -> None:
     assert len(found["checks"]) == 10
     (check,) = [check for check in found["checks"] if check["name"] == "NumPy backend"]
     assert check["reason"] == "random weights are drawn by torch"
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OwnExaminee, "parameters", 5)
-    result = run("verify", "--model", "mha", "--causal")
-    assert result.code == 1
-    assert "FAIL  parameter count" in result.out
-    assert "5 in the loaded model, 16,640 by attnviz params" in result.out
 
 
 @pytest.mark.parametrize(

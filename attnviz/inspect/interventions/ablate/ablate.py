@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
@@ -15,11 +16,14 @@ from attnviz.inspect.interventions.ablate.scan import AblationStudy
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import CORPUS_WORK, Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import HeadsRecord
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
+
+if TYPE_CHECKING:
+    from attnviz.corpus import TextCorpus
 
 _SCHEMA = "attnviz.ablate-resume/1"
 
@@ -28,12 +32,12 @@ _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
 
 
-def reckoned(texts: Texts, request: AblateRequest) -> int | None:
-    """Return about how many tokens a model runs on for these texts.
-
-    None means that torch must run the model, however long the texts are.
-    """
-    return sum(map(reckoned_tokens, texts.texts)) if request.how == "exact" else None
+def work(texts: Texts | TextCorpus, request: AblateRequest) -> Work:
+    """Return what is planned with a model for texts, by which NumPy or torch is chosen."""
+    if not isinstance(texts, Texts):
+        return replace(CORPUS_WORK, changed=True)
+    tokens = about_tokens(*texts.texts) if request.how == "exact" else None
+    return Work(tokens, changed=True, joined=request.second is not None)
 
 
 def ablate(

@@ -106,11 +106,11 @@ def ablate_over(
     request: AblateRequest,
     shard: Shard,
     file: Path | None = None,
-    watch: Watch = UNWATCHED,
+    advance: Watch = UNWATCHED,
 ) -> AblationReport:
     """Ablate each head over the shard's texts of a corpus, and measure the rise of the loss.
 
-    file: where the record of the shard is kept; see ``mergeable.recorded``. watch: is given the
+    file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
     progress. The base rate, the removal of random directions, is measured for all ablations over
     the first block. Raises UsageError for options that do not fit, UnsupportedError for an
     encoder–decoder, or if the heads cannot be ablated.
@@ -152,7 +152,7 @@ def ablate_over(
         return tallies + Tallies({"short": np.array(short), "copies": np.array(copies)})
 
     begin = CorpusRecord("ablate", run, shown, (), Tallies())
-    record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=watch)
+    record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=advance)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 

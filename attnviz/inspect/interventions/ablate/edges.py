@@ -7,16 +7,16 @@ over the other keys of its query. The control hides as many random edges of the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from attnviz.draw.labels import token_labels, word_label
 from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.request import read_edges
 from attnviz.measures.words import Word, find_in
 from attnviz.records import Tokens
 
@@ -140,21 +140,3 @@ def _name(tokens: Tokens, word: range) -> str:
     if len(word) == 1:
         return token_labels(tokens)[word.start]
     return word_label(tokens.texts[word.start : word.stop])
-
-
-def read_edges(typed: str) -> list[tuple[str, str]]:
-    """Return the words (query, key) of each edge of ``it→cat,it->mat``.
-
-    Raises UsageError for anything else.
-    """
-    first, *others = re.split(r"→|->", typed)
-    # Between two arrows stand a key and the next query; a word may itself be a comma.
-    inner = [re.fullmatch(r"(.+?),(.+)", part, re.S) for part in others[:-1]]
-    words = [first, *chain.from_iterable(two.groups() if two else ("",) for two in inner)]
-    words = [word.strip() for word in (*words, *others[-1:])]
-    if not others or not all(words):
-        raise UsageError(
-            f"cannot read --edge {typed!r}: expected two words of the text, query and key, such as "
-            "--edge 'it→cat', 'it->cat' or 'it→cat,it→mat'"
-        )
-    return list(pairwise(words))[::2]

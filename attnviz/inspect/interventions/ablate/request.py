@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.edges import read_edges
 from attnviz.options import (
     Budget,
     ChatOption,
@@ -179,3 +180,21 @@ class AblateRequest(
                 f"--method {how} ranks by the gradient of the loss: --metric {self.metric} is "
                 "for --method exact"
             )
+
+
+def read_edges(typed: str) -> list[tuple[str, str]]:
+    """Return the words (query, key) of each edge of ``it→cat,it->mat``.
+
+    Raises UsageError for anything else.
+    """
+    first, *others = re.split(r"→|->", typed)
+    # Between two arrows stand a key and the next query; a word may itself be a comma.
+    inner = [re.fullmatch(r"(.+?),(.+)", part, re.S) for part in others[:-1]]
+    words = [first, *chain.from_iterable(two.groups() if two else ("",) for two in inner)]
+    words = [word.strip() for word in (*words, *others[-1:])]
+    if not others or not all(words):
+        raise UsageError(
+            f"cannot read --edge {typed!r}: expected two words of the text, query and key, such as "
+            "--edge 'it→cat', 'it->cat' or 'it→cat,it→mat'"
+        )
+    return list(pairwise(words))[::2]

@@ -36,7 +36,7 @@ from attnviz.measures.bootstrap import (
     spearman,
 )
 from attnviz.models.model import Model
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
 from attnviz.reading import finite
 from attnviz.resume import ResumeFile
@@ -47,14 +47,11 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 """The parts in a resume file."""
 
 
-def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
-    """Return about how many tokens a model runs on for these prompt pairs.
-
-    None means that torch must run the model, however long the prompts are.
-    """
-    if request.method != "exact":
-        return None
-    return sum(reckoned_tokens(text) for pair in pairs.prompts for text in pair[:2])
+def work(pairs: PromptPairs, request: PatchRequest) -> Work:
+    """Return what is planned with a model for prompt pairs, by which NumPy or torch is chosen."""
+    tokens = about_tokens(*(text for pair in pairs.prompts for text in pair[:2]))
+    exact = request.method == "exact"
+    return Work(tokens if exact else None, changed=True, joined=pairs.joined)
 
 
 def patch(

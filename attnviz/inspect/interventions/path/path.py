@@ -26,7 +26,7 @@ from attnviz.measures.bootstrap import intervals
 from attnviz.models.model import Model, NumpyModel, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.models.pool import in_turn
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, ModelInfo
 from attnviz.regions import finished
@@ -114,10 +114,10 @@ class AllPaths:
         ]
 
 
-def reckoned(pairs: PromptPairs) -> tuple[int, int]:
-    """Return about how many tokens a model runs on for prompt pairs, and in how many texts."""
+def work(pairs: PromptPairs, request: PathRequest) -> Work:
+    """Return what is planned with a model for prompt pairs, by which NumPy or torch is chosen."""
     texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
-    return sum(map(reckoned_tokens, texts)), len(texts)
+    return Work(about_tokens(*texts), texts=len(texts))
 
 
 def path(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,11 @@ def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
     [
         {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
         {"model_type": "llama", "architectures": ["LlamaForSequenceClassification"]},
-        {"model_type": "llama", "architectures": ["SomebodysOwnLlama"]},
         {**GPT2, "add_cross_attention": True},
         {"model_type": "bert", "is_decoder": True},
         {"model_type": "albert", "num_hidden_groups": 2},
-        {"model_type": "dinov2", "use_swiglu_ffn": True},
         {"model_type": "vit", "image_size": [224, 224]},
         {"model_type": "bart", "tie_word_embeddings": False},
-        {"model_type": "marian", "share_encoder_decoder_embeddings": False},
         {"model_type": "mpt", "attn_config": {"qk_ln": True}},
         {"model_type": "gemma2", "num_hidden_layers": 1, "layer_types": ["linear_attention"]},
         {"model_type": "llama", "hidden_size": 10, "num_attention_heads": 3},
@@ -55,10 +51,8 @@ def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
     [
         ({"n_head": 7}, "the config of 'x' has 7 heads, which do not divide its width 768"),
         ({"n_layer": 0}, "num_hidden_layers = 0: expected a whole number of 1 or more"),
-        ({"n_embd": -768}, "hidden_size = -768: expected"),
         ({"vocab_size": "many"}, "vocab_size = 'many': expected"),
         ({"n_positions": 1.5}, "max_position_embeddings = 1.5: expected"),
-        ({"n_head": True}, "num_attention_heads = True: expected"),
     ],
 )
 def test_numbers_that_do_not_fit(fields: dict[str, Any], says: str) -> None:
@@ -118,18 +112,12 @@ def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
     assert built.total == 109_482_240
 
 
-def test_tied_parts_count_in_the_first() -> None:
-    built = count_on_meta(GPT2, name="x")
-    assert built.parts == (("transformer", 124_439_808), ("lm_head", 0))
-
-
 @pytest.mark.parametrize(
     ("config", "says"),
     [
         ({"model_type": "nothing"}, "has the model_type 'nothing', which neither"),
         ({}, "has the model_type None, which neither the arithmetic nor transformers"),
         ({"model_type": "bert", "architectures": ["logging"]}, "'x' is a logging, which neither"),
-        ({"model_type": "bert", "architectures": ["Nothing"]}, "'x' is a Nothing, which neither"),
         (
             {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
             "'x' is no model that transformers",
@@ -145,14 +133,6 @@ def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
         count_on_meta(config, name="x")
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
-    found = find_spec(str(tmp_path))
-    assert found.spec is not None
-    assert found.source == str(tmp_path / "config.json")
-    assert count_parameters(found.spec).total == 124_439_808
 
 
 @pytest.mark.parametrize(

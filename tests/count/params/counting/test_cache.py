@@ -64,13 +64,6 @@ def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
     assert short.bytes_per_token == 0
 
 
-def test_half_bytes_are_rounded_only_at_the_end() -> None:
-    odd = AttentionSpec(3, 1, 1, 1, 2)
-    assert cache(odd, tokens=1, dtype="int4").bytes == 2
-    assert cache(odd, tokens=2, dtype="int4").bytes == 3
-    assert cache(odd, tokens=10**30, batch=3, dtype="int4").bytes == 45 * 10**29
-
-
 def test_an_encoder_keeps_nothing() -> None:
     group = LayerGroup(LayerSpec((AttentionSpec(4, 2, 2, 2, 2),)), 3)
     spec = ModelSpec("test", "", (StackSpec("encoder", (group,), causal=False),))
@@ -107,14 +100,6 @@ CROSS = AttentionSpec(8, 2, 2, 4, 4, cross=True)
 def spec(*attentions: AttentionSpec, limit: int | None = None) -> ModelSpec:
     groups = tuple(LayerGroup(LayerSpec((attention,)), 1) for attention in attentions)
     return ModelSpec("test", "", (StackSpec("decoder", groups, max_positions=limit),))
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size"),
-    [("float32", 28), ("bfloat16", 14), ("float16", 14), ("float8", 7), ("int8", 7), ("int4", 4)],
-)
-def test_bytes_of_seven_numbers(dtype: str, size: int) -> None:
-    assert byte_count(7, dtype) == size
 
 
 def test_names_of_dtypes() -> None:
@@ -180,12 +165,6 @@ def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> No
     assert fit.cache == (320 if attention is SLIDING else 64)
     limited = longest_context(count_cost(spec(attention, limit=5)), 10**6)
     assert (limited.tokens, limited.binds) == (5, "positions")
-
-
-def test_a_window_may_not_fit_and_memory_may_be_absurd() -> None:
-    fit = longest_context(count_cost(spec(SLIDING)), 512 + 32 * 9)
-    assert (fit.tokens, fit.binds) == (9, "memory")
-    assert longest_context(count_cost(spec(PLAIN)), 512 + 32 * 10**50).tokens == 10**50
 
 
 def test_maps_that_are_kept() -> None:

@@ -110,15 +110,6 @@ def test_a_source_is_read_as_cache_and_the_encoder_not_at_all() -> None:
     assert decode.read == 4 * (weights + layers * 2 * d * (7 + 11))
 
 
-def test_a_tied_table_is_read_once_and_an_untied_one_not() -> None:
-    shape = {"d_model": 64, "heads": 4, "layers": 2, "d_ff": 128, "vocab": 1000}
-    costs = [count_cost(spec_from_options(**shape, tied=tied), tokens=8) for tied in (True, False)]
-    tied, untied = (fitted(cost).decode for cost in costs)
-    assert tied is not None
-    assert untied is not None
-    assert tied.read == untied.read
-
-
 def test_tokens_that_a_window_hides_are_kept_but_not_read() -> None:
     spec = spec_from_options(d_model=64, heads=4, window=5)
     attention = spec.stacks[0].groups[0].layer.attentions[0]._replace(keeps_all=True)
@@ -137,12 +128,6 @@ def test_an_encoder_takes_its_batch_at_once_and_writes_nothing() -> None:
     assert fit.need.step == 32 * 512
     assert (fit.need.cache, fit.need.logits) == (0, 0)
     assert (fit.decode, fit.full) == (None, None)
-
-
-def test_a_state_sets_no_limit_to_the_context() -> None:
-    fit = fitted(count_cost(spec_from_options(d_model=64, heads=4, linear=True)))
-    assert fit.context is None
-    assert fit.batch
 
 
 def test_too_large_for_one_card() -> None:
@@ -256,13 +241,11 @@ def test_no_name_stands_twice() -> None:
 @pytest.mark.parametrize(
     ("typed", "found"),
     [
-        (["RTX 4090"], ["RTX 4090"]),
         (["rtx4090"], ["RTX 4090"]),
         (["nvidia-l4"], ["L4"]),
         (["4090, a10g"], ["RTX 4090", "A10G"]),
         (["T4", "L4", "t4"], ["T4", "L4"]),
         (["V100"], ["V100-16", "V100-32"]),
-        (["A100-80"], ["A100-80 PCIe", "A100-80 SXM"]),
         (["mi250x"], ["MI250X die"]),
     ],
 )
@@ -297,13 +280,9 @@ def test_completion() -> None:
     ("card", "dtype", "rate"),
     [
         ("L4", "bfloat16", 121e12),
-        ("L4", "float32", 30.3e12),
-        ("L4", "float8", 242.5e12),
         ("RTX 4090", "float8", 330.3e12),  # floats are not multiplied as whole numbers
         ("RTX 4090", "int8", 660.6e12),
-        ("RTX 4090", "int4", 660.6e12),
         ("A100-40", "float8", 312e12),  # widened
-        ("V100-16", "bfloat16", 125e12),
         ("V100-16", "int8", 125e12),
         ("T4", "float64", 8.1e12),
     ],

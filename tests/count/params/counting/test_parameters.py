@@ -9,7 +9,6 @@ from attnviz.count.params import specs
 from attnviz.count.params.counting.parameters import (
     count_attention,
     count_feed_forward,
-    count_layer,
     count_parameters,
 )
 from attnviz.count.params.specs import (
@@ -18,7 +17,6 @@ from attnviz.count.params.specs import (
     ExpertsSpec,
     FeedForwardSpec,
     LatentSpec,
-    LookupTable,
     Norm,
 )
 
@@ -43,27 +41,6 @@ def test_the_textbook_layer() -> None:
     assert count.per_head.output == 524_288
 
 
-def test_biases_are_told_apart() -> None:
-    count = count_attention(attention(4096, 32, **BIASED))
-    assert count.of() == 67_125_248
-    assert count.of("bias") == 4 * 4096
-    biases = {term.label: term.number for term in count.terms if term.role == "bias"}
-    assert biases == {f"{name} bias": 4096 for name in ("query", "key", "value", "output")}
-    one = count_attention(attention(64, 8, key_bias=True))
-    assert [term.label for term in one.terms if term.role == "bias"] == ["key bias"]
-    assert one.of("bias") == 64
-
-
-def test_cross_attention_reads_another_width() -> None:
-    count = count_attention(AttentionSpec(7, 3, 3, 5, 5, cross=True, source_width=11))
-    assert (count.of("query"), count.of("key"), count.of("value"), count.of("output")) == (
-        105,
-        165,
-        165,
-        105,
-    )
-
-
 def test_latent_attention_of_deepseek_v3() -> None:
     latent = LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
     norms = (Norm("query norm", 1536), Norm("key and value norm", 512))
@@ -76,24 +53,6 @@ def test_latent_attention_of_deepseek_v3() -> None:
     assert count.of("norm") == 1536 + 512
     assert count.of() == 187_107_328
     assert count.per_head.query == 1536 * 192  # the way down is shared
-
-
-def test_latent_attention_without_a_squeezed_query() -> None:
-    latent = LatentSpec(kv_lora=11, rope_dim=2, nope_dim=3, down_bias=True)
-    count = count_attention(AttentionSpec(7, 4, 4, 5, 6, latent=latent, output_bias=True))
-    assert count.of("query") == 7 * 4 * 5
-    assert count.of("latent") == 7 * 13
-    assert count.of("bias") == 13 + 7
-    assert count.of() == 7 * 20 + 7 * 13 + 11 * 4 * (3 + 6) + 4 * 6 * 7 + 20
-    squeezed = latent._replace(q_lora=2)
-    assert count_attention(AttentionSpec(7, 4, 4, 5, 6, latent=squeezed)).of("bias") == 13 + 2
-
-
-def test_what_else_an_attention_holds() -> None:
-    parts = (Norm("query norm", 5), Norm("key norm", 5, shift=True), LookupTable("sinks", 1, 3))
-    count = count_attention(AttentionSpec(7, 3, 3, 5, 5, parts=parts))
-    assert (count.of("norm"), count.of("other")) == (15, 3)
-    assert count.of() == 4 * 105 + 18
 
 
 @given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
@@ -149,15 +108,6 @@ def test_a_mixture_counts_all_experts_and_one_token_passes_some() -> None:
     assert count.idle == 3 * 231
 
 
-def test_experts_with_biases() -> None:
-    expert = FeedForwardSpec(7, 11, gated=True, up_bias=True, down_bias=True)
-    count = count_feed_forward(ExpertsSpec(expert, 3, 1))
-    assert count.of("bias") == 3 * (2 * 11 + 7)
-    assert count.per_expert == 231 + 29
-    assert count.of() == 3 * 260 + 21
-    assert count.of() - count.idle == 260 + 21
-
-
 ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
 PLAIN = specs.LayerSpec(
     (ATTENTION,), specs.FeedForwardSpec(6, 5), (specs.Norm("attention norm", 6),)
@@ -167,15 +117,6 @@ PLAIN = specs.LayerSpec(
 def spec(*groups: specs.LayerGroup, **more: object) -> specs.ModelSpec:
     stack = specs.StackSpec("decoder", groups, **more)  # type: ignore[arg-type]
     return specs.ModelSpec("test", "", (stack,))
-
-
-def test_a_layer_by_what_it_is_for() -> None:
-    count = count_layer(PLAIN)
-    shares = count.shares
-    assert (shares.attention, shares.feed_forward, shares.norm, shares.other) == (144, 60, 6, 0)
-    assert shares.total == count.active == 210
-    scaled = count_layer(specs.LayerSpec((ATTENTION,), parts=(specs.LookupTable("scale", 1, 6),)))
-    assert scaled.shares.other == 6
 
 
 def test_shares_add_up() -> None:
@@ -220,22 +161,6 @@ def test_idle_experts_are_not_active() -> None:
     assert count.buffer_total == 8
     assert count.buffers[0].formula == "2 × 4 = 8"
     assert [group.indices for group in count.stacks[0].groups] == [(0,), (1, 2)]
-
-
-def test_tables_that_two_towers_share_count_once() -> None:
-    towers = tuple(
-        specs.StackSpec(
-            name, (specs.LayerGroup(PLAIN, 1),), buffers=(specs.Buffer("logits bias", 3),)
-        )
-        for name in ("encoder", "decoder")
-    )
-    shared = specs.ModelSpec(
-        "two", "", towers, embeddings=(specs.LookupTable("token embedding", 11, 6),)
-    )
-    count = count_parameters(shared)
-    assert count.total == 420 + 66
-    assert count.shares.embedding == 66
-    assert count.buffer_total == 6
 
 
 def test_absurdly_large_numbers_stay_exact() -> None:

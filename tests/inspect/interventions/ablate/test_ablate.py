@@ -227,18 +227,6 @@ def test_the_own_attention(redrawn: Any, scan: Any) -> None:
     assert "no loss for each token" in redrawn("ablate", *options, "--by-token").out
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_an_encoder_decoder(redrawn: Any, scan: Any, checkpoint: Any, kind: str) -> None:
-    options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--kind")
-    screen = redrawn("ablate", *options, kind, "--width", "200").out
-    assert "target the mat" in screen
-    assert " of the target" in screen
-    document = scan(*options, kind)
-    assert document["kind"] == kind
-    assert document["targets"][0]["tokens"]
-    assert document["heads"][0]["loss_delta"] is not None
-
-
 def test_files(run: Any, tmp_path: Path) -> None:
     """One run writes every format, and the screen that it prints."""
     endings = ("json", "csv", "md", "svg", "html", "txt")

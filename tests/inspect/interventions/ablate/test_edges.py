@@ -12,7 +12,8 @@ import pytest
 import attnviz
 from attnviz.draw.labels import width
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes, read_edges
+from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes
+from attnviz.inspect.interventions.ablate.request import read_edges
 from attnviz.records import Tokens
 
 SENTENCE = "The cat sat on the mat because it was tired."

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,38 +37,6 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         assert process.poll() is None, "the scan ended before it could be stopped"
         time.sleep(0.005)
     raise AssertionError("the scan did not get there")
-
-
-@pytest.mark.long
-def test_killed_twice_and_resumed(
-    run: Any, program: Sequence[str], environment: dict[str, str], texts: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "scan.jsonl"
-    arguments = ("ablate", "--texts", str(texts), "--resume", str(path), "--json", "--quiet")
-    for enough in (2, 9):
-        process = subprocess.Popen(
-            [*program, *arguments],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        wait_for(lambda enough=enough: pieces(path) >= enough, process)
-        process.kill()
-        process.communicate()
-        assert pieces(path) >= enough
-    before = pieces(path)
-    resumed = run(*arguments).document
-    done = [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()[1:]]
-    removals = [entry["text"] for entry in done if entry["part"] == "removals"]
-    assert removals == list(range(COUNT))  # nothing was measured twice
-    assert len(done) > before
-    whole = run("ablate", "--texts", str(texts), "--json", "--quiet").document
-    for document in (resumed, whole):
-        document.pop("seconds")
-    assert resumed == whole
-    again = run(*arguments).document
-    again.pop("seconds")
-    assert again == whole
 
 
 @POSIX

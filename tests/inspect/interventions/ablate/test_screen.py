@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -70,20 +69,6 @@ def test_golden(
     golden(name, screen(scans(**fields), theme, room, explain=name.startswith("explained")))
 
 
-@pytest.mark.parametrize("room", [20, 33, 47, 80, 120, 200])
-@pytest.mark.parametrize("colour", [True, False])
-def test_no_line_is_too_wide(scans: Scans, screen: Screen, room: int, colour: bool) -> None:
-    report = scans(
-        variants=[Variant(((0, head),)) for head in range(5)] + [JOINT],
-        texts=5,
-        by_token=True,
-        source="a/very/long/path/of/texts.jsonl",
-        notes=("a note of some length that has to be broken where the screen ends",),
-    )
-    for line in screen(report, Theme("viridis", colour=colour), room, explain=True).splitlines():
-        assert width(line) <= room, line
-
-
 def test_tokens_and_names_cannot_act_on_the_terminal(scans: Scans, screen: Screen) -> None:
     evil = "\x1b[31m[/]\x9b\u202e"
     told = dict.fromkeys(("source", "text", "answer", "foil", "reference"), evil)
@@ -124,16 +109,6 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
         shown = [effect.shown(name).value for name in report.metrics_aside()]
         said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
         assert said == pytest.approx(shown, abs=0.6)
-
-
-def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) -> None:
-    report = scans(variants=THREE)
-    total = sum(effect.value("loss_delta") for effect in report.effects[:3])
-    found = re.search(
-        r"head 3 of every layer: sum of single ablations ([+-][\d.]+)", screen(report, PLAIN, 100)
-    )
-    assert found is not None
-    assert float(found[1]) == pytest.approx(total, abs=0.00006)
 
 
 def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> AblationReport:

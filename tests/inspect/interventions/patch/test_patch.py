@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.cli.outlet import Outlet
-from attnviz.inspect.interventions.patch.patch import PatchSeries
 from attnviz.models.bundled import Bundled
 
 from ..make_pairs import made
@@ -159,26 +157,6 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
     assert (refusal.code, "is damaged" in refusal.err) == (3, True)
 
 
-def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
-    measured = PatchSeries.measure
-
-    def measure(self: PatchSeries, missing: Any) -> Any:
-        for done, piece in enumerate(measured(self, missing)):
-            if done == 6:
-                raise KeyboardInterrupt
-            yield piece
-
-    monkeypatch.setattr(PatchSeries, "measure", measure)
-    with pytest.raises(KeyboardInterrupt):
-        run("patch", "--head", "L1H0", "--json", "-q")
-    shown: list[Any] = []
-    monkeypatch.setattr(Outlet, "show", lambda outlet, report: shown.append(report))
-    with pytest.raises(KeyboardInterrupt):
-        run("patch", "--head", "L1H0", "-q")
-    (found,) = shown
-    assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
-
-
 # What is refused -----------------------------------------------------------------------------
 
 
@@ -220,8 +198,6 @@ def test_refused(
 @pytest.mark.parametrize(
     ("content", "code", "said"),
     [
-        ("", 2, "--pairs pairs.jsonl is empty: expected rows with clean and corrupt"),
-        ('{"clean": "a b", "corrupt": "a c"}\n{"clean": \n', 3, "pairs.jsonl line 2 is no JSON"),
         (
             '{"clean": "a", "corrupt": "b", "wrong": "c"}\n',
             2,

@@ -164,13 +164,6 @@ def test_a_fault_fails_where_it_is(
     assert {case for case, _, _ in found} == cases
 
 
-def test_an_answer_of_another_shape_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = own.layer_answer
-    monkeypatch.setattr(own, "layer_answer", lambda case: (right(case)[0][:1], None))
-    found = failed(own.own_checks(SIZES, "float32", keras=False))
-    assert found == {(case, "torch", "torch.nn.MultiheadAttention") for case in CASES}
-
-
 def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "_KERAS", "keras_that_nobody_has_installed")
     checks = own.own_checks(SIZES, "float32")

@@ -21,17 +21,6 @@ def steps_of(
     return sizes, {step.name: step for step in attention_steps(sizes, "float64", True)}
 
 
-def test_every_step_and_its_shape() -> None:
-    _, steps = steps_of(tokens=5, d_model=6, heads=3)
-    assert tuple(steps) == NAMES
-    shapes = {name: step.result.shape for name, step in steps.items()}
-    assert shapes == {
-        **dict.fromkeys(("input", "queries", "keys", "values", "merged", "output"), (5, 6)),
-        **dict.fromkeys(("split into heads", "mixed"), (3, 5, 2)),
-        **dict.fromkeys(("scores", "scaled", "masked", "weights"), (3, 5, 5)),
-    }
-
-
 def test_shared_heads_have_a_step_of_their_own() -> None:
     sizes, steps = steps_of(heads=4, d_model=8, kv_heads=2)
     assert tuple(steps) == (*NAMES[:5], "shared", *NAMES[5:])
