@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from attnviz.draw.labels import visible
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
@@ -31,7 +31,10 @@ _ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
 
 Request = TypeVar("Request", bound=PromptRequest)
+Given = TypeVar("Given")
+Question = TypeVar("Question")
 Step = TypeVar("Step")
+Made = TypeVar("Made")
 
 
 # Reading -------------------------------------------------------------------------------------
@@ -112,11 +115,16 @@ def encode_asked(model: Model, text: str, request: LogitRequest) -> Encoded:
     tokens = encoded(model, text, request.truncate, None if reader is None else reader.encode)
     targets = written_targets(model, [tokens], choice)
     if request.target is not None and not targets:
-        raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
+        raise no_decoder(model)
     notes = () if reader is None else reader.notes(tokens)
     if text.endswith("\n") and not isinstance(text, FinishedText):
         notes = (*notes, "the prompt ends with a line feed: predicted is what follows that")
     return Input(tokens, *targets[:1]), notes
+
+
+def no_decoder(model: Model) -> UsageError:
+    """Return the error for a decoder's text that a model with one stack is given."""
+    return UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
 
 
 def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
@@ -139,17 +147,50 @@ def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
 # The study -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StudiedPrompt(Generic[Request]):
-    """One prompt of a study, ready to be measured.
+class Placed(Protocol):
+    """A prompt, or a pair of prompts, with its name in messages; empty if a person typed it."""
 
-    text: as screens show it. given: its tokens. question: the request, with the prompt's own
-        options. place: the prompt's name in messages.
+    @property
+    def place(self) -> str: ...
+
+
+Asked = TypeVar("Asked", bound=Placed)
+
+
+def fitting(
+    prompts: Sequence[Asked], make: Callable[[int, Asked], Made], nouns: str
+) -> tuple[list[Made], tuple[str, ...]]:
+    """Return what ``make`` returns for the prompts that fit the model, and a note on the others.
+
+    make: is given the index of a prompt and the prompt; raises UsageError if it does not fit.
+    nouns: what the prompts are called.
+    Raises UsageError if none fits, and for a prompt that a person typed.
+    """
+    made, failures = list[Made](), list[str]()
+    for index, prompt in enumerate(prompts):
+        try:
+            made.append(make(index, prompt))
+        except UsageError as error:
+            if not prompt.place:
+                raise
+            failures.append(f"{prompt.place}: {error}")
+    if not made:
+        raise UsageError(f"none of {len(prompts)} {nouns} can be measured; {failures[0]}")
+    left = f"{len(failures)} of {len(prompts)} {nouns} left out; {failures[0]}" if failures else ""
+    return made, (left,) * bool(left)
+
+
+@dataclass(frozen=True)
+class Studied(Generic[Given, Question]):
+    """One prompt or pair of prompts of a study, ready to be measured.
+
+    text: as screens show it. given: its tokens. question: what is asked of it; of one prompt the
+        request with the prompt's own options. place: its name in messages.
     """
 
     text: str
-    given: Input
-    question: Request
+    given: Given
+    question: Question
     place: str
 
     @contextmanager
@@ -161,15 +202,19 @@ class StudiedPrompt(Generic[Request]):
             raise UsageError(f"{self.place}: {error}" if self.place else str(error)) from error
 
 
+StudiedPrompt = Studied[Input, Request]
+"""One prompt whose question is a request."""
+
+
 @dataclass(frozen=True)
-class PromptStudy(Generic[Request]):
+class PromptStudy(Generic[Given, Question]):
     """The prompts of a run without copies.
 
     prompts: at least one. notes: on how they were encoded. copies: a note if some were left out.
     advance: is called with the share of the study that is done.
     """
 
-    prompts: Sequence[StudiedPrompt[Request]]
+    prompts: Sequence[Studied[Given, Question]]
     notes: tuple[str, ...]
     copies: tuple[str, ...]
     advance: Advance
@@ -198,20 +243,20 @@ def study_of(
     *,
     answering: bool = True,
     advance: Advance = lambda share: None,
-) -> PromptStudy[Request]:
+) -> PromptStudy[Input, Request]:
     """Return the study of prompts: each encoded once, with its question.
 
     encode: returns the tokens of a text. answering: whether a chat ends where its answer begins.
     Raises UsageError for a prompt that the model cannot read.
     """
-    kept, notes = dict[object, StudiedPrompt[Request]](), tuple[str, ...]()
+    kept, notes = dict[object, Studied[Input, Request]](), tuple[str, ...]()
     for prompt in prompts:
         text = finished(model, prompt.text, answering=answering)
         given, notes = encode(model, text, request)
         shown = both_texts(text, getattr(request, "second", None))
         question = replace(request, **prompt.own)
         key = given.ids, *prompt.own.values()
-        kept[key] = StudiedPrompt(shown, given, question, prompt.place)
+        kept[key] = Studied(shown, given, question, prompt.place)
     first, *_ = kept.values()
     return PromptStudy(
         prompts=tuple(kept.values()),

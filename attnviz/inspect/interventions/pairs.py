@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
+from attnviz.inspect.interventions.prompts import Prompts
+from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
+from attnviz.progress import Advance
+from attnviz.prompts.study import PromptStudy, Studied, fitting, no_decoder
 from attnviz.records import Input, Tokens
-from attnviz.regions import RegionReader, region_reader
-
-_T = TypeVar("_T")
+from attnviz.regions import RegionReader, both_texts, finished, region_reader
 
 Align = Literal["start", "end"]
 """The end from which the part in which two prompts differ is aligned."""
@@ -159,32 +160,6 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
     return ", ".join(sides)
 
 
-def fitting(
-    given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
-) -> tuple[dict[int, _T], list[str]]:
-    """Return the results of ``make`` for prompt pairs that fit the model, and a note on others.
-
-    The results are by the index of the pair. given: all pairs. places: the indices of those to try.
-    make: takes an index, and raises UsageError for a pair that does not fit. Raises UsageError if
-    none fits.
-    """
-    found: dict[int, _T] = {}
-    failures = []
-    for place in places:
-        try:
-            found[place] = make(place)
-        except UsageError as error:
-            if not given.lines:
-                raise
-            failures.append(f"{given.place(place)}{error}")
-    if not found:
-        raise UsageError(f"none of {len(places)} pairs can be measured; {failures[0]}")
-    if not failures:
-        return found, []
-    left = f"{len(failures)} of {len(places)} pairs left out; {failures[0]}"
-    return found, [left]
-
-
 def decoder_text(model: Model, text: str | None) -> Tokens | None:
     """Return the decoder's first tokens: its start token and ``text``, if given.
 
@@ -192,11 +167,42 @@ def decoder_text(model: Model, text: str | None) -> Tokens | None:
     """
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         if text is not None:
-            raise UsageError(
-                f"--target is the text of a decoder: {model.info.name!r} has one stack"
-            )
+            raise no_decoder(model)
         return None
     return model.encode_target(text or "")
+
+
+StudiedPair = Studied[TokenPair, Prompts]
+"""One pair of prompts as tokens; its question is the pair as it was given."""
+
+
+def pair_study(
+    model: Model,
+    pairs: Sequence[Prompts],
+    align: Align | None = None,
+    target: str | None = None,
+    *,
+    copies: bool = False,
+    advance: Advance = lambda share: None,
+) -> PromptStudy[TokenPair, Prompts]:
+    """Return the study of prompt pairs: each tokenized once, those that do not fit left out.
+
+    align: see ``encode_pair``. target: the decoder's text so far. copies: whether a pair that is
+        given twice stays twice.
+    Raises UsageError if no pair fits the model.
+    """
+    decoder = decoder_text(model, target)
+
+    def studied(_: int, pair: Prompts) -> StudiedPair:
+        tokens = encode_pair(model, pair, align, decoder)
+        return Studied(both_texts(pair.clean, pair.second), tokens, pair, pair.place)
+
+    read = [pair.changed(lambda text: finished(model, text, answering=True)) for pair in pairs]
+    fit, notes = fitting(read, studied, "pairs")
+    last = {(pair.given.clean.ids, pair.given.corrupt.ids): at for at, pair in enumerate(fit)}
+    kept = fit if copies else [fit[at] for at in sorted(last.values())]
+    left = copies_note(len(fit) - len(kept), len(fit), "pairs")
+    return PromptStudy(kept, notes, left, advance)
 
 
 # The control ---------------------------------------------------------------------------------

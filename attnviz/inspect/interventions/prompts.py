@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ class Prompts(NamedTuple):
 
     answer, foil: the right and the wrong next token; None for the model's predictions after
         ``clean`` and after ``corrupt``. second: a text that the tokenizer joins to each prompt, for
-        models that compare two texts.
+        models that compare two texts. place: the pair's name in messages, such as ``pair 3 (line
+        4)``; empty if a person typed it.
     """
 
     clean: str
@@ -30,18 +31,22 @@ class Prompts(NamedTuple):
     answer: str | None = None
     foil: str | None = None
     second: str | None = None
+    place: str = ""
+
+    def changed(self, change: Callable[[str], str]) -> Prompts:
+        """Return the pair with both prompts changed."""
+        return self._replace(clean=change(self.clean), corrupt=change(self.corrupt))
 
 
 class PromptPairs(NamedTuple):
     """The prompt pairs of a run, with their source.
 
     prompts: at least one pair. source: a description of where they come from; empty if they were
-        typed. lines: the line of each pair in its file; empty if there is no file.
+        typed.
     """
 
     prompts: tuple[Prompts, ...]
     source: str = ""
-    lines: tuple[int, ...] = ()
 
     @property
     def built_in(self) -> bool:
@@ -51,19 +56,7 @@ class PromptPairs(NamedTuple):
     @property
     def joined(self) -> bool:
         """Return whether a second text is joined to any of the prompts."""
-        return any(each.second is not None for each in self.prompts)
-
-    def changed(self, change: Callable[[str], str]) -> PromptPairs:
-        """Return the pairs with each prompt changed."""
-        made = (one._replace(clean=change(one[0]), corrupt=change(one[1])) for one in self.prompts)
-        return self._replace(prompts=tuple(made))
-
-    def place(self, index: int) -> str:
-        """Return the words before a message about a prompt pair: none, or ``pair 3 (line 4): ``.
-
-        index: of the pair.
-        """
-        return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
+        return any(pair.second is not None for pair in self.prompts)
 
 
 @dataclass(frozen=True)
@@ -117,22 +110,22 @@ def read_pairs(
         read = read_pairs(clean, corrupt, file, second)
         if read.joined:
             raise UsageError("--chat is one text: leave out --and")
-        return read.changed(lambda text: as_chat(read_chat(text, plain=True)))
+        chats = (
+            pair.changed(lambda text: as_chat(read_chat(text, plain=True))) for pair in read.prompts
+        )
+        return read._replace(prompts=tuple(chats))
     if second is not None and clean is None:
         raise UsageError(
             'expected CLEAN and CORRUPT before --and; a file of pairs gives this text as "and"'
         )
-    if file is not None:
-        if clean is not None:
-            raise UsageError("expected one source of prompts: CLEAN and CORRUPT, or --pairs")
-        if isinstance(file, PromptPairs):  # of Python code
-            return file
-        found = read_rows(file, "--pairs", _NEEDED, _ALLOWED)
-        return PromptPairs(tuple(map(_prompts, found.rows)), found.source, found.lines)
+    if file is not None and clean is not None:
+        raise UsageError("expected one source of prompts: CLEAN and CORRUPT, or --pairs")
+    if isinstance(file, PromptPairs):  # of Python code
+        return file
     if clean is None:
-        found = read_rows(_BUILT_IN, "--pairs", _NEEDED, _ALLOWED)
-        count = len(found.rows)
-        return PromptPairs(tuple(map(_prompts, found.rows)), f"{count} built-in pairs", found.lines)
+        read = read_rows(file or _BUILT_IN, "--pairs", _NEEDED, _ALLOWED)
+        source = read.source if file is not None else f"{len(read.rows)} built-in pairs"
+        return PromptPairs(_named(read.rows, read.lines), source)
     if corrupt is None:
         raise UsageError("expected two prompts, CLEAN and CORRUPT, or --pairs FILE for many")
     for name, text in (("CLEAN", clean), ("CORRUPT", corrupt), ("--and", second)):
@@ -143,7 +136,7 @@ def read_pairs(
 
 def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
     """Return the prompt pairs that Python code gave; raise UsageError for anything else."""
-    made = []
+    rows = tuple(rows)
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:
             raise UsageError(
@@ -152,17 +145,21 @@ def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
             )
         if not all(isinstance(text, str) and text.strip() for text in row.values()):
             raise UsageError(f"expected texts of at least one word, got {row!r:.60}")
-        made.append(_prompts(row))
-    if not made:
+    if not rows:
         raise UsageError("expected at least one pair, got none")
-    return PromptPairs(tuple(made), "", tuple(range(1, len(made) + 1)))
+    return PromptPairs(_named(rows, range(1, len(rows) + 1)))
 
 
-def _prompts(row: Mapping[str, str]) -> Prompts:
-    return Prompts(
-        clean=row["clean"],
-        corrupt=row["corrupt"],
-        answer=row.get("answer"),
-        foil=row.get("foil"),
-        second=row.get("and"),
+def _named(rows: Sequence[Mapping[str, str]], lines: Sequence[int]) -> tuple[Prompts, ...]:
+    """Return the prompt pairs of rows, each named by its number and its line."""
+    return tuple(
+        Prompts(
+            clean=row["clean"],
+            corrupt=row["corrupt"],
+            answer=row.get("answer"),
+            foil=row.get("foil"),
+            second=row.get("and"),
+            place=f"pair {number} (line {line})",
+        )
+        for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1)
     )

@@ -78,9 +78,13 @@ class Series(ABC, Generic[S]):
         """Return the indices of the changes that a piece has measured."""
         return tuple(getattr(piece, self.changed))
 
+    def over(self, texts: Iterable[int]) -> list[S]:
+        """Return the finished pieces of some texts. texts: their indices."""
+        return [piece for text in texts for piece in self.pieces.get(text, ())]
+
     def done(self, text: int) -> set[int]:
         """Return the indices of the changes measured over one text so far. text: its index."""
-        return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
+        return {index for piece in self.over([text]) for index in self.changes(piece)}
 
     def cover(
         self,
@@ -134,7 +138,7 @@ class Series(ABC, Generic[S]):
                 raise ValueError(f"there are {counted(self.texts, self.text)}")
             if not changes or not all(0 <= index < self.count for index in changes):
                 raise ValueError(f"there are {self.count:,} {self.nouns}")
-            metrics: Metrics = {name: restored(each) for name, each in kept["metrics"].items()}
+            metrics: Metrics = {name: restored(values) for name, values in kept["metrics"].items()}
             return self.rebuild(piece.text, changes, metrics, kept)
 
 

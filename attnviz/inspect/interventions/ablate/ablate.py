@@ -1,31 +1,56 @@
-"""Answers ``ablate``: how much the loss rises without each head, over one text or many."""
+"""Answers ``ablate``: how much the loss rises without each head, over one text or many.
+
+Ablations are measured exactly, estimated by gradient, or as many as a budget allows.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from attnviz.draw.numbers import counted
+from attnviz.draw.signed import Place
 from attnviz.engine.capture import capture
+from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.known_labels import known_labels
-from attnviz.errors import UnsupportedError
-from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.report import AblationReport
-from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.ablate.scan import AblationStudy
+from attnviz.engine.scan.scan import Scan
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.ablate.claims import one_text
+from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
+from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
+from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
+from attnviz.inspect.interventions.study import Metrics, Series, Study
+from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.work import CORPUS_WORK, Work, about_tokens
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Advance, Watch, shares_of
+from attnviz.reading import damaged, finite, typed
 from attnviz.records import HeadsRecord
-from attnviz.resume import ResumeFile
+from attnviz.resume import Piece, ResumeFile, restored, stored
 from attnviz.texts import Texts
 
 if TYPE_CHECKING:
     from attnviz.corpus import TextCorpus
 
 _SCHEMA = "attnviz.ablate-resume/1"
+
+_ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
+"""The parts in a resume file."""
+
+_FIRST_CHUNK = 4
+"""The number of ablations that a time budget begins with, to learn how long one takes."""
+
+_RANKING_SHARE = 0.25
+"""The share of a budget in seconds that ranking by gradient may take."""
 
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
@@ -58,9 +83,9 @@ def ablate(
     if its heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if
     nothing was measured.
     """
-    job, path = AblationJob.prepare(model, texts, request), request.resume
-    with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
-        study = AblationStudy(job, file)
+    plan, path = plan_of(model, texts, request), request.resume
+    with ResumeFile(path, _SCHEMA, plan.identity()) if path else nullcontext() as file:
+        study = AblationStudy(plan, file)
         study.measure(advance)
     report = study.report()
     if followed:
@@ -71,6 +96,350 @@ def ablate(
         target=(request.target or joined(report.targets[0])) if report.targets else None,
         patterns=_patterns(report, model, ignored=request.no_known_labels),
     )
+
+
+class AblationSeries(Series[Scores]):
+    """The measurements of the ablations of a plan, or of their random baseline.
+
+    The baseline removes random directions instead of heads. scan: measures them on the model.
+    """
+
+    changed, noun, nouns = "variants", "removal", "removals"
+
+    def __init__(
+        self, name: str, plan: AblationPlan, scan: Scan, file: ResumeFile | None, texts: int = 0
+    ) -> None:
+        self._plan, self.scan = plan, scan
+        super().__init__(name, len(plan.variants), texts or len(plan.inputs), file)
+
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for scores in self.scan.scan_all(missing, self._plan.variants):
+            yield scores.text, scores
+
+    def cost(self, text: int) -> float:
+        return self._plan.cost(text)
+
+    def details(self, piece: Scores) -> dict[str, Any]:
+        losses = piece.token_losses
+        return {
+            "errors": {name: stored(values) for name, values in piece.errors.items()},
+            "baseline": dict(piece.baseline),
+            "token_losses": None if losses is None else [stored(row) for row in losses],
+            "notes": list(self.scan.notes),
+        }
+
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
+        losses, notes = kept["token_losses"], kept.get("notes", [])
+        length = len(self._plan.inputs[text].predicted)
+        if not all(isinstance(note, str) for note in notes):
+            raise ValueError("a note is no text")
+        if losses is not None and any(len(row) != length for row in losses):
+            raise ValueError(f"the text has {length:,} tokens")
+        for name, values in metrics.items():
+            if METRICS[name].percent and ((values < 0) | (values > 1)).any():
+                raise ValueError(f"{name} is not from 0 to 1")
+        self.scan.notes.extend(note for note in notes if note not in self.scan.notes)
+        return Scores(
+            text,
+            changes,
+            metrics,
+            {key: finite(value) for key, value in kept["baseline"].items()},
+            {metric: restored(values) for metric, values in kept["errors"].items()},
+            None if losses is None else np.array([restored(row) for row in losses]),
+        )
+
+    def spend(
+        self,
+        ranked: Sequence[int],
+        order: Sequence[int],
+        until: float,
+        add: Callable[[float], None],
+    ) -> None:
+        """Measure ablations in the order ``ranked`` until the time is up, but at least a few.
+
+        Half of the time goes to the first few ablations, over as many texts in the given order as
+        it allows. The other half goes to further ablations over the same texts.
+        ranked: indices of the ablations. order: indices of the texts. until: the end, in seconds of
+            the monotonic clock. add: is called with the cost of each finished piece.
+        """
+        start = time.monotonic()
+        size, measured, texts = _FIRST_CHUNK, 0, list[int]()
+        for text in order:
+            measured += self.cover(ranked[:size], [text], add)
+            texts.append(text)
+            if time.monotonic() > (start + until) / 2:
+                break
+        done = size
+        while done < len(ranked):
+            spent, left = time.monotonic() - start, until - time.monotonic()
+            if measured:
+                # Only half of the time left is planned: the pace is an estimate, and the budget
+                # must not be exceeded.
+                size = int(left / 2 * measured / max(spent, 1e-3) / len(texts))
+            if size < 1 or left <= 0:
+                return
+            chunk = ranked[done : done + size]
+            measured += self.cover(chunk, texts, add)
+            done += len(chunk)
+
+
+class RandomEdges(AblationSeries):
+    """The control of hidden edges: random edges in the same heads, each draw in place of a text."""
+
+    def __init__(self, plan: AblationPlan, scan: Scan, file: ResumeFile | None) -> None:
+        super().__init__(_CONTROL, plan, scan.changed(), file, len(plan.draws))
+
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for draw, wanted in missing.items():
+            variants = [replace(one, edges=self._plan.draws[draw]) for one in self._plan.variants]
+            for scores in self.scan.scan(0, variants, wanted):
+                yield draw, replace(scores, text=draw)
+
+    def cost(self, text: int) -> float:
+        return super().cost(0)
+
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
+        return replace(super().rebuild(0, changes, metrics, kept), text=text)
+
+
+class AblationStudy(Study):
+    """Measures a plan of ablations, and makes the report from the measurements.
+
+    gradients: the importance of each head by gradient, if requested.
+    ranked_over: the number of texts for whose gradients a budget in seconds had time.
+    """
+
+    def __init__(self, plan: AblationPlan, file: ResumeFile | None) -> None:
+        super().__init__(file)
+        self.plan = plan
+        self.ablations = AblationSeries(_ABLATIONS, plan, plan.scan(), file)
+        self.control: AblationSeries | None = None
+        self.gradients: Mapping[Place, float] = {}
+        self.ranked_over: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.ablations.pieces and not self.gradients
+
+    def run(self, watch: Watch) -> None:
+        """Measure the ablations by the requested method.
+
+        With several texts, and for hidden edges, a random baseline of the ranked ablations is
+        measured too. watch: is given the progress.
+        """
+        plan, texts = self.plan, range(len(self.plan.inputs))
+        how, amount = plan.request.how, plan.request.amount
+        if amount is not None and amount.seconds is not None:
+            self._spend(amount.seconds, watch)
+            return
+        if how != "exact":
+            self.gradients = plan.gradients(watch, texts)
+        if how == "gradient":
+            return
+        wanted: Sequence[int] = range(len(plan.variants))
+        if amount is not None:
+            wanted = self._by_gradient()[: amount.count]
+        # The control is of those that the ranking shows: the most important, half as many harmful.
+        controlled = how == "exact" and (len(texts) > 1 or bool(plan.draws))
+        controls = min(plan.request.top * 3 // 2, len(wanted)) if controlled else 0
+        controls *= len(plan.draws) or 1
+        many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
+        watch.begin(f"ablating {counted(len(plan.variants), UNITS[plan.request.unit])}{many}")
+        add = shares_of((len(wanted) + controls) * sum(map(plan.cost, texts)), watch)
+
+        def finished(text: int) -> None:
+            watch.found(lambda: one_text(self.report([text]), text, len(texts)))
+
+        self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
+        if controls:
+            scan = self.ablations.scan
+            if plan.draws:
+                self.control = RandomEdges(plan, scan, self.file)
+            else:
+                self.control = AblationSeries(_CONTROL, plan, scan.changed(control=True), self.file)
+            self.control.cover(self._ranked(), range(self.control.texts), add)
+
+    def _spend(self, seconds: float, advance: Advance) -> None:
+        """Rank the heads and measure ablations over as many texts as the time allows."""
+        plan, start = self.plan, time.monotonic()
+        drawn = np.random.default_rng(plan.options.seed).permutation(len(plan.inputs) - 1) + 1
+        order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
+
+        def spent() -> float:
+            return min((time.monotonic() - start) / seconds, 1.0)
+
+        kept = self.file.done if self.file is not None else []
+        known = next((piece.result for piece in kept if piece.part == _RANKING), None)
+        if known is None:
+            count = 0
+
+            def enough() -> bool:
+                nonlocal count
+                count += 1
+                return spent() > _RANKING_SHARE
+
+            gradients = plan.gradients(lambda done: advance(spent()), order, enough)
+            known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
+            if self.file is not None:
+                self.file.append(Piece(_RANKING, 0, known))
+        with damaged("the resume file: its ranking", "begin another file"):
+            self.ranked_over = typed(known["texts"], int)
+            self.gradients = {(layer, head): finite(score) for layer, head, score in known["heads"]}
+            ranked = self._by_gradient()
+        self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
+
+    def _by_gradient(self) -> list[int]:
+        variants = self.plan.variants
+        singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
+        return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
+
+    def _ranked(self) -> list[int]:
+        """Return the indices of the ablations that need a random baseline.
+
+        They are those that the ranking shows and that are not zero, and the ones with a name of
+        their own.
+        """
+        report = self.report()
+        shown = {
+            effect.variant.heads
+            for effect in chain(*report.ranking())
+            if not effect.shown(report.metric).unclear
+        }
+        return [
+            index
+            for index, variant in enumerate(self.plan.variants)
+            if variant.heads in shown
+            or variant.name is not None
+            or (variant.edges and len(variant.heads) > 1)
+        ]
+
+    def report(self, texts: Sequence[int] | None = None) -> AblationReport:
+        """Return the report over some of the texts.
+
+        texts: their indices; by default the finished texts or, if there is none yet, one unfinished
+            text. Raises UsageError for a metric that the model does not have.
+        """
+        plan, request, options = self.plan, self.plan.request, self.plan.options
+        texts = self._texts() if texts is None else texts
+        pieces, inputs = self.ablations.over(texts), [plan.inputs[text] for text in texts]
+        drawn = range(len(plan.draws)) if plan.draws else texts
+        control = [] if self.control is None else self.control.over(drawn)
+        effects = ablation_effects(pieces, plan.variants, options.seed, control)
+        return AblationReport(
+            plan.info,
+            plan.kind,
+            tuple(given.text for given in inputs),
+            effects,
+            tuple(given.target for given in inputs if given.target is not None),
+            mode=options.mode,
+            unit=request.unit,
+            method=request.how,
+            positions=options.positions,
+            metric=metric_of(effects, request.metric, plan.pair is not None, plan.info.name),
+            baseline=mean_baseline(pieces),
+            gradients=self.gradients,
+            rank_correlation=_correlation(effects, self.gradients),
+            reference=plan.reference_words,
+            draws=options.draws,
+            seed=options.seed,
+            seconds=self.seconds,
+            notes=(
+                *plan.notes,
+                *self.ablations.scan.notes,
+                *self._budget_notes(len(texts)),
+                *few_note(max((effect.texts for effect in effects), default=0), "texts"),
+            ),
+            complete=self.complete,
+            text=plan.written[0],
+            texts_wanted=len(plan.written),
+            answer=plan.answer,
+            foil=plan.pair[1][1] if plan.pair else None,
+            classes=tuple(self.ablations.scan.labels),
+            top=request.top,
+            by_token=request.by_token,
+            index_base=request.index_base,
+            edges=plan.edges,
+            edge_draws=len(plan.draws),
+        )
+
+    def followed(self, report: AblationReport, most: int) -> AblationReport:
+        """Return the report with the change of each token's loss for its first heads.
+
+        most: for how many heads of the ranking. The losses over the first text are measured by a
+            further small scan: those of all heads would fill the memory.
+        """
+        plan = self.plan
+        shown = [effect.variant for effect in chain(report.joint[:1], *report.ranking(most))]
+        known = report.by_token or any(effect.token_losses for effect in report.effects)
+        if known or "loss" not in report.baseline or not shown or not self.complete:
+            return report
+        wanted = [plan.variants.index(variant) for variant in shown]
+        scan = self.ablations.scan.changed(token_losses=True)
+        losses = {
+            plan.variants[index]: (row,)
+            for piece in scan.scan(0, plan.variants, wanted)
+            if piece.token_losses is not None
+            for index, row in zip(piece.variants, piece.token_losses, strict=True)
+        }
+        effects = (replace(e, token_losses=losses.get(e.variant, ())) for e in report.effects)
+        return replace(report, effects=tuple(effects))
+
+    def _texts(self) -> list[int]:
+        """Return the indices of the finished texts.
+
+        A text is finished if it has the result of every ablation that any text has. If none is
+        finished, the index of the first text with any result is returned.
+        """
+        count = len(self.plan.inputs)
+        if not self.ablations.pieces:
+            return list(range(count))
+        done = [self.ablations.done(text) for text in range(count)]
+        wanted = set().union(*done)
+        whole = [text for text, variants in enumerate(done) if variants == wanted]
+        return whole or [next(text for text, variants in enumerate(done) if variants)]
+
+    def _budget_notes(self, measured: int) -> tuple[str, ...]:
+        """Return a note on how many texts the time budget allowed; empty if it allowed all."""
+        wanted = len(self.plan.inputs)
+        if self.ranked_over is None or self.ranked_over == measured == wanted:
+            return ()
+        return (
+            f"budget: of {wanted:,} texts, drawn with seed {self.plan.options.seed}, there was "
+            f"time to rank by gradient over {self.ranked_over:,} and to measure over {measured:,}",
+        )
+
+
+def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
+    """Return the rank correlation of gradients and measured loss changes over the heads with both.
+
+    gradients: by (layer, head). None for fewer than two such heads.
+    """
+    both = [
+        (gradients[effect.head], effect.value("loss_delta"))
+        for effect in effects
+        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.means
+    ]
+    return spearman(*map(list, zip(*both, strict=True))) if len(both) > 1 else None
+
+
+def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, name: str) -> Metric:
+    """Return the metric that ranks the heads: the requested one, or a default.
+
+    effects: of the ablations; the first one shows which metrics the model has. wanted: as asked
+    for, or None. paired: whether two tokens are compared. name: of the model.
+    Raises UsageError for a metric that the model does not have.
+    """
+    if not effects:
+        return "loss_delta"
+    known = [name for name in METRICS if name in effects[0].means]
+    if wanted is None:
+        defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
+        if paired:
+            defaults = ("logit_diff", *defaults)
+        return next((name for name in defaults if name in known), known[0])
+    if wanted not in known:
+        raise UsageError(f"{name!r} has no {wanted} here: choose --metric {', '.join(known)}")
+    return wanted
 
 
 def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
@@ -84,8 +453,7 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
     queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
     one = 4 * len(queries) * len(report.texts[0])
     if one * len(wanted) > _ALL_MAPS:
-        order = report.ranking()
-        ranked = {effect.variant.heads[0] for effect in (*order.matter, *order.harm)}
+        ranked = {effect.variant.heads[0] for effect in chain(*report.ranking())}
         wanted = ranked or set(report.by_gradient[: report.top])
     if not wanted or one * len(wanted) > _SOME_MAPS:
         return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
@@ -25,11 +26,11 @@ from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Uni
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.forms import MANY, SIGNED, Form, Numbers
+from attnviz.inspect.interventions.ablate.ablate import AblationSeries, metric_of
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
-from attnviz.inspect.interventions.ablate.job import AblationJob
+from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.ablate.scan import AblationSeries, metric_of
 from attnviz.measures.bootstrap import few_note
 from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, variance
 from attnviz.measures.one_text import head_scores
@@ -126,59 +127,58 @@ def ablate_over(
         raise UsageError(
             f"--texts {corpus.source} cannot be read twice, or has no text: name a file"
         )
-    begun = TextBlock(0, (first,))
-    job = AblationJob.prepare(model, begun.texts, request)
-    run = {name: fact for name, fact in job.identity().items() if name != "texts"}
+    plan = plan_of(model, TextBlock(0, (first,)).texts, request)
+    run = {name: fact for name, fact in plan.identity().items() if name != "texts"}
+    tokens = plan.inputs[0].text
     shown = {
-        "model": model_facts(job.info),
+        "model": model_facts(plan.info),
         "source": corpus.source,
         "text": first.text,
-        "tokens": [job.texts[0].ids, job.texts[0].texts, job.texts[0].special],
-        "removals": [[variant.heads, variant.name] for variant in job.variants],
-        "labels": _labels(job),
-        "pair": job.pair,
-        "reference": job.reference_words,
+        "tokens": [tokens.ids, tokens.texts, tokens.special],
+        "removals": [[variant.heads, variant.name] for variant in plan.variants],
+        "labels": _labels(plan),
+        "pair": plan.pair,
+        "reference": plan.reference_words,
         **{name: getattr(request, name) for name in ("unit", "metric", "top", "index_base")},
     }
 
     def measured(block: TextBlock) -> Tallies:
         fitting = tuple(line for line in block.lines if len(model.encode(line.text)) > 1)
-        short = len(block.lines) - len(fitting)
+        left = Tallies({"short": np.array(len(block.lines) - len(fitting))})
         if not fitting:
-            return Tallies({"short": np.array(short)})
-        found = AblationJob.prepare(model, replace(block, lines=fitting).texts, request)
-        tallies = _tallies(found, block)
-        copies = len(fitting) - len(found.texts)
-        return tallies + Tallies({"short": np.array(short), "copies": np.array(copies)})
+            return left
+        own = plan_of(model, replace(block, lines=fitting).texts, request)
+        copies = np.array(len(fitting) - len(own.inputs))
+        return _tallies(own, block) + left + Tallies({"copies": copies})
 
     begin = CorpusRecord("ablate", run, shown, (), Tallies())
     record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=advance)
     return replace(report_of(record), seconds=time.monotonic() - began)
 
 
-def _labels(job: AblationJob) -> list[list[Any]]:
+def _labels(plan: AblationPlan) -> list[list[Any]]:
     """Return [layer, head, fields of the label] of each ablated head, over the first text."""
     heads: dict[int, set[int]] = {}
-    for layer, head in chain.from_iterable(variant.heads for variant in job.variants):
+    for layer, head in chain.from_iterable(variant.heads for variant in plan.variants):
         heads.setdefault(layer, set()).add(head)
     try:
-        record = capture(job.model, job.texts[0].cut(_READ), kind=job.kind, heads=heads)
+        text = plan.inputs[0].text.cut(_READ)
+        record = capture(plan.model, text, kind=plan.kind, heads=heads)
     except UnsupportedError:  # what its heads cost is known all the same
         return []
-    known = known_labels(job.model, record.kind, ignored=job.request.no_known_labels)
-    return [[one.layer, one.head, list(one.label)] for one in head_scores(record, known)]
+    known = known_labels(plan.model, record.kind, ignored=plan.request.no_known_labels)
+    scores = head_scores(record, known)
+    return [[score.layer, score.head, list(score.label)] for score in scores]
 
 
-def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
+def _tallies(plan: AblationPlan, block: TextBlock) -> Tallies:
     """Return what a block adds to the sums; the axes of effects are (ablation, metric)."""
-    scan = job.scan()
-    pieces = _measured(AblationSeries("removals", job, scan, None), job)
-    values, lost = map(np.stack, zip(*(_values(own, job) for own in pieces), strict=True))
+    scan = plan.scan()
+    pieces = _measured(AblationSeries("removals", plan, scan, None))
+    values, lost = map(np.stack, zip(*map(_values, pieces), strict=True))
     fine = np.abs(values) < _LARGEST  # NaN is not
     cut = np.where(fine, values, 0)
-    based = np.array(
-        [[each[0].baseline.get(name, np.nan) for name in _BASELINE] for each in pieces]
-    )
+    based = np.array([[own[0].baseline.get(name, np.nan) for name in _BASELINE] for own in pieces])
     sums = {
         "effects": exact_sum(cut),
         "squares": exact_sum(cut**2),
@@ -187,38 +187,38 @@ def _tallies(job: AblationJob, block: TextBlock) -> Tallies:
         "baseline": exact_sum(np.where(np.isnan(based), 0, based)),
         "based": (~np.isnan(based)).sum(0),
         "texts": np.array(len(values)),
-        "tokens": np.array(sum(map(len, job.texts))),
-        "noted": np.array(sum(bool(job.model.notes_for(text)) for text in job.texts)),
+        "tokens": np.array(sum(len(given.text) for given in plan.inputs)),
+        "noted": np.array(sum(bool(plan.model.notes_for(given.text)) for given in plan.inputs)),
     }
     if block.first < _KEPT:  # the bits of floats, which nothing is added to
         sums[f"kept.{block.index:02}"] = values.view(np.int64)
     if block.index == 0:
-        control = AblationSeries("control", job, scan.changed(control=True), None)
-        chances = np.stack([_values(own, job)[0] for own in _measured(control, job)])
+        control = AblationSeries("control", plan, scan.changed(control=True), None)
+        chances = np.stack([_values(own)[0] for own in _measured(control)])
         there = np.isfinite(chances)
         sums["control"] = exact_sum(np.where(there, chances, 0))
         sums["controls"] = there.sum(0)
     return Tallies(sums)
 
 
-def _measured(series: AblationSeries, job: AblationJob) -> list[list[Scores]]:
-    count = range(len(job.texts))
-    series.cover(range(len(job.variants)), count, lambda cost: None)
-    return [series.pieces[text] for text in count]
+def _measured(series: AblationSeries) -> list[list[Scores]]:
+    """Return the pieces of each text, after measuring all ablations over all of them."""
+    series.cover(range(series.count), range(series.texts), lambda cost: None)
+    return [series.pieces[text] for text in range(series.texts)]
 
 
-def _values(pieces: Sequence[Scores], job: AblationJob) -> tuple[Floats, Integers]:
+def _values(pieces: Sequence[Scores]) -> tuple[Floats, Integers]:
     """Return the effects (ablation, metric) over one text, and 1 where such an effect is NaN.
 
     A metric that the text lacks is NaN in the first, and 0 in the second.
     """
-    found = np.full((len(job.variants), len(_NAMES)), np.nan)
-    lost = np.zeros(found.shape, np.int64)
+    effects = np.full((sum(len(piece.variants) for piece in pieces), len(_NAMES)), np.nan)
+    lost = np.zeros(effects.shape, np.int64)
     for piece in pieces:
         for name, values in piece.metrics.items():
             at = list(piece.variants), _NAMES.index(name)
-            found[at], lost[at] = values, np.isnan(values)
-    return found, lost
+            effects[at], lost[at] = values, np.isnan(values)
+    return effects, lost
 
 
 def report_of(record: CorpusRecord) -> AblationReport:
@@ -233,23 +233,21 @@ def report_of(record: CorpusRecord) -> AblationReport:
         _kept(record), variants, run["seed"], _control(record), _whole(record, texts)
     )
     info, pair = model_of(shown["model"]), shown["pair"] or ((0, None), (0, None))
-    ids, words, special = map(tuple, shown["tokens"])
     baseline = {}
     if texts:
         losses = mean(sums["baseline"], sums["based"])
         named = zip(_BASELINE, losses.tolist(), sums["based"].tolist(), strict=True)
         baseline = {name: loss for name, loss, number in named if number}
-    paired = shown["pair"] is not None
     return AblationReport(
         info,
         run["kind"],
-        (Tokens(ids, words, special),),
+        (Tokens(*map(tuple, shown["tokens"])),),
         effects,
         counts=(texts, int(sums.get("tokens", 0))),
         mode=run["mode"],
         unit=shown["unit"],
         positions=run["positions"],
-        metric=metric_of(effects, shown["metric"], paired, info.name),
+        metric=metric_of(effects, shown["metric"], shown["pair"] is not None, info.name),
         baseline=baseline,
         reference=shown["reference"],
         draws=run["draws"],
@@ -289,26 +287,23 @@ def _kept(record: CorpusRecord) -> Iterator[Scores]:
     """Yield the effects of each text that is kept, with the metrics that all of them have."""
     sums = record.tallies.sums
     blocks = [sums[name].view(np.float64) for name in sorted(sums) if name.startswith("kept.")]
-    if not blocks:
-        return
-    values = np.concatenate(blocks)
-    present = (sums["measured"] + sums["broken"]).min(0) > 0
-    for text, own in enumerate(values):
-        metrics: dict[Metric, Floats] = {
-            name: own[:, at] for at, name in enumerate(_NAMES) if present[at]
-        }
-        yield Scores(text, tuple(range(len(own))), metrics, {})
+    for text, values in enumerate(chain.from_iterable(blocks)):
+        yield _scores(text, values, (sums["measured"] + sums["broken"]).min(0) > 0)
 
 
 def _control(record: CorpusRecord) -> Iterator[Scores]:
     """Yield the means of the base rates as the piece of one text."""
     sums = record.tallies.sums
     if "control" in sums:
-        means, known = mean(sums["control"], sums["controls"]), sums["controls"].min(0) > 0
-        metrics: dict[Metric, Floats] = {
-            name: means[:, at] for at, name in enumerate(_NAMES) if known[at]
-        }
-        yield Scores(0, tuple(range(len(means))), metrics, {})
+        yield _scores(0, mean(sums["control"], sums["controls"]), sums["controls"].min(0) > 0)
+
+
+def _scores(text: int, values: Floats, known: NDArray[np.bool_]) -> Scores:
+    """Return the piece of a text. values: (ablation, metric). known: which metrics it has."""
+    metrics: dict[Metric, Floats] = {
+        name: values[:, at] for at, name in enumerate(_NAMES) if known[at]
+    }
+    return Scores(text, tuple(range(len(values))), metrics, {})
 
 
 def _whole(record: CorpusRecord, texts: int) -> Whole | None:
@@ -323,9 +318,10 @@ def _whole(record: CorpusRecord, texts: int) -> Whole | None:
         errors = np.sqrt(spread / number)
     broken = sums["broken"] > 0
     means, errors = np.where(broken, math.nan, means), np.where(broken, math.nan, errors)
-    found = {
-        (index, name): (float(means[index, at]), float(errors[index, at]))
-        for index in range(len(means))
-        for at, name in enumerate(_NAMES)
+    both = np.stack([means, errors], axis=-1).tolist()
+    by_key = {
+        (index, name): (value, error)
+        for index, row in enumerate(both)
+        for name, (value, error) in zip(_NAMES, row, strict=True)
     }
-    return Whole(texts, found)
+    return Whole(texts, by_key)

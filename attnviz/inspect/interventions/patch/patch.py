@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchScores
 from attnviz.engine.scan.patching import Patching
-from attnviz.inspect.interventions.means import Ends, Mean, p_values
-from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob, prepare
+from attnviz.inspect.interventions.patch.effects import Runs, effects, reason, shares, too_close
+from attnviz.inspect.interventions.patch.plan import MOST_FOLLOWED, AskedPair, PatchPlan, plan_of
 from attnviz.inspect.interventions.patch.report import (
-    METRICS,
     PairRuns,
     PatchEffect,
     PatchReport,
@@ -28,11 +27,7 @@ from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import (
-    LEAST_TEXTS,
-    benjamini_hochberg,
     few_note,
-    intervals,
-    sign_flip_p,
     spearman,
 )
 from attnviz.models.model import Model
@@ -65,9 +60,9 @@ def patch(
     UnsupportedError for a model that predicts nothing or cannot be patched, LoadError for a damaged
     resume file, KeyboardInterrupt if nothing was measured.
     """
-    job, path = prepare(model, pairs, request, advance), request.resume
-    with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
-        study = PatchStudy(job, file)
+    plan, path = plan_of(model, pairs, request, advance), request.resume
+    with ResumeFile(path, _SCHEMA, plan.identity()) if path else nullcontext() as file:
+        study = PatchStudy(plan, file)
         study.measure(advance)
     return study.report()
 
@@ -88,16 +83,17 @@ class PatchSeries(Series[PatchScores]):
         patching: Patching,
         patches: Callable[[AskedPair], Sequence[Patch]],
     ) -> None:
-        self._asked = {one.index: one for one in asked}
-        self._patching, self._patches, self._metric = patching, patches, study.job.request.metric
+        self._asked = {pair.index: pair for pair in asked}
+        self._patching, self._patches, self._metric = patching, patches, study.plan.request.metric
         super().__init__(name, len(patches(asked[0])), max(self._asked) + 1, study.file)
 
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, PatchScores]]:
         for pair, changes in missing.items():
             asked = self._asked[pair]
             foil = asked.foil.id if asked.foil is not None else None
-            found = self._patching.patch(pair, self._patches(asked), changes, asked.answer.id, foil)
-            yield from ((pair, piece) for piece in found)
+            patches = self._patches(asked)
+            for piece in self._patching.patch(pair, patches, changes, asked.answer.id, foil):
+                yield pair, piece
 
     def details(self, piece: PatchScores) -> dict[str, Any]:
         return {"clean": dict(piece.clean), "corrupt": dict(piece.corrupt)}
@@ -115,10 +111,10 @@ class PatchSeries(Series[PatchScores]):
 
     def values(self, asked: AskedPair) -> NDArray[np.float64]:
         """Return the metric of each patch of a prompt pair: (patch,), NaN if not measured."""
-        found = np.full(self.count, np.nan)
+        values = np.full(self.count, np.nan)
         for scores in self.pieces.get(asked.index, ()):
-            found[list(scores.patches)] = scores.metrics[self._metric]
-        return found
+            values[list(scores.patches)] = scores.metrics[self._metric]
+        return values
 
     def plain(self, asked: AskedPair) -> tuple[float, float]:
         """Return the metric of a prompt pair without a patch: (clean run, corrupt run)."""
@@ -127,14 +123,14 @@ class PatchSeries(Series[PatchScores]):
 
 
 class PatchStudy(Study):
-    """Measures a job of patches, and makes the report from the measurements.
+    """Measures the patches of a plan, and makes the report from the measurements.
 
     series: the measurements, by part. followed: the (layer, head) that were patched token by token.
     """
 
-    def __init__(self, job: PatchJob, file: ResumeFile | None) -> None:
+    def __init__(self, plan: PatchPlan, file: ResumeFile | None) -> None:
         super().__init__(file)
-        self.job = job
+        self.plan = plan
         self.series: dict[str, PatchSeries] = {}
         self.notes: list[str] = []
         self.followed: tuple[Place, ...] = ()
@@ -149,122 +145,124 @@ class PatchStudy(Study):
 
         They are estimates by gradient or exact patches.
         """
-        return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
+        return _GRADIENT if self.plan.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
         """Measure the estimates, the patches, single tokens and the baseline, as requested.
 
         watch: is given the progress.
         """
-        job, method = self.job, self.job.request.method
-        each = len(job.places) + bool(job.together)
-        controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
-        rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-        total = each * rounds + job.request.each_token * len(job.base) * MOST_FOLLOWED
+        plan, method = self.plan, self.plan.request.method
+        patches = len(plan.places) + bool(plan.together)
+        controls = plan.controls if method != "gradient" and plan.request.metric != "kl" else ()
+        rounds = len(plan.asked) * (2 if method == "both" else 1) + len(controls)
+        total = patches * rounds + plan.request.each_token * len(plan.base) * MOST_FOLLOWED
         add = shares_of(total, watch)
 
         def measure(
             part: str,
             asked: Sequence[AskedPair],
-            patching: Patching = job.patching,
-            patches: Callable[[AskedPair], Sequence[Patch]] = job.patches,
+            patching: Patching = plan.patching,
+            patches: Callable[[AskedPair], Sequence[Patch]] = plan.patches,
             some: Sequence[int] = (),
         ) -> None:
             series = self.series[part] = PatchSeries(part, self, asked, patching, patches)
-            series.cover(some or range(series.count), [one.index for one in asked], add)
+            series.cover(some or range(series.count), [pair.index for pair in asked], add)
 
         if method != "exact":
-            estimated = job.opened("gradient")
-            measure(_GRADIENT, job.asked, estimated)
+            estimated = plan.opened("gradient")
+            measure(_GRADIENT, plan.asked, estimated)
             self.notes += estimated.notes
         if method == "gradient":
             return
-        measure(_PATCHES, job.asked)
-        if job.request.each_token:
+        measure(_PATCHES, plan.asked)
+        if plan.request.each_token:
             self.followed = self._strongest_places()
-            measure(_TOKENS, job.asked[:1], patches=lambda one: job.by_token(self.followed)[1])
+            measure(_TOKENS, plan.asked[:1], patches=lambda pair: plan.by_token(self.followed)[1])
         if controls:
             # One pair has many sources and no p-value, which would need all patches.
-            some = self._strongest() if len(job.asked) == 1 else ()
+            some = self._strongest() if len(plan.asked) == 1 else ()
             measure(_CONTROL, controls, some=some)
-        self.notes += job.patching.notes
+        self.notes += plan.patching.notes
 
     def _strongest(self) -> list[int]:
         """Return the indices of the patches for which the unrelated baseline is measured.
 
         They are the patches that the ranking shows, and the joint patch of several heads.
         """
-        job = self.job
+        plan = self.plan
         shown = {effect.places for effect in self.report().ranking()}
-        singles = [number for number, place in enumerate(job.places) if (place,) in shown]
-        return [*singles, len(job.places)] if job.together else singles
+        singles = [number for number, place in enumerate(plan.places) if (place,) in shown]
+        return [*singles, len(plan.places)] if plan.together else singles
 
     def _strongest_places(self) -> tuple[Place, ...]:
         """Return the (layer, head) to patch token by token: the chosen or the strongest ones."""
-        job = self.job
-        if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
-            return job.places
-        return tuple(sorted(each.places[0] for each in self.report().ranking(MOST_FOLLOWED)))
-
-    # What was found ----------------------------------------------------------------------------
+        plan = self.plan
+        if plan.request.chooses_heads or plan.request.what in WHOLE_LAYER:
+            return plan.places
+        return tuple(sorted(effect.places[0] for effect in self.report().ranking(MOST_FOLLOWED)))
 
     def report(self) -> PatchReport:
         """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
-        job, request, series = self.job, self.job.request, self.series[self._part]
-        places: list[tuple[Place, ...]] = [(place,) for place in job.places]
-        places += [job.together] if job.together else []
-        direction = request.direction
-        measured = [one for one in job.asked if one.index in series.pieces]
-        rows = np.array([series.values(one) for one in measured])
+        plan, request, series = self.plan, self.plan.request, self.series[self._part]
+        places: list[tuple[Place, ...]] = [(place,) for place in plan.places]
+        places += [plan.together] if plan.together else []
+        measured = [pair for pair in plan.asked if pair.index in series.pieces]
+        rows = np.array([series.values(pair) for pair in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
-        kept = [one for one, each in zip(measured, whole, strict=True) if each]
-        clean, corrupt = np.array([series.plain(one) for one in kept]).T
-        ends = (clean, corrupt) if direction == "noise" else (corrupt, clean)
+        kept = [pair for pair, finished in zip(measured, whole, strict=True) if finished]
+        clean, corrupt = np.array([series.plain(pair) for pair in kept]).T
+        ends = (clean, corrupt) if request.direction == "noise" else (corrupt, clean)
         runs = Runs(*ends, rows[whole], self._control(kept, len(places)))
-        close = too_close(runs, job.threshold, request.seed)
-        found = effects(runs, places, not close, request.fdr, request.seed)
+        close = too_close(runs, plan.threshold, request.seed)
+        patched = effects(runs, places, not close, request.fdr, request.seed)
         correlation = None
         if request.method != "exact":
-            found, correlation = self._with_gradients(kept, runs, found, not close)
-        controlled = request.metric != "kl" and np.isfinite(runs.control).any()
+            patched = self._with_gradients(kept, runs, patched, not close)
+        if request.method == "both":
+            known = [e for e in patched[: len(plan.places)] if math.isfinite(e.share.value)]
+            exact = [effect.share.value for effect in known]
+            correlation = spearman([effect.gradient for effect in known], exact)
         control = "the source of another pair"
-        if job.drawn == len(job.controls):
+        if request.metric == "kl" or not np.isfinite(runs.control).any():
+            control = ""
+        elif plan.drawn == len(plan.controls):
             control = "random tokens where the source differs"
-        elif job.drawn:
-            control += f", for {job.drawn} of them random tokens"
+        elif plan.drawn:
+            control += f", for {plan.drawn} of them random tokens"
         labels: Mapping[Place, Any] = {}
-        if request.what not in WHOLE_LAYER and job.group == 1:
-            known = known_labels(job.model, job.kind, ignored=request.no_known_labels)
-            labels = {} if known is None else known.named()
+        if request.what not in WHOLE_LAYER and plan.group == 1:
+            known_heads = known_labels(plan.model, plan.kind, ignored=request.no_known_labels)
+            labels = {} if known_heads is None else known_heads.named()
         return PatchReport(
-            model=job.model.info,
-            kind=job.kind,
+            model=plan.model.info,
+            kind=plan.kind,
             pairs=tuple(
-                PairRuns(one.tokens, one.answer, one.foil, *metrics)
-                for one, *metrics in zip(kept, clean.tolist(), corrupt.tolist(), strict=True)
+                PairRuns(pair.tokens, pair.answer, pair.foil, *metrics)
+                for pair, *metrics in zip(kept, clean.tolist(), corrupt.tolist(), strict=True)
             ),
             what=request.what,
-            direction=direction,
+            direction=request.direction,
             at=request.where,
             metric=request.metric,
             method=request.method,
-            effects=found[: len(job.places)],
-            together=found[-1] if job.together else None,
+            effects=patched[: len(plan.places)],
+            together=patched[-1] if plan.together else None,
             by_token=self._by_token(runs, not close),
             clean_metric=float(clean.mean()),
             corrupt_metric=float(corrupt.mean()),
             ratio=not close,
-            why=_why(close, job.threshold, request.metric, runs.difference),
-            control=control if controlled else "",
-            group=job.group,
+            why=reason(close, plan.threshold, request.metric, runs.difference),
+            control=control,
+            group=plan.group,
             rank_correlation=correlation,
             labels=labels,
-            text=job.text,
-            source=job.source,
-            pairs_wanted=job.wanted,
+            text=plan.text,
+            source=plan.source,
+            pairs_wanted=plan.wanted,
             seed=request.seed,
             seconds=self.seconds,
-            notes=(*job.notes, *self.notes, *few_note(len(kept), "pairs")),
+            notes=(*plan.notes, *self.notes, *few_note(len(kept), "pairs")),
             complete=self.complete,
             top=request.top,
             fdr=request.fdr,
@@ -273,137 +271,34 @@ class PatchStudy(Study):
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
         """Return the metric with unrelated sources, (pair, patch): the mean over the sources."""
-        found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
-        for row, one in enumerate(kept):
-            own = [each for each in self.job.controls if each.of == one.index]
+        means, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
+        for row, pair in enumerate(kept):
+            own = [control for control in self.plan.controls if control.of == pair.index]
             if own and series is not None:
-                found[row] = np.mean([series.values(each) for each in own], axis=0)
-        return found
+                means[row] = np.mean([series.values(control) for control in own], axis=0)
+        return means
 
     def _with_gradients(
-        self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
-    ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """Return the effects with their estimates by gradient, and their rank correlation."""
-        estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
+        self, kept: Sequence[AskedPair], runs: Runs, exact: tuple[PatchEffect, ...], ratio: bool
+    ) -> tuple[PatchEffect, ...]:
+        """Return the effects with their estimates by gradient, or these alone."""
+        estimates = np.array([self.series[_GRADIENT].values(pair) for pair in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
-        means = values.mean(axis=0).tolist()
-        if self.job.request.method == "gradient":
-            both = [
-                PatchEffect(each.places, math.nan, math.nan, gradient=value)
-                for each, value in zip(found, means, strict=True)
-            ]
-            return tuple(both), None
-        both = [replace(one, gradient=value) for one, value in zip(found, means, strict=True)]
-        known = [each for each in both[: len(self.job.places)] if math.isfinite(each.share.value)]
-        exact = [each.share.value for each in known]
-        return tuple(both), spearman([each.gradient for each in known], exact)
+        alone = self.plan.request.method == "gradient"
+        return tuple(
+            replace(
+                PatchEffect(effect.places, math.nan, math.nan) if alone else effect, gradient=value
+            )
+            for effect, value in zip(exact, values.mean(axis=0).tolist(), strict=True)
+        )
 
     def _by_token(self, runs: Runs, ratio: bool) -> TokenEffects | None:
         series = self.series.get(_TOKENS)
         if series is None:
             return None
-        tokens, _ = self.job.by_token(self.followed)
-        values = series.values(self.job.asked[0])
+        tokens, _ = self.plan.by_token(self.followed)
+        values = series.values(self.plan.asked[0])
         first = Runs(runs.base[:1], runs.source[:1], values[None], values[None])
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
         grid = shown.reshape(len(tokens), len(self.followed))
-        return TokenEffects(self.followed, tuple(tokens), self.job.asked[0].position, grid)
-
-
-# From metrics to effects ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The metric of all runs, over prompt pairs.
-
-    base, source: (pair,) without a patch: of the runs that are patched, and of those that the
-        values are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with an
-        unrelated source; NaN if not measured.
-    """
-
-    base: NDArray[np.float64]
-    source: NDArray[np.float64]
-    patched: NDArray[np.float64]
-    control: NDArray[np.float64]
-
-    @property
-    def difference(self) -> float:
-        """Return the mean over prompt pairs of the metric's difference, source − base."""
-        return float((self.source - self.base).mean())
-
-
-def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the effects of patches with their spread over prompt pairs: (pair, patch).
-
-    The mean over pairs is the effect. patched: the metric with a patch, (pair, patch).
-    The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
-    whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
-    value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
-    ratio estimator, Cochran 1977, section 6.3).
-    """
-    change = patched - runs.base[:, None]
-    apart = (runs.source - runs.base)[:, None]
-    ratio = change.mean(axis=0) / apart.mean()
-    found: NDArray[np.float64] = ratio + (change - ratio * apart) / apart.mean()
-    return found
-
-
-def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
-    """Return whether two runs differ too little to show shares of their difference.
-
-    threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
-    difference includes zero, its ends (low, high) are returned instead.
-    """
-    if not math.isfinite(runs.difference):
-        return True
-    (ends,) = intervals((runs.source - runs.base)[:, None], seed)
-    if ends is not None and ends[0] <= 0 <= ends[1]:
-        return ends
-    return abs(runs.difference) < threshold
-
-
-def effects(
-    runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
-) -> tuple[PatchEffect, ...]:
-    """Return the effect of each patch, in the order of ``places``.
-
-    places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
-        effects as shares of the difference between the runs. fdr: True adds q-values. seed: of the
-        bootstrap.
-    """
-    metric = runs.patched.mean(axis=0).tolist()
-    change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
-    made = list(map(PatchEffect, places, metric, change))
-    if not ratio:
-        return tuple(made)
-    own, control = shares(runs, runs.patched), shares(runs, runs.control)
-    above = np.where(np.isfinite(control), own - control, own)
-    q = np.full(len(places), math.nan)
-    if fdr and len(own) >= LEAST_TEXTS:
-        q = benjamini_hochberg(sign_flip_p(above, seed))
-    found = map(
-        Mean,
-        own.mean(axis=0).tolist(),
-        [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
-        [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
-        [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
-    )
-    return tuple(
-        replace(each, share=share, q=value)
-        for each, share, value in zip(made, found, q.tolist(), strict=True)
-    )
-
-
-# In words ------------------------------------------------------------------------------------
-
-
-def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return the reason why no shares are shown, as a string; empty if they are shown."""
-    if not math.isfinite(difference):
-        return "the metric of the plain runs is no number"
-    unit = METRICS[metric].unit
-    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
-    if isinstance(close, tuple):
-        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
-    return f"{apart}, less than {threshold:.2g}" if close else ""
+        return TokenEffects(self.followed, tuple(tokens), self.plan.asked[0].position, grid)

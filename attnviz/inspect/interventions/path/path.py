@@ -18,7 +18,7 @@ from attnviz.engine.patching import ATTENDED, Into, PathEffects
 from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
+from attnviz.inspect.interventions.pairs import TokenPair, pair_study
 from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
@@ -29,7 +29,6 @@ from attnviz.models.pool import in_turn
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import Kind, ModelInfo
-from attnviz.regions import finished
 
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
@@ -159,42 +158,39 @@ def all_paths(
     layers: their indices. seed: of the bootstrap. advance: is given the progress.
     Raises UsageError if no pair fits the model.
     """
-    pairs = pairs.changed(lambda text: finished(model, text, answering=True))
-    target = decoder_text(model, None)
-    encoded, notes = fitting(
-        pairs,
-        _measured(pairs),
-        lambda place: encode_pair(model, pairs.prompts[place], None, target),
-    )
+    measured = [pairs.prompts[at] for at in _measured(pairs)]
+    study = pair_study(model, measured, copies=True, advance=advance)
+    encoded = [pair.given for pair in study.prompts]
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     info = model.info
     senders = [(kind, layer, head) for layer in layers for head in range(info.heads)]
     advance.begin(f"following {len(senders):,} heads × {len(encoded):,} pairs")
-    tokens = max(len(pair.clean) for pair in encoded.values())
+    tokens = max(len(pair.clean) for pair in encoded)
     most = max(_MEMORY // (24 * info.layers * info.heads * info.head_dim * tokens), info.heads)
-    found: list[dict[HeadKey, PathEffects]] = []
 
     def effects(pair: TokenPair) -> dict[HeadKey, PathEffects]:
         return {
-            each.sender: each
+            effect.sender: effect
             for start in range(0, len(senders), most)
-            for each in path_effects(
+            for effect in path_effects(
                 model, pair.engine.clean, pair.engine.corrupt, senders[start : start + most]
             )
         }
 
-    each = in_turn if isinstance(model, NumpyModel) else map
-    for done, measured in enumerate(each(effects, encoded.values()), start=1):
-        found.append(measured)
-        advance(done / len(encoded))
+    in_order = (in_turn if isinstance(model, NumpyModel) else map)(effects, encoded)
+    by_pair = [
+        effect
+        for number, measured in enumerate(in_order)
+        for effect in study.watched(number, [measured])
+    ]
     return AllPaths(
         model=model.info,  # which knows by now of weights that are not finite
         kind=kind,
-        pairs=tuple(encoded.values()),
-        effects=tuple(found),
-        text=pairs.prompts[next(iter(encoded))].clean,
+        pairs=tuple(encoded),
+        effects=tuple(by_pair),
+        text=study.prompts[0].question.clean,
         source=f"{len(encoded)} of the built-in pairs" if pairs.built_in else pairs.source,
-        notes=tuple(notes),
+        notes=study.notes,
         seed=seed,
     )
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.engine.effects import Variant
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.job import choose_ablations
+from attnviz.inspect.interventions.ablate.plan import choose_ablations
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.records import ModelInfo
 

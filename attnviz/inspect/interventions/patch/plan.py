@@ -1,4 +1,4 @@
-"""Checks and tokenizes everything that patching needs, before the first patch."""
+"""The plan of a run of ``patch``: prompt pairs, their tokens and the patches, all checked first."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ from attnviz.engine.scan.run import open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.pairs import (
+    StudiedPair,
     TokenPair,
     control_pairs,
-    decoder_text,
-    encode_pair,
-    fitting,
     joining,
+    pair_study,
 )
 from attnviz.inspect.interventions.patch.report import AskedToken
-from attnviz.inspect.interventions.patch.request import At, PatchRequest
-from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
-from attnviz.measures.bootstrap import copies_note
+from attnviz.inspect.interventions.patch.request import PatchRequest
+from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model, model_identity, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.progress import UNWATCHED, Watch
+from attnviz.prompts.study import fitting
 from attnviz.records import Kind, Tokens
-from attnviz.regions import both_texts, finished
 from attnviz.resume import digest
 from attnviz.texts import asked_word, words_of
 
@@ -70,8 +68,8 @@ class AskedPair:
 
 
 @dataclass(frozen=True)
-class PatchJob:
-    """A checked request for patching, ready to run.
+class PatchPlan:
+    """Everything that patching needs, checked before the first patch.
 
     text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
     asked: the prompt pairs to measure; the first one is shown. controls: unrelated pairs for the
@@ -118,7 +116,7 @@ class PatchJob:
 
         The joint patch is that of ``together``, if any.
         """
-        tokens = self._tokens(asked, self.request.where)
+        tokens = self._tokens(asked)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
             return singles
@@ -139,51 +137,43 @@ class PatchJob:
         return tokens, [Patch((self._site(at, (token,)),)) for token in tokens for at in places]
 
     def _site(self, place: Place, tokens: tuple[int, ...] | None) -> Site:
-        return Site(
-            self.request.what,
-            place[0],
-            None if self.request.what in WHOLE_LAYER else place[1],
-            tokens,
-        )
+        head = None if self.request.what in WHOLE_LAYER else place[1]
+        return Site(self.request.what, place[0], head, tokens)
 
-    def _tokens(self, asked: AskedPair, at: At) -> tuple[int, ...] | None:
-        if at == "all":
+    def _tokens(self, asked: AskedPair) -> tuple[int, ...] | None:
+        if self.request.where == "all":
             return None
-        if at == "last":
+        if self.request.where == "last":
             return (asked.position,)
         possible = {match[self._side] for match in asked.tokens.matches}
-        found = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
-        if not found:
+        changed = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
+        if not changed:
             raise UsageError("--at changed: no token of one prompt stands against one of the other")
-        return found
+        return changed
 
     def identity(self) -> Mapping[str, Any]:
         """Return all facts that the results depend on, for comparison with a resume file."""
-        request = self.request
-        runs = [
-            [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
-            for one in (*self.asked, *self.controls)
-        ]
+        request, runs = self.request, list[list[Any]]()
+        for asked in (*self.asked, *self.controls):
+            pair, foil = asked.tokens, None if asked.foil is None else asked.foil.id
+            target = None if pair.target is None else pair.target.ids
+            ids = [pair.clean.ids, pair.corrupt.ids, pair.places, target]
+            runs.append([*ids, asked.answer.id, foil])
         return {
             **model_identity(self.model),
             "kind": self.kind,
-            "what": self.request.what,
+            "what": request.what,
             "direction": request.direction,
             "pairs": f"{len(self.asked)} ({digest(runs)})",
-            "at": self.request.where,
+            "at": request.where,
             "sites": f"{len(self.places)} ({digest([self.places, self.together])})",
         }
 
 
-def _ids(pair: TokenPair) -> list[Any]:
-    target = pair.target.ids if pair.target is not None else None
-    return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
-
-
-def prepare(
+def plan_of(
     model: Model, given: PromptPairs, request: PatchRequest, watch: Watch = UNWATCHED
-) -> PatchJob:
-    """Check and tokenize everything in a request; return the job that is ready to run.
+) -> PatchPlan:
+    """Check and tokenize everything in a request; return what is patched, ready to run.
 
     given: the prompt pairs. watch: is given an announcement of the work, before any prompt is run.
     A pair of a file that does not fit the model's tokens is left out, with a note. Raises
@@ -194,102 +184,83 @@ def prepare(
             f"{model.info.name!r} is attention alone: there is no prediction that a patch could "
             "change; choose a language model"
         )
-    given = given.changed(lambda text: finished(model, text, answering=True))
     kind = attention_kind(model, Choice(kind=request.kind))
-    target = decoder_text(model, request.target)
-    align, direction = request.align, request.direction
-    encoded, left_out = fitting(
-        given,
-        range(len(given.prompts)),
-        lambda place: encode_pair(model, given.prompts[place], align, target),
-    )
-    single = {(pair.clean.ids, pair.corrupt.ids): place for place, pair in encoded.items()}
-    kept = sorted(single.values())  # a copy is no new evidence
-    tokens = [encoded[place] for place in kept]
-    controls = control_pairs(model, tokens, direction, _DRAWS, request.seed)
-    engine = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
+    study = pair_study(model, given.prompts, request.align, request.target)
+    tokens = [pair.given for pair in study.prompts]
+    controls = control_pairs(model, tokens, request.direction, _DRAWS, request.seed)
+    pairs = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
 
     def opened(method: PatchMethod) -> Patching:
-        options = PatchOptions(direction, method, max_memory=request.memory)
+        options = PatchOptions(request.direction, method, max_memory=request.memory)
         if request.resume is None:  # a file may be continued with another metric
             options = replace(options, metrics=(request.metric,))
-        return open_patching(model, engine, options, kind=kind)
+        return open_patching(model, pairs, options, kind=kind)
 
     patching = opened("exact")
     places, together = _chosen(patching, request, model)
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(tokens):,} pairs" if len(tokens) > 1 else ""
     watch.begin(f"patching {SITES[request.what].words} of {units}{many}")
-    index = {place: number for number, place in enumerate(kept)}
     asked, unasked = fitting(
-        given,
-        kept,
-        lambda place: _asked(
-            model, patching, index[place], tokens[index[place]], given.prompts[place], request
-        ),
+        study.prompts, lambda index, pair: _asked(model, patching, index, pair, request), "pairs"
     )
-    measured = {one.index: one for one in asked.values()}
-    copies, first = len(encoded) - len(kept), next(iter(asked))
-    shown, joined = given.prompts[first], tuple[str, ...]()
-    if shown.second is not None:
-        joined = joining(model, shown.clean, shown.second).notes(encoded[first].clean)
-    return PatchJob(
+    by_index = {pair.index: pair for pair in asked}
+    first, joined = study.prompts[asked[0].index], tuple[str, ...]()
+    if first.question.second is not None:
+        reader = joining(model, first.question.clean, first.question.second)
+        joined = reader.notes(first.given.clean)
+    return PatchPlan(
         model=model,
         request=request,
         kind=kind,
-        text=both_texts(shown.clean, shown.second),
+        text=first.text,
         source=given.source,
         wanted=len(given.prompts),
-        asked=tuple(measured.values()),
+        asked=tuple(asked),
         controls=tuple(
-            replace(measured[number], index=len(tokens) + at, tokens=pair)
-            for at, (number, pair) in enumerate(controls.pairs)
-            if number in measured
+            replace(by_index[of], index=len(tokens) + number, tokens=pair)
+            for number, (of, pair) in enumerate(controls.pairs)
+            if of in by_index
         ),
         drawn=controls.drawn,
         places=places,
         together=together,
         threshold=_threshold(model, patching, request),
-        notes=(*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked, *joined),
+        notes=(*study.notes, *study.copies, *unasked, *joined),
         patching=patching,
         opened=opened,
     )
 
 
 def _asked(
-    model: Model,
-    patching: Patching,
-    index: int,
-    pair: TokenPair,
-    prompts: Prompts,
-    request: PatchRequest,
+    model: Model, patching: Patching, index: int, pair: StudiedPair, request: PatchRequest
 ) -> AskedPair:
+    """Return a pair with the tokens that are compared; raise UsageError if they are the same."""
     clean, corrupt = patching.predictions(index)
     for plain in (clean, corrupt):
         require_number("logit", float(plain.logits[plain.top]), model.info)
     base = clean if request.direction == "noise" else corrupt
-    words, labels = list[AskedToken](), patching.labels
-    for option, typed, top, tokens in (
-        ("--answer", request.answer or prompts.answer, clean.top, pair.clean),
-        ("--foil", request.foil or prompts.foil, corrupt.top, pair.corrupt),
+    words, labels, typed = list[AskedToken](), patching.labels, pair.question
+    for option, word, top, tokens in (
+        ("--answer", request.answer or typed.answer, clean.top, pair.given.clean),
+        ("--foil", request.foil or typed.foil, corrupt.top, pair.given.corrupt),
     ):
         if patching.answers:
-            words.append(_start(option, typed, top, tokens))
-        elif typed is not None:
-            words.append(AskedToken(*asked_word(model, typed, option, labels)))
+            words.append(_start(option, word, top, tokens))
+        elif word is not None:
+            words.append(AskedToken(*asked_word(model, word, option, labels)))
         else:
             words.append(AskedToken(top, words_of(model, labels, [top])[top]))
     answer, foil = words
-    if answer.id != foil.id:
-        return AskedPair(index, index, pair, base.position, answer, foil)
-    if request.metric != "logit_diff":
-        return AskedPair(index, index, pair, base.position, answer, None)
+    if answer.id != foil.id or request.metric != "logit_diff":
+        compared = foil if answer.id != foil.id else None
+        return AskedPair(index, index, pair.given, base.position, answer, compared)
     if answer.id != clean.top or answer.id != corrupt.top:
         raise UsageError(
             f"answer and foil are the same {'label' if labels else 'token'}, {answer.text!r}: name "
             "two that differ with --answer and --foil"
         )
-    missing = "--foil" if request.answer or prompts.answer else "--answer and --foil"
+    missing = "--foil" if request.answer or typed.answer else "--answer and --foil"
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
 
 
@@ -315,21 +286,19 @@ def _chosen(
     A chosen head stands for its key/value head if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
-    what, base = request.what, request.index_base
-    every = [(site.layer, site.head or 0) for site in patching.sites(what)]
-    layers, heads = model.info.layers, 1 if what in WHOLE_LAYER else model.info.heads
-    counts, queries = patching.heads(what), patching.queries
+    base, whole = request.index_base, request.what in WHOLE_LAYER
+    layers, heads = model.info.layers, 1 if whole else model.info.heads
+    counts = patching.heads(request.what)
+    every = [(layer, head) for layer, count in counts.items() for head in range(count)]
+    queries = {} if whole else patching.queries
+    group = {layer: max(queries.get(layer, 1) // count, 1) for layer, count in counts.items()}
 
     def named(chosen: Mapping[int, frozenset[int]] | None) -> list[Place]:
-        if chosen is None:
-            return []
-        group = {layer: max(queries.get(layer, 1) // count, 1) for layer, count in counts.items()}
-        group |= dict.fromkeys(counts if what in WHOLE_LAYER else (), 1)
         wanted = {
             (layer, head // group[layer])
-            for layer, some in chosen.items()
+            for layer, numbers in (chosen or {}).items()
             if layer in group
-            for head in some
+            for head in numbers
         }
         return [place for place in every if place in wanted]
 
@@ -347,5 +316,5 @@ def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least
-    largest = max(float(np.abs(each.logits).max()) for each in patching.predictions(0))
+    largest = max(float(np.abs(run.logits).max()) for run in patching.predictions(0))
     return max(least, _ROUNDINGS * _ROUNDING.get(model.info.dtype, 0.0) * largest)
