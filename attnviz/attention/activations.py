@@ -26,10 +26,7 @@ def _silu(x: Floats) -> Floats:
 
 
 def _gelu_tanh(x: Floats) -> Floats:
-    """Return GPT-2's GELU activation: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
-
-    The third power is written as products: ``x**3`` takes seventy times as long.
-    """
+    """Return x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))); ``x**3`` takes seventy times as long."""
     gelu: Floats = np.multiply(x, x)
     gelu *= x.dtype.type(0.044715)
     gelu += 1

@@ -43,10 +43,7 @@ class Checkpoint:
 
 
 def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
-    """Open a checkpoint directory and check its tensors against its configuration.
-
-    Raises LoadError, naming the file and the tensor, if one is missing or damaged.
-    """
+    """Open a checkpoint directory; raise LoadError, naming file and tensor, for what is damaged."""
     directory = Path(directory)
     config_path, path = directory / "config.json", directory / "model.safetensors"
     for needed in (config_path, path):
@@ -86,9 +83,8 @@ def save_checkpoint(
     """Write a checkpoint directory, all of its files or none, and return its revision.
 
     tensors: every tensor of ``config.tensor_shapes()``; ValueError if names or shapes differ.
-    tokenizer: the content of a ``tokenizer.json``.
-    dtype: the stored number type. Raises UsageError if a number is too large for it.
-    metadata: strings to store with the tensors; ``format`` and ``revision`` are added.
+    tokenizer: the content of a ``tokenizer.json``. dtype: the stored number type; UsageError for a
+    number too large for it. metadata: stored with the tensors, ``format`` and ``revision`` added.
     """
     # Imported late: reading does not need it.
     from safetensors.numpy import save
@@ -139,10 +135,7 @@ def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArr
 
 
 def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
-    """Return the fields of a tokenizer_config.json for ``tokenizer``, a tokenizer.json.
-
-    They make transformers use that file unchanged.
-    """
+    """Return the tokenizer_config.json that lets transformers use ``tokenizer`` unchanged."""
     added = {token["id"]: token["content"] for token in json.loads(tokenizer)["added_tokens"]}
     eos = config.eos[0] if isinstance(config.eos, tuple) else config.eos
     named = {"bos_token": added.get(config.bos), "eos_token": added.get(eos)}
@@ -155,10 +148,9 @@ def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
 
 
 def _in_order(content: bytes) -> bytes:
-    """Return a safetensors file with sorted metadata, so that equal tensors give equal bytes.
+    """Return a safetensors file with sorted metadata, which the library writes in any order.
 
-    The safetensors library writes the metadata in an order that differs between processes. The file
-    begins with eight bytes, the length of a JSON header, padded with spaces to a multiple of eight.
+    It begins with the length of its JSON header, padded to a multiple of eight bytes.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -173,11 +165,7 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 
 def _write_together(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files under temporary names, then rename them one after the other.
-
-    If the disk is full, no file changes. A reader finds each file either old or new, never half
-    written, even if the writer is interrupted.
-    """
+    """Write all files under temporary names, then rename them: a reader meets none half written."""
     written: dict[Path, Path] = {}
     try:
         for name, content in files.items():

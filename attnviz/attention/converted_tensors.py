@@ -38,9 +38,7 @@ class ConvertedTensors:
     """Tensors by name, each read and converted when it is first needed.
 
     Tensors that need no conversion stay mapped to their file; converted copies stay in memory up to
-    a number of bytes.
-
-    stored: the tensors by name, before conversion.
+    a number of bytes. stored: the tensors by name, before conversion.
     """
 
     def __init__(self, stored: Mapping[str, Floats], dtype: DTypeLike) -> None:
@@ -86,10 +84,7 @@ class ConvertedTensors:
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Return some rows of a table of embeddings; only these are converted.
-
-        name: of the tensor. rows: their indices. A text uses few rows of a table.
-        """
+        """Return some rows of a table of embeddings; the others are not converted."""
         if name not in self._tables:
             self._tables[name] = self.stored[name]
         gathered: Floats = self._tables[name][rows].astype(self.dtype)

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnviz.attention.families import LLAMA
 from attnviz.attention.family_tensors import expected_tensors
-from attnviz.attention.stack_shape import StackShape
+from attnviz.attention.numpy_stack import StackShape
 from attnviz.errors import UsageError
 
 GROWING = ("layers", "d_model", "head_dim", "d_ff")
@@ -113,17 +113,12 @@ def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderCo
 
     shape: the sizes of the same model. Raises UsageError if sizes do not fit together.
     """
+    sizes = ("vocabulary", "layers", "heads", "kv_heads", "head_dim", "context", "norm_eps")
     eos = fields.get("eos_token_id")
     return DecoderConfig(
-        vocabulary=shape.vocabulary,
+        **{name: getattr(shape, name) for name in sizes},
         d_model=fields["hidden_size"],
-        layers=shape.layers,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
         d_ff=fields["intermediate_size"],
-        context=shape.context,
-        norm_eps=shape.norm_eps,
         rope_theta=10_000.0 if shape.rotary is None else shape.rotary.theta,
         tied=fields.get("tie_word_embeddings", False),
         attention_bias=fields.get("attention_bias", False),

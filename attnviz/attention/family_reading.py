@@ -11,14 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
+from attnviz.attention.families import (
+    ACTIVATIONS,
+    FAMILIES,
+    MUST_BE,
+    SILENT,
+    Family,
+    NotUnderstoodError,
+)
 from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_tensors, parts_of
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, StackShape
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
-from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import LoadError, UsageError
 from attnviz.reading import repeated
 
@@ -54,18 +58,27 @@ class CheckpointLayout:
 def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
     """Return the computation that a checkpoint describes, and where its tensors are stored.
 
-    fields: the fields of its ``config.json``. stored: the shapes of its tensors.
-    Raises NotUnderstoodError, with the reason, if the family's description does not cover
-    everything.
+    fields: those of its ``config.json``. stored: the shapes of its tensors. Raises
+    NotUnderstoodError, with the reason, if the family's description does not cover everything.
     """
     family = next((one for one in FAMILIES if fields.get("model_type") in one.model_types), None)
     if family is None:
         raise NotUnderstoodError(f"no description of the model type {fields.get('model_type')!r}")
-    used: set[str] = set()
+    used = {family.activation}
     sizes = _sizes(family, fields, used)
     _check_settings(family, fields, used)
-    activation = _activation(family, fields, used)
+    named = str(fields.get(family.activation))
+    activation = family.activations.get(named, ACTIVATIONS.get(named))
+    if activation is None:
+        raise NotUnderstoodError(f"{family.activation} is {named!r}")
     scale = family.embedding_scale
+    turned: Any = []
+    if family.turned is not None:
+        used.add(family.turned)
+        turned = fields.get(family.turned)
+        layers = sizes["layers"]
+        if not isinstance(turned, list) or len(turned) != layers or not {0, 1}.issuperset(turned):
+            raise NotUnderstoodError(f"{family.turned} is {turned!r}")
     shape = StackShape(
         layers=sizes["layers"],
         heads=sizes["heads"],
@@ -79,7 +92,7 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
         activation=activation,
         causal=family.causal,
         rotary=_rotary(family, fields, sizes, used),
-        unturned=_layers_without_rotary(family, fields, sizes["layers"], used),
+        unturned=frozenset(layer for layer, turns in enumerate(turned) if not turns),
         windows=_windows(family, fields, sizes["layers"], used),
         scaled=family.scaled,
         embedding_scale=1.0 if scale is None else math.sqrt(sizes[scale]),
@@ -90,7 +103,10 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     strange = sorted(fields.keys() - used - SILENT - MUST_BE.keys() - {*family.silent})
     if strange:
         raise NotUnderstoodError(f"no description of {strange[0]} = {fields[strange[0]]!r}")
-    names = {_renamed(name): name for name in stored}
+    names = {}
+    for name in stored:  # in old BERT checkpoints norms have other names
+        weight = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+        names[weight.replace("LayerNorm.beta", "LayerNorm.bias")] = name
     shapes = {ours: stored[name] for ours, name in names.items()}
     prefix, parts = parts_of(family, fields, sizes, shapes)
     architecture = str((fields.get("architectures") or [None])[0])
@@ -113,12 +129,6 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     )
 
 
-def _renamed(name: str) -> str:
-    """Return the present name of a tensor in transformers for a name in old BERT checkpoints."""
-    renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
-    return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
-
-
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for ours, said in family.sizes.items():
@@ -127,7 +137,9 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
         used.add(name)
         value = fields.get(name)
         if otherwise and (name not in fields or (value is None and name != field)):
-            value = _default_value(otherwise, sizes)
+            first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
+            value, by = (sizes.get(part) or int(part or 1) for part in (first, second))
+            value = value * by if sign == "*" else value // by
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise NotUnderstoodError(f"{name} is {value!r}")
         sizes[ours] = value
@@ -141,19 +153,6 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
     if sizes["heads"] % sizes["kv_heads"]:
         raise NotUnderstoodError(f"{sizes['heads']} heads over {sizes['kv_heads']} key/value heads")
     return sizes
-
-
-def _default_value(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return the number that a default stands for, such as ``64`` or ``4*d_model``.
-
-    otherwise: the default as written in a family's description. sizes: the known sizes by name.
-    """
-    first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
-    value = sizes.get(first) or int(first)
-    if not sign:
-        return value
-    other = sizes.get(second) or int(second)
-    return value * other if sign == "*" else value // other
 
 
 def _check_settings(family: Family, fields: Mapping[str, Any], used: set[str]) -> None:
@@ -196,15 +195,6 @@ def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
         share = "drop" in name and isinstance(value, int | float)
         if (types and type(value) not in types) or (share and not 0 <= value <= 1):
             raise NotUnderstoodError(f"{name} is {value!r}")
-
-
-def _activation(family: Family, fields: Mapping[str, Any], used: set[str]) -> Activation:
-    used.add(family.activation)
-    named = str(fields.get(family.activation))
-    found = family.activations.get(named, ACTIVATIONS.get(named))
-    if found is None:
-        raise NotUnderstoodError(f"{family.activation} is {named!r}")
-    return found
 
 
 def _number(fields: Mapping[str, Any], said: str, used: set[str]) -> float:
@@ -259,18 +249,6 @@ def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
     return kinds
 
 
-def _layers_without_rotary(
-    family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
-) -> frozenset[int]:
-    if family.turned is None:
-        return frozenset()
-    used.add(family.turned)
-    turned = fields.get(family.turned)
-    if not isinstance(turned, list) or len(turned) != layers or not {0, 1}.issuperset(turned):
-        raise NotUnderstoodError(f"{family.turned} is {turned!r}")
-    return frozenset(layer for layer in range(layers) if not turned[layer])
-
-
 # Rotary positions, as transformers 4 or 5 writes them -----------------------------------------
 
 _CONTEXT = "original_max_position_embeddings"
@@ -293,12 +271,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
 def _rotary(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
 ) -> Rotary | None:
-    """Return the settings of rotary positions in a config, or None.
-
-    The names of the fields that were used are added to ``used``. family: the description of the
-    model. fields: of the config. sizes: the model's sizes by our names. Raises NotUnderstoodError
-    if the description does not cover them.
-    """
+    """Return the rotary positions of a config, or None; the fields read are added to ``used``."""
     if family.rotary is None:
         return None
     (base, usual_base), (share, usual_share) = (
@@ -331,11 +304,7 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """Return the way of stretching the wavelengths of rotary positions; None for no stretching.
-
-    kind: the name of the way. rope: its settings. theta: the base of the wavelengths.
-    longest: number of tokens of the longest text. dims: how many dimensions are rotated.
-    """
+    """Return how rotary wavelengths are stretched, or None. longest: text in tokens."""
     # "dynamic" stretches only for texts longer than the longest
     if kind in ("default", "dynamic"):
         return None
@@ -354,16 +323,18 @@ def _stretch(
         fast, slow = _positive(rope.get("beta_fast", 32.0)), _positive(rope.get("beta_slow", 1.0))
         whole = bool(rope.get("truncate", True))
         return Yarn(factor, context, _yarn_scale(factor, rope), fast, slow, whole)
-    short, long = (_factors(rope[f"{length}_factor"], dims) for length in ("short", "long"))
+    factors = []
+    for said in (rope["short_factor"], rope["long_factor"]):
+        if not isinstance(said, list) or len(said) != dims // 2:
+            raise NotUnderstoodError(f"no list of {dims // 2} factors of rotary positions")
+        factors.append(tuple(map(_positive, said)))
     usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(context))
+    short, long = factors
     return LongRope(short, long, context, _positive(rope.get("attention_factor", usual)))
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """Return the number by which YaRN multiplies cosines and sines (Peng et al. 2023, section 3.4).
-
-    factor: by which wavelengths are stretched. rope: the settings in the config.
-    """
+    """Return the factor of cosines and sines in YaRN (Peng et al. 2023, section 3.4)."""
 
     def usual(share: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1
@@ -373,12 +344,6 @@ def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
     if "mscale" in rope and "mscale_all_dim" in rope:
         return usual(_positive(rope["mscale"])) / usual(_positive(rope["mscale_all_dim"]))
     return usual(1.0)
-
-
-def _factors(said: object, dims: int) -> tuple[float, ...]:
-    if not isinstance(said, list) or len(said) != dims // 2:
-        raise NotUnderstoodError(f"no list of {dims // 2} factors of rotary positions")
-    return tuple(map(_positive, said))
 
 
 def _positive(said: object) -> float:
@@ -392,10 +357,7 @@ def _positive(said: object) -> float:
 
 
 def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
-    """Return the configuration of a checkpoint that ``save_checkpoint`` wrote.
-
-    Raises LoadError if it is malformed or if ``DecoderConfig`` cannot express it.
-    """
+    """Return the configuration of a checkpoint of ``save_checkpoint``; LoadError for any other."""
     try:
         found = checkpoint_layout(fields, stored)
         config = config_from_llama(fields, found.shape)
@@ -414,9 +376,6 @@ def llama_stack(
     tensors: Mapping[str, NDArray[np.floating]],
     dtype: DTypeLike = np.float32,
 ) -> NumpyStack:
-    """Return a NumPy decoder of this configuration over tensors by Llama's names.
-
-    tensors: each is read from the mapping when it is first needed.
-    """
+    """Return a NumPy decoder over tensors by Llama's names, each read when it is first needed."""
     found = checkpoint_layout(config_to_llama(config, "float32"), config.tensor_shapes())
     return NumpyStack(found.shape, by_role(tensors, found.parts), dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.converted_tensors import LazyTensors
-from attnviz.attention.family import LINEAR, Family, NotUnderstoodError
+from attnviz.attention.families import LINEAR, Family, NotUnderstoodError
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of stored tensors by name."""
@@ -37,8 +37,8 @@ def parts_of(
 ) -> tuple[str, dict[str, TensorPart]]:
     """Return the prefix of the stored names, and where each role's tensor is stored.
 
-    fields: of the config. sizes: the model's sizes by our names. stored: the shapes in the files.
-    Raises NotUnderstoodError if a tensor is missing, unknown or of another shape.
+    sizes: the model's sizes by our names. stored: the shapes in the files. Raises
+    NotUnderstoodError if a tensor is missing, unknown or of another shape.
     """
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
@@ -60,10 +60,7 @@ def parts_of(
 def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return where each role's tensor is stored, and the shapes of the stored tensors.
-
-    Names have no prefix. fields: of the config. sizes: the model's sizes by our names.
-    """
+    """Return where each role's tensor is stored, without prefix, and the stored tensors' shapes."""
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
@@ -87,10 +84,7 @@ def expected_tensors(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles that each stored tensor has, by its name; first those outside the layers.
-
-    Several roles may share a tensor. sizes: the model's sizes by our names.
-    """
+    """Return the roles that share each stored tensor, by its name; first those of no layer."""
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
         for role, name in family.tensors.items():
@@ -113,11 +107,7 @@ def _kind(role: str) -> str:
 def _expected(
     role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """Return the expected shape of a role's tensor; None for a bias that the role does not have.
-
-    role: such as the query of a layer. kind: ``weight`` or ``bias``.
-    fields: of the config. sizes: the model's sizes by our names.
-    """
+    """Return the shape of a role's tensor of a kind; None for a bias that it does not have."""
     name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
     query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
     shape: tuple[int, ...] = {
@@ -159,10 +149,9 @@ def head_tensors(
 ) -> dict[str, TensorPart]:
     """Return where the tensors of a model class's head are stored, by role.
 
-    Their shapes are checked. architecture: the class. fields: of the config. sizes: the model's
-    sizes by our names.
-    stored: the shapes in the files. prefix: of the stored names.
-    Raises NotUnderstoodError if the class or a tensor is not as described.
+    architecture: the class. sizes: the model's sizes by our names. stored: the shapes in the files.
+    prefix: of the stored names. Raises NotUnderstoodError if the class or a tensor is not as
+    described.
     """
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
@@ -185,10 +174,7 @@ def head_tensors(
 
 
 def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
-    """Return the tensors by role, each cut out of a stored tensor at every access.
-
-    stored: the tensors by name. parts: where each role is stored.
-    """
+    """Return the tensors by role, each cut out of a stored tensor at every access."""
 
     def cut(role: str) -> NDArray[np.floating]:
         part = parts[role]

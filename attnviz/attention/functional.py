@@ -93,8 +93,7 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
     """Return the attention scores (..., head, query, key) of one way of comparing query and key.
 
-    score: the name of the way. weight: the v of ``additive_scores``; None for all ones, and for the
-        other scores.
+    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
     """
     if score == "additive":
         return additive_scores(query, key, weight)
@@ -127,12 +126,11 @@ def attention_output(weights: Array, value: Array) -> Array:
 def scaled_dot_product_attention(
     query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """Return the output (..., head, query, value_dim) and the attention weights.
+    """Return the output (..., head, query, value_dim) and the weights (..., head, query, key).
 
-    The weights are (..., head, query, key). mask: boolean (True: the query may see the key), or a
-    float that is added to the scores.
-    scale: the number that multiplies the products of query and key; 1/√head_dim by default.
-    Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores. scale:
+    multiplies the products of query and key; 1/√head_dim by default. Repeat grouped key/value heads
+    beforehand with ``repeat_kv_heads``.
     """
     weights = masked_softmax(attention_scores(query, key, scale), mask)
     return attention_output(weights, value), weights
@@ -189,11 +187,9 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
 def causal_mask(queries: int, keys: int, like: Array, window: int | None = None) -> Array:
     """Return a boolean mask (query, key): query i sees key j if j ≤ i + keys − queries.
 
-    window: the number of latest such keys that it sees (Jiang et al. 2023, "Mistral 7B").
-
-    The two texts are aligned at their ends, so that the last query sees every key: with more keys
-    than queries the surplus keys are the past, with fewer the first queries see nothing.
-    ``like``: an array of the library and device to use.
+    window: the number of latest such keys that it sees (Jiang et al. 2023, "Mistral 7B"). like: an
+    array of the library and device to use. The last query sees every key: with more keys than
+    queries the surplus keys are the past, with fewer the first queries see nothing.
     """
     xp = namespace(like)
     query = xp.arange(queries, device=like.device)[:, None]
@@ -218,10 +214,9 @@ def padding_mask(visible_keys: Array) -> Array:
 
 
 def combine_masks(*masks: Array | None) -> Array | None:
-    """Return one mask that hides every key that any of the masks hides.
+    """Return one mask that hides every key that any of the masks hides; None hides nothing.
 
-    None is a mask that hides nothing. Boolean masks alone give a boolean mask; with an additive one
-    the result is additive.
+    Boolean masks alone give a boolean mask; with an additive one the result is additive.
     """
     combined = None
     for mask in masks:

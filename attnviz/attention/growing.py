@@ -1,5 +1,7 @@
 """Run a text through a stack, with rows that branch off where something is changed.
 
+A reader runs a text that grows by tokens: those that it has read are not computed again.
+
 Before its first change a row equals the text, so it starts in that layer, and in a causal stack at
 that token: keys and values before it are the text's own. Likewise rows that are equal up to a layer
 are one row until then.
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnviz.attention.functional import Floats, causal_mask
-from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_attention import KeyValues, NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 
 Edit = Callable[[str, int, Floats], Floats]
@@ -74,12 +76,11 @@ class GrowingRun:
     ) -> Floats:
         """Run one text with changes; return the residuals (row, token, width) after the last layer.
 
-        first: the first layer in which something is changed.
-        sources: for each layer from ``first`` on, the row of the layer before that each of its rows
-            continues; −1 for the text itself. Rows that are equal so far may continue one row.
-        edited: the kinds of values that are changed in each layer. edit: makes the changes.
-        start: the first token that is changed; 0 unless the stack is causal and ``key`` and
-            ``value`` were stored. last: how many of the last tokens are returned; None means all.
+        first: the first layer in which something is changed. sources: for each layer from it on,
+        the row of the layer before that each of its rows continues; −1 for the text itself. edited:
+        the kinds of values that are changed in each layer. start: the first token that is changed;
+        0 unless the stack is causal and ``key`` and ``value`` were stored. last: how many last
+        tokens are returned; None for all.
         """
         stack, tokens = self._stack, self.tokens
         start = 0 if last is None else min(start, tokens - last)
@@ -116,11 +117,9 @@ class GrowingRun:
         sorts: Collection[str],
         kept: int,
     ) -> Floats:
-        """Return the heads' outputs (row, head, token, dim) of a layer, for the last tokens.
+        """Return the outputs (row, head, token, dim) of a layer's heads for ``kept`` last tokens.
 
-        layer: its index. attention: of that layer. rows: the residual (row, token, width) before
-            it. edit: makes the changes. sorts: the kinds of values to change in this layer. kept:
-            the number of last tokens whose outputs are returned.
+        rows: the residual (row, token, width) before it. sorts: what ``edit`` changes in it.
         """
         start, groups = self.tokens - rows.shape[1], attention.shape.groups
         read = self._stack.read(layer, rows)
@@ -152,12 +151,7 @@ class GrowingRun:
         edit: Edit,
         sorts: Collection[str],
     ) -> Floats:
-        """Return the residual (row, token, width) after a layer.
-
-        layer: its index. attention: of that layer. rows: the residual before it.
-        outputs: of its heads, (row, head, token, dim). edit: makes the changes. sorts: the kinds of
-            values to change in this layer.
-        """
+        """Return the residual (row, token, width) after a layer from its heads' outputs."""
         if "output" in sorts:
             outputs = edit("output", layer, outputs.swapaxes(1, 2)).swapaxes(1, 2)
         attended = attention.joined(outputs)
@@ -167,11 +161,7 @@ class GrowingRun:
 
 
 def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
-    """Return a residual with one row for each entry of ``source``.
-
-    source: the index of the row that each new row continues. rows: of the layer before. own: the
-        row of the text itself, for the entry −1.
-    """
+    """Return for each entry of ``source`` the row of the layer before; for −1 the text's own."""
     forked: Floats = np.concatenate([rows, own])[list(source)]
     return forked
 
@@ -182,3 +172,76 @@ def _whole(edit: Edit, what: str, layer: int, rows: Floats) -> Floats:
 
 def _crossed(edit: Edit, layer: int, weights: Floats) -> Floats:
     return edit("pattern", layer, weights.swapaxes(1, 2)).swapaxes(1, 2)
+
+
+_HELD = 2**24
+"""The most attention weights of a layer that are in memory at once."""
+
+
+class StackReader:
+    """Runs texts through one NumPy model; tokens shared with the previous text come from a cache.
+
+    Raises ValueError for a model whose queries see later keys.
+    """
+
+    def __init__(self, stack: NumpyStack) -> None:
+        if not stack.shape.causal:
+            raise ValueError("a query that sees later keys changes as the text grows")
+        self._stack = stack
+        self._past = [KeyValues() for _ in range(stack.shape.layers)]
+        self._ids: tuple[int, ...] = ()
+
+    def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
+        """Run the model on a text; return next-token logits and its last token's attention weights.
+
+        The logits are (vocab,), the weights of each layer (head, token). They equal those of a pass
+        over the whole text, except for the order of summation. Raises UsageError as
+        ``NumpyStack.logits`` does.
+        """
+        text = tuple(ids)
+        known = 0 if self._is_turned_anew(len(text)) else shared(text[:-1], self._ids)
+        self._ids = ()  # a failed run must leave nothing cached
+        for layer in self._past:
+            layer.cut(known)
+        rows: dict[int, Floats] = {}
+
+        def take(layer: int, weights: Floats, outputs: Floats) -> None:
+            rows[layer] = weights[:, -1].copy()
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            for stop in self._stops(known, len(text)):
+                residual = self._stack.run_outputs(text[:stop], take, self._past)
+            scores = self._stack.unembed(residual[-1:])[0]
+        self._ids = text
+        return scores, rows
+
+    def _stops(self, known: int, tokens: int) -> Sequence[int]:
+        """Return up to which tokens the text is run at a time, so that few weights are held.
+
+        One whose rotary angles depend on its length is run at once.
+        """
+        shape = self._stack.shape
+        rows = max(1, _HELD // (shape.heads * tokens))
+        if shape.rotary is not None and shape.rotary.stretch is not None:
+            rows = tokens
+        return [*range(known + rows, tokens, rows), tokens]
+
+    def _is_turned_anew(self, tokens: int) -> bool:
+        """Return whether a text is the first one that is longer than the context of LongRoPE."""
+        shape = self._stack.shape
+        if shape.rotary is None or shape.rotary.stretch is None or not self._ids:
+            return False
+        before, now = (
+            shape.rotary.frequencies(shape.head_dim, count) for count in (len(self._ids), tokens)
+        )
+        return before != now
+
+
+def shared(text: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens at their beginning two texts share."""
+    alike = 0
+    for one, two in zip(text, other, strict=False):
+        if one != two:
+            break
+        alike += 1
+    return alike

@@ -34,14 +34,8 @@ class HookPoint(nn.Identity):
     @property
     def watched(self) -> bool:
         """Return whether any hook is registered on this module."""
-        return any(
-            (
-                self._forward_hooks,
-                self._forward_pre_hooks,
-                self._backward_hooks,
-                self._backward_pre_hooks,
-            )
-        )
+        forward = self._forward_hooks or self._forward_pre_hooks
+        return bool(forward or self._backward_hooks or self._backward_pre_hooks)
 
 
 class MultiHeadAttention(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, ParamSpec, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.functional import Floats, attention_output, masked_softmax, scores_by
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
+
+_Given = ParamSpec("_Given")
 
 
 def to_bfloat16(numbers: Floats) -> Floats:
@@ -25,6 +27,15 @@ def to_bfloat16(numbers: Floats) -> Floats:
     rounded += bits
     rounded &= np.uint32(0xFFFF0000)
     return rounded.view(np.float32).astype(numbers.dtype, copy=False)
+
+
+def _rounding(compute: Callable[_Given, Floats]) -> Callable[_Given, Floats]:
+    """Return a method that rounds the result of another one to bfloat16."""
+
+    def rounding(*given: _Given.args, **named: _Given.kwargs) -> Floats:
+        return to_bfloat16(compute(*given, **named))
+
+    return rounding
 
 
 class NarrowAttention(NumpyAttention):
@@ -39,8 +50,7 @@ class NarrowAttention(NumpyAttention):
         """Return this rounding attention with the unrounded parameters of another one."""
         return cls(**{part.name: getattr(attention, part.name) for part in fields(attention)})
 
-    def joined(self, outputs: Floats) -> Floats:
-        return to_bfloat16(super().joined(outputs))
+    joined = _rounding(NumpyAttention.joined)
 
     def attend(
         self,
@@ -59,15 +69,9 @@ class NarrowAttention(NumpyAttention):
         weights = weights if edit is None else edit(weights)
         return to_bfloat16(attention_output(weights, value)), weights
 
-    def heads_of(
-        self,
-        query: Floats,
-        key: Floats,
-        value: Floats,
-        positions: NDArray[np.integer] | range | None = None,
-    ) -> tuple[Floats, Floats, Floats]:
-        parts = super().heads_of(query, key, value, positions)
-        return to_bfloat16(parts[0]), to_bfloat16(parts[1]), to_bfloat16(parts[2])
+    def heads_of(self, *given: Any, **named: Any) -> tuple[Floats, Floats, Floats]:
+        query, key, value = super().heads_of(*given, **named)
+        return to_bfloat16(query), to_bfloat16(key), to_bfloat16(value)
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         return to_bfloat16(super()._normed(to_bfloat16(x), gain))
@@ -88,8 +92,8 @@ class NarrowStack(NumpyStack):
         rounded = LazyTensors(tensors.stored, lambda name: to_bfloat16(tensors[name]))
         return cls(stack.shape, rounded, stack.dtype)
 
-    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        return to_bfloat16(super().embed(ids, start))
+    embed = _rounding(NumpyStack.embed)
+    after_layer = _rounding(NumpyStack.after_layer)
 
     def attention(self, layer: int) -> NumpyAttention:
         return NarrowAttention.of(super().attention(layer))
@@ -99,12 +103,3 @@ class NarrowStack(NumpyStack):
 
     def _project(self, name: str, x: Floats) -> Floats:
         return to_bfloat16(super()._project(name, to_bfloat16(x)))
-
-    def after_layer(
-        self,
-        layer: int,
-        residual: Floats,
-        attended: Floats,
-        edit: Callable[[Floats], Floats] = lambda fed: fed,
-    ) -> Floats:
-        return to_bfloat16(super().after_layer(layer, residual, attended, edit))

@@ -21,9 +21,44 @@ from attnviz.attention.functional import (
     project,
     scores_by,
 )
-from attnviz.attention.key_values import KeyValues
 from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 from attnviz.attention.shape import AttentionShape, as_rotary
+
+_FIRST = 64
+"""Tokens that the cache has room for at first; the room doubles when it is full."""
+
+
+class KeyValues:
+    """The cached, rotated keys and values of the ``tokens`` read so far, for each query head.
+
+    Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2: the KV cache.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._room: tuple[Floats, Floats] | None = None
+
+    def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
+        """Append further tokens; return all keys and all values, (head, token, dim) each."""
+        stop = self.tokens + key.shape[-2]
+        if self._room is None or stop > self._room[0].shape[-2]:
+            self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)
+        keys, values = self._room
+        keys[:, self.tokens : stop], values[:, self.tokens : stop] = key, value
+        self.tokens = stop
+        return keys[:, :stop], values[:, :stop]
+
+    def cut(self, tokens: int) -> None:
+        """Remove all but the first ``tokens`` tokens from the cache."""
+        self.tokens = min(self.tokens, tokens)
+
+    def _larger(self, like: Floats, tokens: int, part: int) -> Floats:
+        heads, _, dim = like.shape
+        room = np.empty((heads, max(2 * tokens, _FIRST), dim), like.dtype)
+        if self._room is not None:
+            room[:, : self.tokens] = self._room[part][:, : self.tokens]
+        return room
+
 
 _PARAMETERS = ("weight", "bias")
 
@@ -115,9 +150,9 @@ class NumpyAttention:
         """Return self-attention with random float32 parameters: Xavier-uniform, biases zero.
 
         Each weight (out, in) is drawn from ±√(6 / (in + out)) (Glorot & Bengio 2010), in the order
-        query, key, value, output; the same seed gives the same parameters on every machine. The
-        vectors of additive scores, which count as layers with head_dim inputs and one output, are
-        drawn last, so that a seed gives the same projections for every score.
+        query, key, value, output, on every machine the same. The vectors of additive scores, layers
+        from head_dim to one, are drawn last, so that a seed gives the same projections for every
+        score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         generator = np.random.default_rng(seed)
@@ -142,11 +177,7 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Return the NumPy attention with the parameters of a ``MultiHeadAttention.state_dict()``.
-
-        state: the tensors by name. rotary: theta of rotary positions, None without them.
-        score: how a query and a key are compared.
-        """
+        """Return the attention with the tensors of a ``MultiHeadAttention.state_dict()``."""
 
         arrays = {"score_weight": state.get("score_weight")}
         for name in ("query", "key", "value", "output"):
@@ -159,20 +190,12 @@ class NumpyAttention:
             **given, heads=heads, kv_heads=kv_heads, causal=causal, rotary=rotary, score=score
         )
 
-    def __call__(
-        self,
-        query: Floats,
-        key: Floats | None = None,
-        value: Floats | None = None,
-        mask: NDArray[Any] | None = None,
-        *,
-        positions: NDArray[np.integer] | None = None,
-    ) -> tuple[Floats, Floats]:
+    def __call__(self, query: Floats, *given: Any, **named: Any) -> tuple[Floats, Floats]:
         """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
         The inputs are those of ``head_outputs``.
         """
-        outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
+        outputs, weights = self.head_outputs(query, *given, **named)
         return self.joined(outputs), weights
 
     def head_outputs(
@@ -187,8 +210,7 @@ class NumpyAttention:
         """Return each head's output (..., heads, query, value_dim), and the attention weights.
 
         query, key, value: the inputs (..., token, width); by default key is query and value is key.
-        mask: boolean (True: the query may see the key), or added to the scores; in addition to
-            ``causal``.
+        mask: boolean (True: the query may see the key), or added to the scores, besides ``causal``.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         """
         key = query if key is None else key
@@ -202,9 +224,9 @@ class NumpyAttention:
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
         """Return each head's output and the attention weights for the new tokens of a causal text.
 
-        x: (token, d_model), of the new tokens alone. past: the cached keys and values, to which
-            theirs are added.
-        The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
+        x: (token, d_model), of the new tokens alone. past: the cached keys and values; theirs are
+        added. The outputs are (heads, new token, value_dim), the weights (heads, new token, every
+        token).
         """
         new = x.shape[-2]
         query, key, value = self.heads_of(x, x, x, range(past.tokens, past.tokens + new))
@@ -278,9 +300,8 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats, Floats]:
         """Return the change of queries, keys and values that a change of the input x makes.
 
-        change: of x, (..., token, d_model). The result is linear in it: norms of queries and keys
-            keep the scale that they have for x. biases: add what the biases of the projections
-            make.
+        The result is linear in ``change`` (..., token, d_model): norms of queries and keys keep the
+        scale that they have for x. biases: add what the biases of the projections make.
         """
 
         def moved(part: str) -> Floats:
@@ -354,9 +375,9 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return each head's output (..., heads, query, value_dim), and the attention weights.
 
-        query, key, value: split into heads, (..., heads, token, dim).
-        mask: boolean (True: the query may see the key), or added to the scores; None hides nothing.
-        edit: receives the attention weights, and returns those to continue with.
+        query, key, value: split into heads, (..., heads, token, dim). mask: boolean (True: the
+        query may see the key), or added to the scores. edit: returns the attention weights to
+        continue with.
         """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         weights = weights if edit is None else edit(weights)
@@ -371,9 +392,8 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats, Floats]:
         """Return projected query, key and value, split into heads: (..., heads, token, dim).
 
-        query, key, value: the inputs (..., token, width).
-        positions: (token,) or (..., token) for rotary positions, or their range; by default counted
-            from 0.
+        query, key, value: the inputs (..., token, width). positions: (token,) or (..., token) for
+        rotary positions, or their range; by default counted from 0.
         """
         queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
         if self.query_factor != 1.0:
@@ -387,36 +407,36 @@ class NumpyAttention:
         )
 
     def _once(self, parts: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
-        """Return query, key and value with each key/value head once.
-
-        parts: query, key and value (..., heads, token, dim), repeated for each query head.
-        """
+        """Return query, key and value with each key/value head once, not for each query head."""
         query, key, value = parts
         every = self.shape.groups
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
 
     def _held(self, part: str, x: Floats) -> Floats | None:
-        """Return what a projection of x is multiplied with if the scale of its norm is fixed.
+        """Return the gain of a projection's RMS norm over its scale for x; None without a norm.
 
-        part: the name of the projection. The result is (..., token, heads · head_dim), the gain of
-        the RMS norm over the scale that it has for x; None without a norm.
+        The result is (..., token, heads · head_dim).
         """
         gain = getattr(self, f"{part}_gain", None)
         if gain is None:
             return None
-        weight, bias = getattr(self, f"{part}_weight"), getattr(self, f"{part}_bias")
-        parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))
-        square = np.mean(parts * parts, axis=-1, keepdims=True)
-        held: Floats = gain / np.sqrt(square + x.dtype.type(self.norm_eps))
+        given = project(x, getattr(self, f"{part}_weight"), getattr(self, f"{part}_bias"))
+        held: Floats = gain / self._scale(given, gain)
         return held.reshape(*x.shape[:-1], -1)
+
+    def _scale(self, x: Floats, gain: Floats) -> Floats:
+        """Return by what an RMS norm divides each head of x, (..., token, heads, 1)."""
+        parts = x.reshape(*x.shape[:-1], -1, len(gain))
+        square = np.mean(parts * parts, axis=-1, keepdims=True)
+        scale: Floats = np.sqrt(square + x.dtype.type(self.norm_eps))
+        return scale
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""
         if gain is None:
             return x
         parts = x.reshape(*x.shape[:-1], -1, len(gain))
-        square = np.mean(parts * parts, axis=-1, keepdims=True)
-        normed: Floats = parts / np.sqrt(square + x.dtype.type(self.norm_eps)) * gain
+        normed: Floats = parts / self._scale(x, gain) * gain
         return normed.reshape(x.shape)
 
 

@@ -17,20 +17,99 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from typing import Any, Self
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from attnviz.attention.activations import ACTIVATE
+from attnviz.attention.activations import ACTIVATE, Activation
 from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import Floats, project
-from attnviz.attention.key_values import KeyValues
-from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.stack_shape import LayerTrace, StackShape, Trace
+from attnviz.attention.numpy_attention import KeyValues, NumpyAttention
+from attnviz.attention.rotary import Rotary
 from attnviz.errors import UsageError
 
-_PROJECTIONS = ("query", "key", "value", "output")
+Norm = Literal["rms", "rms-from-one", "layer"]
+"""The norm: RMS norm (Zhang & Sennrich 2019), RMS norm with one plus the stored gain (Gemma), or
+LayerNorm (Ba et al. 2016)."""
+
+Order = Literal["before", "after", "parallel"]
+"""Norms stand before attention and feed-forward (GPT-2, Llama), after each of them (BERT), or
+before both, which then read the same residual (GPT-NeoX)."""
+
+
+@dataclass(frozen=True)
+class StackShape:
+    """The sizes of a NumPy model's stack of layers, and which variant of each part it uses.
+
+    layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
+    head_dim: width of one head's query and key. vocabulary: number of tokens in the vocabulary.
+    context: the longest sequence of tokens that the stack accepts. norm, order, activation: see
+        their types. The feed-forward is gated if the tensors have a ``gate`` (Shazeer 2020).
+    norm_eps: added under the norm's root.
+    causal: whether a query sees no later key. windows: for each layer the number of keys that a
+        query sees, itself included, None for all of them; empty if no layer has a window.
+    rotary: rotary positions of query and key, or None; unturned: layers without them.
+    scaled: whether the scores are divided by √head_dim.
+    embedding_scale: a number that multiplies the token embeddings.
+    padding: the id of the padding token, if positions are counted from the row after it and padding
+        tokens get that row itself (RoBERTa); None if they are counted from the first row.
+    head_activation: the activation between ``prediction`` and ``prediction_norm``.
+    """
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context: int
+    norm: Norm
+    norm_eps: float
+    order: Order
+    activation: Activation
+    causal: bool
+    rotary: Rotary | None = None
+    unturned: frozenset[int] = frozenset()
+    windows: tuple[int | None, ...] = ()
+    scaled: bool = True
+    embedding_scale: float = 1.0
+    padding: int | None = None
+    head_activation: Activation = "gelu"
+
+
+class LayerTrace(NamedTuple):
+    """The additions of one layer to the residual over one text.
+
+    weights: the attention weights that were stored. values: (head, key, value_dim), one for each
+        query head.
+    output: the output projection by head (width, head, value_dim). bias: its bias (width,) or None.
+    fed: the output of the feed-forward, (token, width).
+    """
+
+    weights: Floats
+    values: Floats
+    output: Floats
+    bias: Floats | None
+    fed: Floats
+
+
+class Trace(NamedTuple):
+    """One pass over a text as a sum: the embedding and each layer's additions.
+
+    embedded: the residual (token, width) before the first layer. layers: the additions of each
+        layer. residual: after the last layer.
+    """
+
+    embedded: Floats
+    layers: Sequence[LayerTrace]
+    residual: Floats
+
+
+# The stack -----------------------------------------------------------------------------------
+
+_PARAMETERS = [*product(("query", "key", "value", "output"), ("weight", "bias"))]
 
 
 class NumpyStack:
@@ -79,11 +158,10 @@ class NumpyStack:
         """Run the model on token ids; return the residual after the last layer.
 
         ``observe(layer, weights, outputs)`` gets each layer's attention weights and its heads'
-        outputs (..., head, token, dim), before the output projection.
-        past: the cached keys and values of each layer of a causal stack for the first tokens of
-            ``ids`` (token,); only the tokens after those are run, and see them all.
-        masks: by layer whether each head's queries see each key, (head, query, key), in addition to
-            what the model itself hides; not together with ``past``.
+        outputs (..., head, token, dim), before the output projection. past: the cached keys and
+        values of each layer of a causal stack for the first of ``ids`` (token,); only the later
+        tokens are run, and see all. masks: by layer whether each head's queries see each key,
+        (head, query, key), in addition to what the model itself hides; not together with ``past``.
         """
         residual = self.embed(self.checked(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
@@ -105,10 +183,7 @@ class NumpyStack:
 
     @property
     def unembedding(self) -> tuple[Floats, Floats | None]:
-        """Return the weight and the bias of the unembedding.
-
-        If it is tied, the weight is that of the embedding.
-        """
+        """Return the weight and the bias of the unembedding; tied, it is the embedding's weight."""
         tied = "unembedding.weight" not in self.tensors
         weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
         return weight, self.tensors.optional("unembedding.bias")
@@ -138,10 +213,9 @@ class NumpyStack:
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """Run the model on one text; return the pass with each layer's addition to the residual.
 
-        ids: the token ids (token,). keep: called with the layer and its attention weights (head,
-            query, key), returns those to store.
-        Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
-        is no sum of these.
+        keep: called with the layer and its attention weights (head, query, key), returns those to
+        store. Raises UsageError for no token, an unknown one, or too many, and ValueError if the
+        residual is no sum of these.
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
@@ -173,12 +247,8 @@ class NumpyStack:
         shift = self.tensors.optional("final_norm.bias")
         added = shift is not None or "unembedding.bias" in self.tensors
         bias += 0.0 if shift is None else float(row @ shift)
-        row = row * self._gain("final_norm")
-        if self.shape.norm == "layer":
-            row = row - row.mean()
-            residual = residual - np.mean(residual, axis=-1, keepdims=True)
-        square = np.mean(residual * residual, axis=-1, keepdims=True)
-        return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
+        row = _centred(self.shape, row * self._gain("final_norm"))
+        return row / _scale(self, _centred(self.shape, residual)), bias if added else None
 
     def run_rows(
         self,
@@ -191,13 +261,10 @@ class NumpyStack:
     ) -> None:
         """Run the model, and pass attention weights of wanted layers to ``observe`` in blocks.
 
-        rows: the number of queries of a block. ids: token ids (..., token). wants: returns True for
-            the index of a wanted layer.
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
-        those of the values, (..., head, token), or None if not requested.
-        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
-        an unknown one, or more of them than the context holds.
+        those of the values, (..., head, token), or None if not requested. Nothing after the last
+        wanted layer's attention is computed. Raises UsageError as ``logits`` does.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -216,10 +283,8 @@ class NumpyStack:
     ) -> None:
         """Run the model, and pass queries, keys and mask of each wanted layer to ``observe``.
 
-        It gets (layer, query, key, seen). ids: token ids (..., token). wants: returns True for the
-        index of a wanted layer. Queries and keys are (..., head, token, head_dim), rotated, not
-        scaled; each query head has its own copy of its key. seen is (query, key), or None if each
-        query sees every key.
+        They are (..., head, token, head_dim), rotated, not scaled, with a copy of the key for each
+        query head; the mask is (query, key), None if all are seen.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -238,10 +303,8 @@ class NumpyStack:
     ) -> None:
         """Run every layer up to the last wanted one.
 
-        wants: returns True for the index of a wanted layer.
-        look: observes a wanted layer, given its index, attention and input, and returns its
-            attention's output; pass_by: returns that of another layer, given its attention and
-            input.
+        look: observes a wanted layer, and returns its attention's output; pass_by: returns that of
+            another layer.
         """
         checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
@@ -274,10 +337,7 @@ class NumpyStack:
         return checked
 
     def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        """Return the residual before the first layer: the embeddings of tokens from ``start`` on.
-
-        ids: all token ids.
-        """
+        """Return the residual before the first layer, for tokens of ``ids`` from ``start`` on."""
         first, *others = embeddings(self, ids, start).values()
         residual = sum(others, first)
         if "embedding_norm.weight" in self.tensors:
@@ -287,30 +347,25 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention from the residual before it. layer: its index."""
+        """Return the input of a layer's attention from the residual before it."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
 
     def attention(self, layer: int) -> NumpyAttention:
-        """Return the attention of a layer, with its parameters. layer: its index."""
+        """Return the attention of a layer, with its parameters."""
         if layer in self._attentions:
             return self._attentions[layer]
         name, shape = f"layers.{layer}", self.shape
+        stored = {f"{part}_{kind}": f"{part}.{kind}" for part, kind in _PARAMETERS}
+        stored |= {f"{part}_gain": f"{part}_norm.weight" for part in ("query", "key")}
         parts: dict[str, Any] = {
-            f"{part}_{kind}": self.tensors[stored]
-            for part in _PROJECTIONS
-            for kind in ("weight", "bias")
-            if (stored := f"{name}.{part}.{kind}") in self.tensors
-        }
-        gains: dict[str, Any] = {
-            f"{part}_gain": self.tensors[stored]
-            for part in ("query", "key")
-            if (stored := f"{name}.{part}_norm.weight") in self.tensors
+            part: self.tensors[f"{name}.{role}"]
+            for part, role in stored.items()
+            if f"{name}.{role}" in self.tensors
         }
         attention = NumpyAttention(
             **parts,
-            **gains,
             heads=shape.heads,
             kv_heads=shape.kv_heads,
             causal=shape.causal,
@@ -331,9 +386,8 @@ class NumpyStack:
         attended: Floats,
         edit: Callable[[Floats], Floats] = lambda fed: fed,
     ) -> Floats:
-        """Return the residual after a layer.
+        """Return the residual after a layer, given that before it and the output of its attention.
 
-        layer: its index. residual: before the layer. attended: the output of its attention.
         edit: receives the feed-forward's output, and returns the output to add instead.
         """
         name = f"layers.{layer}"
@@ -349,22 +403,19 @@ class NumpyStack:
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
-        name = f"layers.{layer}"
+        name, up = f"layers.{layer}", self._project(f"layers.{layer}.up", read)
         activate = ACTIVATE[self.shape.activation]
+        inner: Floats
         if f"{name}.gate.weight" in self.tensors:
-            inner = activate(self._project(f"{name}.gate", read))
-            inner = inner * self._project(f"{name}.up", read)
+            inner = activate(self._project(f"{name}.gate", read)) * up
         else:
-            inner = activate(self._project(f"{name}.up", read))
+            inner = activate(up)
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
-        if self.shape.norm == "layer":
-            residual = residual - np.mean(residual, axis=-1, keepdims=True)
-        square = np.mean(residual * residual, axis=-1, keepdims=True)
-        normed: Floats = residual / np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        normed, bias = normed * self._gain(name), self.tensors.optional(f"{name}.bias")
+        centred, bias = _centred(self.shape, residual), self.tensors.optional(f"{name}.bias")
+        normed: Floats = centred / _scale(self, centred) * self._gain(name)
         return normed if bias is None else normed + bias
 
     def _gain(self, name: str) -> Floats:
@@ -378,99 +429,60 @@ class NumpyStack:
 
 
 def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:
-    """Return the rows of each table of embeddings for the tokens from ``start`` on.
+    """Return the rows of each table of embeddings for the tokens of ``ids`` from ``start`` on.
 
     They are named ``tokens``, ``positions`` and ``types``, and their sum is embedded. A table
-    with one row for all tokens has this row alone. ids: all token ids.
+    with one row for all tokens has this row alone.
     """
     found = {"tokens": stack.tensors.rows("tokens.weight", ids[..., start:])}
     if stack.shape.embedding_scale != 1.0:
         found["tokens"] = found["tokens"] * stack.dtype.type(stack.shape.embedding_scale)
     if "positions.weight" in stack.tensors:
-        places = _places(ids, start, stack.shape.padding)
+        places: NDArray[np.integer] | slice = slice(start, ids.shape[-1])
+        if (padding := stack.shape.padding) is not None:  # counted from the row after it
+            counted = ids != padding
+            places = (np.cumsum(counted, axis=-1) * counted + padding)[..., start:]
         found["positions"] = stack.tensors.rows("positions.weight", places)
     if "types.weight" in stack.tensors:
-        segments = _segments(stack.segments, ids, start)
+        segments: NDArray[np.integer] | slice = slice(0, 1)
+        pair, count = stack.segments, ids.shape[-1]
+        if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
+            segments = pair[1][start:count]
         found["types"] = stack.tensors.rows("types.weight", segments)
     return found
 
 
-def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
-    """Return the change of a norm's output for a change of its input, with a fixed scale.
-
-    stack: the model. name: of the norm. given: the input that determines the scale.
-    """
-    if stack.shape.norm == "layer":
-        change = change - np.mean(change, axis=-1, keepdims=True)
-    moved: Floats = change / _scale(stack, given) * stack._gain(name)
-    return moved
+def _centred(shape: StackShape, x: Floats) -> Floats:
+    """Return what a norm divides: x without its mean for LayerNorm, else x as it is."""
+    return x - np.mean(x, axis=-1, keepdims=True) if shape.norm == "layer" else x
 
 
-def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
-    """Return the derivative of a number by a norm's input, whose scale is fixed.
-
-    stack: the model. name: of the norm. given: the input that determines the scale.
-    slope: the derivative of that number by the norm's output, (..., width).
-    """
-    found: Floats = slope * stack._gain(name) / _scale(stack, given)
-    return found - np.mean(found, axis=-1, keepdims=True) if stack.shape.norm == "layer" else found
-
-
-def _scale(stack: NumpyStack, given: Floats) -> Floats:
-    """Return the number by which a norm divides each row of its input, (..., 1)."""
-    if stack.shape.norm == "layer":
-        given = given - np.mean(given, axis=-1, keepdims=True)
-    square = np.mean(given * given, axis=-1, keepdims=True)
+def _scale(stack: NumpyStack, centred: Floats) -> Floats:
+    """Return the number (..., 1) by which a norm divides each row of what is centred."""
+    square = np.mean(centred * centred, axis=-1, keepdims=True)
     scale: Floats = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
     return scale
 
 
-def unscaled_norm(stack: NumpyStack, name: str, change: Floats) -> Floats:
-    """Return what ``held_norm`` does without its division: the direction alone of each row.
+def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
+    """Return the change of a norm's output for one of its input, with the scale of ``given``."""
+    scale = _scale(stack, _centred(stack.shape, given))
+    return _centred(stack.shape, change) / scale * stack._gain(name)
 
-    stack: the model. name: of the norm.
+
+def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
+    """Return the derivative of a number by a norm's input, from that by its output (..., width).
+
+    given: the input that determines the scale, which is fixed.
     """
-    if stack.shape.norm == "layer":
-        change = change - np.mean(change, axis=-1, keepdims=True)
-    found: Floats = change * stack._gain(name)
-    return found
-
-
-def _places(
-    ids: NDArray[np.integer], start: int, padding: int | None
-) -> NDArray[np.integer] | slice:
-    """Return the rows of the position table for the tokens from ``start`` on.
-
-    ids: of all tokens. padding: the padding token's id if rows are counted from after it, else
-        None.
-    """
-    if padding is None:
-        return slice(start, ids.shape[-1])
-    counted = ids != padding
-    places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
-    return places[..., start:]
+    scale = _scale(stack, _centred(stack.shape, given))
+    return _centred(stack.shape, slope * stack._gain(name) / scale)
 
 
 def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, float]:
-    """Return the unembedding row of a token, and its bias. token: its id."""
+    """Return the unembedding row of a token id, and its bias."""
     tied = "unembedding.weight" not in tensors
     table = "tokens.weight" if tied else "unembedding.weight"
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
-
-
-def _segments(
-    pair: tuple[NDArray[np.integer], NDArray[np.integer]] | None,
-    ids: NDArray[np.integer],
-    start: int,
-) -> slice | NDArray[np.integer]:
-    """Return the index of the segment embedding for each token from ``start`` on.
-
-    ids: of all tokens. pair: the ids of two joined texts, and the segment of each token; it counts
-        if it begins with ``ids``. Otherwise all tokens get the first embedding.
-    """
-    count = ids.shape[-1]
-    if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
-        return pair[1][start:count]
-    return slice(0, 1)

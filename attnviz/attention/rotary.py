@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,23 +23,6 @@ Powers = NDArray[np.float32]
 """theta^(2p / dims) of each pair p: its wavelength over 2π."""
 
 _ONE = np.float32(1)
-
-
-class Stretch(Protocol):
-    """The interface of a way of stretching the wavelengths of rotary positions.
-
-    scale: multiplies cosines and sines; scores are multiplied by its square.
-    """
-
-    @property
-    def scale(self) -> float: ...
-
-    def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        """Return the radians per position of each pair of dimensions in a text.
-
-        powers: theta^(2p / dims) of each pair p. theta: the base of the wavelengths.
-        tokens: the length of the text.
-        """
 
 
 @dataclass(frozen=True)
@@ -130,6 +113,11 @@ class LongRope:
         return found
 
 
+Stretch = Linear | Llama3 | Yarn | LongRope
+"""A way of stretching wavelengths: ``frequencies`` returns the radians per position of each pair of
+dimensions in a text of so many tokens, and cosines and sines are multiplied by ``scale``."""
+
+
 @dataclass(frozen=True)
 class Rotary:
     """The rotary positions of a head: which dimensions are rotated, and how fast.
@@ -165,8 +153,8 @@ class Rotary:
     def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
         """Return cosine and sine of the angle of every position and dimension: (..., token, dims).
 
-        positions: (..., token), counted from 0. like: an array of the library, device and type to
-            use. Angles are computed in float32 for every type, as in the training of checkpoints.
+        positions: (..., token), from 0. like: an array of the library, device and type to use.
+        Angles are computed in float32 for every type, as in the training of checkpoints.
         """
         xp = namespace(like)
         places = xp.asarray(positions, dtype=xp.float32, device=like.device)
@@ -186,10 +174,7 @@ class Rotary:
 def counted_tables(
     rotary: Rotary, places: range, head_dim: int, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """Return ``Rotary.tables`` of neighbouring positions as NumPy arrays, not to be changed.
-
-    The layers of a pass ask for the same tables one after the other.
-    """
+    """Return ``Rotary.tables`` of neighbouring positions, which the layers of a pass share."""
     return rotary.tables(np.arange(places.start, places.stop), head_dim, like=np.empty(0, dtype))
 
 

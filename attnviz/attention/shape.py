@@ -102,11 +102,7 @@ class AttentionShape:
         }
 
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
-        """Raise ValueError for an unknown score, or for rotary positions that do not fit the heads.
-
-        rotary: the positions, or their theta, or None. score: how a query and a key are
-            compared.
-        """
+        """Raise ValueError for an unknown score, or rotary positions that do not fit the heads."""
         if rotary is not None:
             as_rotary(rotary).frequencies(self.head_dim)
         if score not in get_args(Score):
@@ -133,9 +129,11 @@ class AttentionShape:
                 f"tokens: got {tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
             )
         weights = (*query.shape[:-2], self.heads, query.shape[-2], key.shape[-2])
-        if mask is not None and not _broadcasts(tuple(mask.shape), weights):
+        axes = () if mask is None else tuple(mask.shape)
+        aligned = zip(reversed(axes), reversed(weights), strict=False)
+        if len(axes) > len(weights) or any(size not in (1, full) for size, full in aligned):
             raise ValueError(
-                f"a mask of shape {tuple(mask.shape)} does not broadcast over the weights "
+                f"a mask of shape {axes} does not broadcast over the weights "
                 f"(batch, heads, query, key) of shape {weights}"
             )
         if rotary is not None and key is not query:
@@ -152,10 +150,8 @@ class AttentionShape:
         """Split projected query, key and value into heads, rotate them, repeat key and value heads.
 
         In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
-        key, head_dim), value (..., heads, key, value_dim).
-        rotary: the rotary positions, or their theta, or None.
-        positions: (token,) or (..., token), of the one text that is query and key, or their range;
-            by default counted from 0.
+        key, head_dim), value (..., heads, key, value_dim). positions: (token,) or (..., token), of
+        the one text that is query and key, or their range; by default counted from 0.
         """
         query = split_heads(query, self.heads)
         key = split_heads(key, self.kv_heads)
@@ -174,8 +170,3 @@ class AttentionShape:
 
 def as_rotary(rotary: float | Rotary) -> Rotary:
     return rotary if isinstance(rotary, Rotary) else Rotary(rotary)
-
-
-def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    aligned = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(size in (1, full) for size, full in aligned)

@@ -37,7 +37,11 @@ class TorchDecoder(nn.Module):
         self.layers = nn.ModuleList(_DecoderLayer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.d_model, eps=config.norm_eps)
         self.lm_head = nn.Linear(config.d_model, config.vocabulary, bias=False)
-        self._reset_parameters()
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=config.initializer_range)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
         if config.tied:
             self.lm_head.weight = self.embed_tokens.weight
 
@@ -62,10 +66,7 @@ class TorchDecoder(nn.Module):
     def from_llama(
         cls, config: DecoderConfig, tensors: Mapping[str, NDArray[np.floating]]
     ) -> TorchDecoder:
-        """Return a float32 decoder with these tensors, under Llama's names.
-
-        Raises ValueError if they are not the tensors of ``config.tensor_shapes()``.
-        """
+        """Return a float32 decoder with these tensors, by Llama's names; ValueError for others."""
         decoder = cls(config)
         parameters = decoder._llama_parameters()
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -86,14 +87,12 @@ class TorchDecoder(nn.Module):
 
     def _llama_parameters(self) -> dict[str, nn.Parameter]:
         # A tied parameter is listed once, under the embedding's name, as Llama stores it.
-        return {_llama_name(name): parameter for name, parameter in self.named_parameters()}
-
-    def _reset_parameters(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.initializer_range)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+        parameters = {}
+        for name, parameter in self.named_parameters():
+            for ours, llamas in LLAMA_PROJECTIONS.items():
+                name = name.replace(ours, llamas)
+            parameters[name if name.startswith("lm_head") else f"model.{name}"] = parameter
+        return parameters
 
 
 class _DecoderLayer(nn.Module):
@@ -140,12 +139,6 @@ class _GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         down: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
         return down
-
-
-def _llama_name(name: str) -> str:
-    for ours, llamas in LLAMA_PROJECTIONS.items():
-        name = name.replace(ours, llamas)
-    return name if name.startswith("lm_head") else f"model.{name}"
 
 
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnviz.attention.stack_reader import shared
+from attnviz.attention.growing import shared
 from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.checkpoint_files import ADAPTER, Shapes, check_weights, file_names
 from attnviz.models.stored_tensors import Change, StoredTensors
@@ -59,10 +59,8 @@ class LoraAdapter:
             fields = dict(read_json(directory / ADAPTER))
             alphas = dict(fields.get("alpha_pattern") or {})
             self._alphas = {re.compile(one).pattern: finite(alpha) for one, alpha in alphas.items()}
-            self._alpha, self._stable = (
-                finite(fields.get("lora_alpha", 8)),
-                fields.get("use_rslora"),
-            )
+            self._alpha = finite(fields.get("lora_alpha", 8))
+        self._stable = fields.get("use_rslora")
         beside = (directory / "config.json").is_file()
         self.base = None if beside else str(fields.get("base_model_name_or_path") or "")
         self.revision = None if beside else fields.get("revision")

@@ -47,10 +47,7 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """Return the config of the part of a model that processes text.
-
-    config: of the whole model. decoder: True chooses an encoder–decoder's decoder, not its encoder.
-    """
+    """Return the config of the part of a model, or of its decoder, that processes text."""
     side = getattr(config, "decoder" if decoder else "encoder", None)
     if config.is_encoder_decoder and hasattr(side, "model_type"):
         return side
@@ -63,7 +60,6 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 def read_shape(config: Any, name: str) -> HeadCounts:
     """Return the numbers of layers and heads of a config's text stack.
 
-    name: of the model, for messages.
     Raises LoadError if a number of layers or heads, or their width, is not positive,
     UnsupportedError if the model has no attention heads, or not the same in every layer.
     """
@@ -74,7 +70,10 @@ def read_shape(config: Any, name: str) -> HeadCounts:
             f"{name!r} is a {config.model_type} model, whose config names no attention heads that "
             f"are the same in every layer: nothing can be shown"
         )
-    head_dim = _head_dim(text)
+    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
+    head_dim = _first(text, _HEAD_DIM)
+    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
+        head_dim = rotary + plain
     if head_dim is None:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
@@ -109,13 +108,6 @@ def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
     return type(config).from_dict(changed.to_dict())
 
 
-def _head_dim(text: Any) -> int | None:
-    rotary, plain = (_first(text, (f"qk_{part}_head_dim",)) for part in ("rope", "nope"))
-    if rotary is not None and plain is not None:  # latent attention: head_dim may mean one part
-        return rotary + plain
-    return _first(text, _HEAD_DIM)
-
-
 def _kv_heads(text: Any) -> int | None:
     # Falcon and GPTBigCode name their single key/value head by a switch.
     if getattr(text, "multi_query", False) and not getattr(text, "new_decoder_architecture", False):
@@ -127,10 +119,8 @@ def _kv_heads(text: Any) -> int | None:
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
     """Return the most tokens that a stack takes; None for relative positions without a limit.
 
-    model: whose position table is checked. decoder: True asks for an encoder–decoder's decoder, not
-        for its encoder.
-    If positions are counted from after the padding index, as in RoBERTa, the position table has
-    more rows than the longest text has tokens.
+    If positions are counted from after the padding index, as in RoBERTa, the position table of the
+    model has more rows than the longest text has tokens.
     """
     text = text_config(config, decoder)
     own = _DECODER_CONTEXT if decoder else _ENCODER_CONTEXT

@@ -93,10 +93,7 @@ _lookup = _Lookup()
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """Choose the attention function of the modules that this thread runs inside this context.
-
-    answer: receives the two functions that can run, and returns one or another function.
-    """
+    """Let ``answer`` choose the attention function of the modules that this thread runs."""
     token = _answer.set(answer)
     _lookup.enter()
     try:

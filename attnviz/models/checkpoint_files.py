@@ -62,8 +62,8 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
-    Of one of sentence-transformers it is that of its transformer, such as ``0_Transformer``.
-    Raises LoadError if it may not be read, UsageError for a revision of a directory.
+    One of sentence-transformers stands for its transformer, such as ``0_Transformer``. Raises
+    LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
@@ -88,10 +88,7 @@ def has_vocabulary(names: Collection[str]) -> bool:
 
 
 def side_files(names: Collection[str], with_code: bool) -> list[str]:
-    """Return the names of the tokenizer's files among a checkpoint's files, ``names``.
-
-    with_code: True adds those of Python files.
-    """
+    """Return which of the names are a tokenizer's files, ``with_code`` Python files too."""
     patterns = (*_SIDE, "*.py") if with_code else _SIDE
     return sorted(name for name in names if _matches(name, patterns))
 
@@ -107,9 +104,7 @@ def weight_files(
 ) -> list[str]:
     """Return the names of the files with parameters: safetensors, or pickles if allowed.
 
-    name: of the model, for messages. names: of all its files.
-    fetch: returns the local path of a file of the checkpoint, such as the index of the shards.
-
+    names: of all files. fetch: returns the local path of one, such as the index of the shards.
     Raises PickleError if there are only pickles, which are not allowed, LoadError if there are no
     weights or the index cannot be read.
     """
@@ -143,10 +138,7 @@ def _shards(name: str, index: Path, ending: str) -> list[str]:
 
 
 def _is_plain(file: str, ending: str) -> bool:
-    """Return True if a file name stays inside its directory and is valid on any file system.
-
-    ending: the one that it must have.
-    """
+    """Return True if a file stays inside its directory and is valid on any file system."""
     path = PurePosixPath(file)
     return (
         path.suffix == ending
@@ -161,19 +153,13 @@ def _is_plain(file: str, ending: str) -> bool:
 def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
     """Return the shape of every tensor in safetensors files, by name; empty for pickles.
 
-    name: of the model, for messages. weights: the names of the files in ``directory``.
     Raises LoadError if a weight file is missing, or a safetensors file is damaged.
     """
     absent = [file for file in weights if not (directory / file).is_file()]
     if absent:
-        raise LoadError(
-            f"{name!r} is incomplete: {absent[0]} is missing"
-            + (
-                f", and {len(absent) - 1} more of its {len(weights)} weight files"
-                if len(absent) > 1
-                else ""
-            )
-        )
+        others = f", and {len(absent) - 1} more of its {len(weights)} weight files"
+        more = others if len(absent) > 1 else ""
+        raise LoadError(f"{name!r} is incomplete: {absent[0]} is missing{more}")
     shapes: dict[str, tuple[int, ...]] = {}
     for file in weights:
         if file.endswith(".safetensors"):
@@ -182,10 +168,7 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
 
 
 def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
-    """Return the metadata of a single safetensors file; empty for several files or pickles.
-
-    weights: the names of the files in ``directory``.
-    """
+    """Return the metadata of a single safetensors file; empty for several files or pickles."""
     if len(weights) != 1 or not weights[0].endswith(".safetensors"):
         return {}
     with safe_open(directory / weights[0], framework="numpy") as file:
@@ -207,10 +190,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return the offset of the first tensor in a safetensors file, in bytes, and its header.
-
-    The header is by tensor. Raises LoadError if it is too long or missing.
-    """
+    """Return where a safetensors file's tensors begin, in bytes, and its header; or LoadError."""
     with damaged(path.name), path.open("rb") as file:
         length = _header_length(file)
         header = parse_json(file.read(length), f"the header of {path.name}", _HEADER_BYTES)
@@ -269,10 +249,8 @@ def _plain(value: Any) -> Any:
 def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:
     """Raise LoadError if a config has, at any depth, more layers than its files have tensors.
 
-    Without this check each layer would be built before the first missing tensor is noticed.
-
-    name: of the model, for messages. fields: of the config.
-    shapes: of the tensors in the files; if empty or None, a fixed limit applies.
+    Without this check each layer would be built before the first missing tensor is noticed. shapes:
+    of the tensors in the files; if empty or None, a fixed limit applies.
     """
     most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
     layers, experts = 0, 0
@@ -283,7 +261,8 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
         if field == "attention_types" and value is not None:
             with damaged(f"attention_types in the config.json of {name!r}"):
                 repeated(value, _MOST_REPEATED)
-        number = sum(one for one in _listed(value) if isinstance(one, int))
+        listed = value if isinstance(value, list) else [value]
+        number = sum(one for one in listed if isinstance(one, int))
         allowed = _MOST_REPEATED if _REPEATED.fullmatch(field) else _LIMITS.get(field, number)
         if number > allowed:
             raise LoadError(
@@ -304,10 +283,6 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
             f"the config.json of {name!r} has {layers:,} layers of {experts:,} experts: expected "
             f"at most {_MOST_EXPERTS:,} of them all"
         )
-
-
-def _listed(value: object) -> Collection[object]:
-    return value if isinstance(value, list) else (value,)
 
 
 def _is_names(value: object) -> bool:

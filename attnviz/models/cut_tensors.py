@@ -60,10 +60,8 @@ def silenced(
 ) -> dict[str, Tensor]:
     """Return ``state`` with zeros in the output projections for the removed heads.
 
-    state: the tensors of a model by name. projections: by layer. removed: the heads by layer.
-    heads: the number of query heads of a layer.
-    Only changed tensors are copied. Raises UnsupportedError if two layers share one projection and
-    do not lose the same heads.
+    projections, removed: by layer. heads: of a layer. Only changed tensors are copied. Raises
+    UnsupportedError if two layers share one projection and do not lose the same heads.
     """
     by_weight: dict[tuple[str, int], dict[int, frozenset[int]]] = {}
     for layer, projection in projections.items():
@@ -94,14 +92,11 @@ def cut_tensors(
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
-    """Return ``state`` without the removed heads, as tensors of the smaller model.
+    """Return ``state`` without the removed heads, as tensors of the smaller model, of ``shapes``.
 
-    state: the tensors by name. plan: which heads are kept. info: the model before the cut.
-    projections: the output projection of each layer.
-    fused: True assumes that an axis holds all queries, then all keys, then all values if its
-        length allows that, rather than the heads of one of them.
-
-    Raises UncutError if an axis cannot be read as heads.
+    info: the model before the cut. fused: True assumes that an axis holds all queries, then all
+    keys, then all values if its length allows that, rather than the heads of one of them. Raises
+    UncutError if an axis cannot be read as heads.
     """
     if state.keys() != shapes.keys():
         raise UncutError
@@ -120,12 +115,7 @@ def cut_tensors(
 
 
 def _kept(full: int, short: int, plan: CutPlan, info: ModelInfo, layer: int, fused: bool) -> Tensor:
-    """Return the indices of the entries that stay along an axis of a tensor.
-
-    full, short: how many entries there are, and how many stay. plan: which heads are kept.
-    info: the model before the cut. layer: the index of the tensor's layer.
-    fused: True assumes queries, keys and values in one axis, if its length allows that.
-    """
+    """Return the indices of the ``short`` entries of ``full`` that stay along a tensor's axis."""
     query, key = plan.query[layer], plan.key[layer]
 
     def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:

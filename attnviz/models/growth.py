@@ -146,11 +146,8 @@ def _grows_too_long(name: str) -> LoadError:
 
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
-    """Yield the steps of a tokenizer's normalizer given as JSON.
-
-    Raises LoadError if they are too many or insert too long texts.
-    """
-    for number, part in enumerate(_flattened(spec, "normalizers")):
+    """Yield the steps of a normalizer; raise LoadError for too many or too long inserted texts."""
+    for number, part in enumerate(flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
         match part:
@@ -176,7 +173,7 @@ def _built(spec: Mapping[str, Any]) -> Normalizer:
 
 
 def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
-    for part in _flattened(processor, "processors"):
+    for part in flattened(processor, "processors"):
         if part["type"] != "TemplateProcessing":
             continue
         special = {token: len(said["ids"]) for token, said in part["special_tokens"].items()}
@@ -194,26 +191,25 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
                 )
 
 
-def _flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
+def flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
     """Yield the parts of a JSON object of type ``Sequence``, which may be nested.
 
-    spec: a part as JSON, or None for nothing. parts: the field of a sequence that lists its parts.
+    spec: a part as JSON, or None for nothing. parts: the field that lists the parts of a sequence.
     """
     if spec is None:
         return
-    if spec["type"] == "Sequence":
-        for part in spec[parts]:
-            yield from _flattened(part, parts)
-    else:
+    if spec["type"] != "Sequence":
         yield spec
+        return
+    for part in spec[parts]:
+        yield from flattened(part, parts)
 
 
 def _values(text: str, name: str) -> Iterator[Any]:
     """Yield the objects and lists that a field has anywhere in a JSON text.
 
-    name: of the field. Parsing all of the text, with the vocabulary, would take as long as opening
-        the tokenizer. A name in quotes and a colon cannot occur within a JSON string, whose quotes
-        are escaped.
+    Parsing all of it, with the vocabulary, would take as long as opening the tokenizer. A name in
+    quotes and a colon cannot occur within a JSON string, whose quotes are escaped.
     """
     if _ESCAPED.search(text):
         yield json.loads(text).get(name)

@@ -32,11 +32,7 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Return every plan with fewer heads that includes all remaining heads, smallest first.
-
-    removed: the heads by layer. layers: the indices of all layers.
-    heads, kv_heads: the numbers of query heads and key/value heads in each layer now.
-    """
+    """Return every plan with fewer heads that includes all remaining heads, smallest first."""
     if heads % kv_heads:
         return ()
     size = heads // kv_heads  # query heads on one key/value head

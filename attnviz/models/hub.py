@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from huggingface_hub import constants, try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
+from huggingface_hub import (
+    HfApi,
+    HfFileMetadata,
+    close_session,
+    constants,
+    get_hf_file_metadata,
+    get_session,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub import errors as failed
 
 from attnviz.errors import LoadError, OfflineError, UsageError
-from attnviz.models.checkpoint_files import (
-    ADAPTER,
-    PickleError,
-    check_weights,
-    file_names,
-    has_vocabulary,
-    local_directory,
-    weight_files,
-)
-from attnviz.models.download import Progress, contact_error, download, download_config
+from attnviz.models import checkpoint_files as files
 from attnviz.models.shapes import hint
-from attnviz.models.third_party import quietly
+from attnviz.models.third_party import ErrorsAs, one_line, quietly, third_party
 
 if TYPE_CHECKING:  # needs NumPy
     from attnviz.models.adapters import LoraAdapter
 
 
 class Snapshot(NamedTuple):
-    """A checkpoint's directory on this machine, with its commit.
+    """A checkpoint's directory on this machine, with its commit, or None for a plain directory.
 
-    directory: where its files are.
-    revision: the commit they belong to, or None for a plain directory.
     adapter: a LoRA adapter that changes its weights, in its own directory or in this one.
     """
 
@@ -61,17 +67,15 @@ def find_checkpoint(
 ) -> Snapshot:
     """Return the directory with the files of a checkpoint; download them if not cached.
 
-    name: a directory or a hub id; of an adapter's, the directory is that of its base.
-    revision: branch, tag or commit of a hub id. offline: True uses the cache only.
-    allow_pickle: True accepts parameters in pickles. with_code: True downloads Python files too.
-    progress: called as ``progress(file, done, total)`` in bytes during a download.
+    name: a directory or a hub id; of an adapter's, the directory is that of its base. with_code:
+    True downloads Python files too. progress: called as ``progress(file, done, total)`` in bytes.
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for
     a revision of a directory, or an invalid one.
     """
 
     def find(name: str, revision: str | None) -> Snapshot:
-        if (directory := local_directory(name, revision)) is not None:
+        if (directory := files.local_directory(name, revision)) is not None:
             return Snapshot(directory, None)
         cached = _cached(name, revision)
         lack = _reason_unusable(name, cached, allow_pickle)
@@ -92,12 +96,7 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory with the config.json of a hub id; download no other file.
-
-    Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
-    if it is not in the cache, and the network is not to be used or does not answer; UsageError for
-    an invalid revision.
-    """
+    """Return the directory with a hub id's config.json alone; errors as ``find_checkpoint``."""
     cached = _cached(name, revision)
     if cached is not None:
         return cached
@@ -112,41 +111,35 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
     if revision is not None and _REVISION.fullmatch(revision) is None:
         raise UsageError(f"--revision {revision!r} is no branch, tag or commit: give one")
     try:
-        files = ("config.json", ADAPTER)
-        each = [try_to_load_from_cache(name, file, revision=revision) for file in files]
-    except HFValidationError as error:
+        needed = ("config.json", files.ADAPTER)
+        each = [try_to_load_from_cache(name, file, revision=revision) for file in needed]
+    except failed.HFValidationError as error:
         raise contact_error(error, name, revision) from error
     directory = next((Path(file).parent for file in each if isinstance(file, str)), None)
     return None if directory is None else Snapshot(directory, directory.name)
 
 
 def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
-    """Return the error that makes a cached checkpoint unusable, or None if it can be used.
-
-    cached: None if there is none. allow_pickle: True accepts parameters in pickles.
-    """
+    """Return the error that makes a cached checkpoint unusable, or None if it can be used."""
     if cached is None:
         return _NOT_CACHED
-    names = file_names(cached.directory)
+    names = files.file_names(cached.directory)
     if "config.json" not in names:
         return None  # an adapter, whose base is looked for then
     try:
-        weights = weight_files(name, names, cached.directory.joinpath, allow_pickle)
-        check_weights(name, cached.directory, weights)
+        weights = files.weight_files(name, names, cached.directory.joinpath, allow_pickle)
+        files.check_weights(name, cached.directory, weights)
     except LoadError as error:
         return error
     # A library that loads only the model leaves a snapshot without a tokenizer.
-    return None if has_vocabulary(names) else _TokenizerError("it has no tokenizer")
+    return None if files.has_vocabulary(names) else _TokenizerError("it has no tokenizer")
 
 
 def _cached_without_tokenizer(
     cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
-    """Return a cached checkpoint that lacks only a tokenizer; raise an error for any other.
-
-    lack: why it cannot be used, raised if pickles were not allowed. unreachable: raised otherwise.
-    """
-    if isinstance(lack, PickleError):
+    """Return a cached checkpoint that lacks only a tokenizer; raise an error for any other."""
+    if isinstance(lack, files.PickleError):
         raise lack
     if cached is not None and isinstance(lack, _TokenizerError):
         return cached  # some tokenizers need no file
@@ -157,4 +150,331 @@ def _forbidden(name: str, lack: LoadError | None) -> OfflineError:
     return OfflineError(
         f"{name!r} cannot be used offline: {lack}; run once without --offline, or unset "
         f"HF_HUB_OFFLINE{hint(name)}"
+    )
+
+
+# Downloading ------------------------------------------------------------------------------------
+
+_PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
+"""Seconds to wait for the first answer. The client alone would retry for more than half a minute,
+and none of its time-outs covers the look-up of a name."""
+
+_SMALL_FILE = 6.0 * constants.HF_HUB_DOWNLOAD_TIMEOUT
+_SLOWEST = 100_000
+"""The fewest bytes a second for a file other than weights, after the seconds of ``_SMALL_FILE``.
+The client's time-out restarts at every byte, so it would wait for a slow server without end."""
+
+_NAMING = ("ETag", "X-Linked-ETag", "X-Repo-Commit")
+"""The headers from which the client makes names of files and directories."""
+
+_PLAIN = re.compile(r'(?:W/)?"?[0-9A-Za-z_-](?:[0-9A-Za-z_-]|\.(?!\.)){0,127}"?')
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_USUAL_FILES = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+    *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt"),
+    *("spiece.model", "sentencepiece.bpe.model", "chat_template.jinja"),
+)
+"""The files to try if a server does not list its files, as plain mirrors do not."""
+
+_Answer = TypeVar("_Answer")
+
+Progress = Callable[[str, int, int | None], None]
+"""Called as ``progress(file, done, total)`` with bytes; total is None if unknown."""
+
+
+@contextmanager
+def _plain_names() -> Iterator[None]:
+    """Refuse answers of a server, inside this context, that would give a file an unsafe name."""
+    session = get_session()
+    before = session.event_hooks
+    session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
+    try:
+        yield
+    finally:
+        session.event_hooks = before
+
+
+def _refuse_paths(answer: Any) -> None:
+    for header in _NAMING if answer.request.method == "HEAD" else ():
+        text = answer.headers.get(header)
+        if text is not None and _PLAIN.fullmatch(text) is None:
+            raise _StrangeAnswerError(f"the {header} {text[:80]!r}")
+
+
+def download(
+    name: str, revision: str | None, allow_pickle: bool, with_code: bool, progress: Progress | None
+) -> Path:
+    """Download the needed files of a model into the local cache; return their directory.
+
+    Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
+    if the network does not answer.
+    """
+    directory = download_config(name, revision, progress)
+    commit = directory.name
+
+    def fetch(file: str, weights: bool = False) -> Path:
+        here = directory / file
+        return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
+
+    names = _listed(name, commit) or _found_by_trying(name, commit)
+    # Weights come last: if they are in the cache, so are all other files.
+    for file in files.side_files(names, with_code):
+        fetch(file)
+    for file in files.weight_files(name, names, fetch, allow_pickle):
+        fetch(file, weights=True)
+    return directory
+
+
+def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
+    """Download a config.json alone; return its directory, of the commit. Errors as ``download``."""
+    with ErrorsAs(lambda error: contact_error(error, name, revision)):
+        first = _probe(name, "config.json", revision)
+    if first.commit_hash is None:
+        raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
+    # The cache stores it under the name of its branch.
+    return _fetch(name, "config.json", revision, progress, about=first).parent
+
+
+def _fetch(
+    name: str,
+    file: str,
+    revision: str | None,
+    progress: Progress | None,
+    *,
+    about: HfFileMetadata | None = None,
+    weights: bool = False,
+) -> Path:
+    """Return the local path of a file; download it if it is not cached. weights: no time limit."""
+
+    @_plain_names()
+    def get() -> Path:
+        bar = progress_bar(file, progress)
+        return Path(hf_hub_download(name, file, revision=revision, tqdm_class=bar))
+
+    with ErrorsAs(lambda error: _transfer_error(error, name, file)):
+        about = about or _probe(name, file, revision)
+        seconds = _SMALL_FILE + (about.size or 0) / _SLOWEST
+        # Weights have no time limit, and run in this thread: Ctrl-C deletes what was fetched.
+        path, tag = get() if weights else _within(seconds, get), about.etag or ""
+    _check_place(name, file, path)
+    _check_content(name, file, path, tag)
+    return path
+
+
+def _check_place(name: str, file: str, path: Path) -> None:
+    """Raise LoadError if the server has named a file so that it was stored outside the cache."""
+    found, home = path.resolve(), path.parents[file.count("/") + 2]
+    places = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
+    if not any(found.is_relative_to(place.resolve()) for place in places):
+        raise LoadError(
+            f"{file} of {name!r} was put outside the cache, at {str(found)!r}: it is not used; "
+            f"delete it, and use another HF_ENDPOINT than {constants.ENDPOINT}"
+        )
+
+
+def _check_content(name: str, file: str, path: Path, tag: str) -> None:
+    """Raise LoadError, and delete the file, if its SHA-256 is not ``tag``, where that is one."""
+    if _SHA256.fullmatch(tag) is None:
+        return
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != tag:
+        for damaged in (path.resolve(), path):
+            damaged.unlink(missing_ok=True)
+        raise LoadError(
+            f"{file} of {name!r} arrived damaged: expected the SHA-256 {tag}, got {found}; "
+            f"run again to fetch it anew"
+        )
+
+
+def _listed(name: str, commit: str) -> set[str]:
+    try:
+        with third_party(f"the list of the files of {name!r} cannot be read"):
+            info = _within(
+                2 * _PATIENCE, lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE)
+            )
+    except LoadError:
+        return set()  # no readable list: the files are tried one by one
+    names = {sibling.rfilename for sibling in info.siblings or ()}
+    return names if all(isinstance(one, str) for one in names) else set()
+
+
+def _found_by_trying(name: str, commit: str) -> set[str]:
+    found: set[str] = set()
+    for file in _USUAL_FILES:
+        with suppress(failed.EntryNotFoundError):
+            with ErrorsAs(partial(_error_of_trying, name, file)):
+                _probe(name, file, commit)
+            found.add(file)
+    return found
+
+
+def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
+    is_missing = isinstance(error, failed.EntryNotFoundError)
+    return error if is_missing else _transfer_error(error, name, file)
+
+
+@_plain_names()
+def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
+    """Return the metadata of a file on the server after one attempt; the client would retry."""
+    url = hf_hub_url(name, file, revision=revision)
+    return _within(2 * _PATIENCE, lambda: get_hf_file_metadata(url, timeout=_PATIENCE))
+
+
+def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
+    """Return the result of ``call``, or raise TimeoutError after this many seconds.
+
+    It runs in a daemon thread, which does not keep the process from ending.
+    """
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
+        with ErrorsAs(answer.set_exception):  # raised again in the waiting thread
+            answer.set_result(call())
+
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([answer], timeout=seconds).done:
+        close_session()  # this ends a transfer, which then deletes what it fetched
+        wait([answer], timeout=1)
+        raise TimeoutError(f"no answer in {seconds:g} s")
+    return answer.result()
+
+
+# Progress ------------------------------------------------------------------------------------
+
+_RESTARTS = 2
+
+
+def progress_bar(file: str, progress: Progress | None) -> Any:
+    """Return a silent replacement of tqdm for the transfer of one file."""
+    return type("Bar", (_Bar,), {"report": progress and partial(progress, file)})
+
+
+class _Bar:
+    """A silent replacement of tqdm's progress bar for huggingface_hub.
+
+    report: called with the bytes downloaded and the total; None for no progress reports.
+    """
+
+    report: Any = None
+
+    def __init__(self, *, total: int | None = None, initial: int = 0, **_: object) -> None:
+        self.total = total
+        self.n = initial
+        self._restarts = 0
+        self._report()
+
+    def _report(self) -> None:
+        if self.report is not None:
+            self.report(self.n, self.total)
+
+    def update(self, step: float | None = 1) -> None:
+        """Count ``step`` bytes; raise ConnectionAbortedError if the transfer restarts too often.
+
+        The client resets its count of attempts at every byte, so that a server that breaks off and
+        cannot resume would keep it busy for ever.
+        """
+        step = int(step or 0)
+        if step < 0 or (self.total is not None and self.n + step > self.total):
+            self._restarts += 1
+            if self._restarts > _RESTARTS:
+                raise ConnectionAbortedError("it broke off again and again")
+        self.n = self.n + step if step < 0 else min(self.n + step, self.total or self.n + step)
+        self._report()
+
+    def _ignore(self, *_: object, **__: object) -> None:
+        """Do nothing, since nothing is drawn."""
+
+    update_transfer = set_postfix_str = set_transfer_postfix_str = refresh = close = _ignore
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    __exit__ = _ignore
+
+
+# What went wrong -----------------------------------------------------------------------------
+
+_HttpError: Any = next(
+    base for base in failed.HfHubHTTPError.__mro__ if base.__name__ == "HTTPError"
+)
+"""Base of the HTTP client's own errors: httpx in huggingface_hub 1, httpx2 in 2."""
+
+
+class _StrangeAnswerError(Exception):
+    """Raised if a server's answer would give a file an unsafe name."""
+
+
+_LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
+
+
+def contact_error(error: Exception, name: str, revision: str | None) -> LoadError:
+    """Return the error to raise if the first file of a model could not be downloaded."""
+    match error:
+        case failed.HFValidationError():
+            return LoadError(f"{name!r} is neither a directory nor a model id{hint(name)}")
+        case _StrangeAnswerError():
+            return LoadError(
+                f"{name!r} cannot be fetched: {constants.ENDPOINT} sends {error}, which is no "
+                f"plain name and could place files outside the cache; use another HF_ENDPOINT"
+            )
+        case failed.GatedRepoError():
+            return LoadError(
+                f"{name!r} is gated: accept its terms at {constants.ENDPOINT}/{name}, "
+                f"then {_LOG_IN}"
+            )
+        case failed.RepositoryNotFoundError():
+            return _not_found(name)
+        case failed.RevisionNotFoundError():
+            return LoadError(f"{name!r} has no revision {revision!r}: give a branch, tag or commit")
+        case failed.LocalEntryNotFoundError() | failed.FileMetadataError():
+            return _unreachable(name, error.__cause__ or error)
+        case failed.EntryNotFoundError():
+            return LoadError(f"{name!r} has no config.json, so it is no transformers checkpoint")
+        case failed.HfHubHTTPError():
+            return _refusal(error, name)
+        case failed.OfflineModeIsEnabled() | TimeoutError() | ConnectionError() | _HttpError():
+            return _unreachable(name, error)
+    return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
+
+
+def _not_found(name: str) -> LoadError:
+    return LoadError(
+        f"no model {name!r}: it is neither a directory here nor on {constants.ENDPOINT}, "
+        f"unless it is private ({_LOG_IN}){hint(name)}"
+    )
+
+
+def _refusal(error: failed.HfHubHTTPError, name: str) -> LoadError:
+    status = error.response.status_code
+    if status in (401, 404):
+        return _not_found(name)
+    if status == 403:
+        return LoadError(f"{constants.ENDPOINT} refuses access to {name!r} (HTTP 403): {_LOG_IN}")
+    if status == 429 or status >= 500:
+        return OfflineError(
+            f"{name!r} is not whole in the local cache, and {constants.ENDPOINT} answers "
+            f"HTTP {status}: try again later{hint(name)}"
+        )
+    return LoadError(f"{name!r} cannot be fetched: {one_line(error)}")
+
+
+def _unreachable(name: str, error: BaseException) -> OfflineError:
+    return OfflineError(
+        f"{name!r} is neither a directory nor whole in the local cache, and {constants.ENDPOINT} "
+        f"cannot be reached ({one_line(error)}){hint(name)}"
+    )
+
+
+def _transfer_error(error: Exception, name: str, file: str) -> LoadError:
+    """Return the error to raise if a file of a model was not downloaded completely."""
+    if isinstance(error, (failed.GatedRepoError, _StrangeAnswerError)):
+        return contact_error(error, name, None)
+    reason = error.__cause__ if isinstance(error, failed.LocalEntryNotFoundError) else None
+    return LoadError(
+        f"the transfer of {file} of {name!r} failed ({one_line(reason or error)}); "
+        f"run again to fetch what is missing"
     )

@@ -6,34 +6,30 @@ only module that imports transformers, which takes seconds: import it only when 
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import modeling_utils as _untyped_loading
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.utils import logging as _untyped_logging
 
 from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models import checkpoint_files as files
+from attnviz.models.adapters import LoraAdapter
 from attnviz.models.architecture import read_shape
 from attnviz.models.attention_interface import without_choices
-from attnviz.models.checkpoint_files import (
-    check_layers,
-    check_weights,
-    file_names,
-    has_vocabulary,
-    read_config,
-    stored_metadata,
-    weight_files,
-)
-from attnviz.models.checkpoint_weights import adapt, arguments, needed_memory, open_weights
-from attnviz.models.download import Progress
 from attnviz.models.growth import check_files
-from attnviz.models.hub import find_checkpoint
+from attnviz.models.hub import Progress, find_checkpoint
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
@@ -45,6 +41,7 @@ from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.ranks import size
 from attnviz.reading import read_json
+from attnviz.records import NO_PREDICTIONS
 
 _VERSION = transformers.__version__
 _TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
@@ -70,12 +67,8 @@ def load_transformers(
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
-    revision: branch, tag or commit of a hub id.
-    dtype: ``auto`` keeps the checkpoint's own. offline: True uses directories and the cache only.
-    trust_remote_code: True runs the checkpoint's own code. allow_pickle: True accepts pickles.
-    progress: called as ``progress(file, done, total)`` in bytes during a download.
-    spread: what places its layers, see ``placement.spread``; None for one device.
-    tp: True splits it over the processes of torchrun.
+    The options are those of ``LoadOptions``. spread: what places its layers, see
+    ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
@@ -99,22 +92,25 @@ def load_transformers(
             f"the weights of {name!r} are changed by an adapter, which takes one device: leave out "
             "--tp and --device auto, or merge it into its base with peft (merge_and_unload)"
         )
-    fields = read_config(name, directory)
-    check_layers(name, fields)
+    fields = files.read_config(name, directory)
+    files.check_layers(name, fields)
     config = _open_config(name, directory, fields, trust_remote_code)
-    if logits and _names_no_head(config):
+    bare = _bare_class(config)
+    if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
     read_shape(config, name)  # refuses a model without heads before its weights are read
-    weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle)
-    shapes = check_weights(name, directory, weights)
-    check_layers(name, fields, shapes)
+    weights = files.weight_files(
+        name, files.file_names(directory), directory.joinpath, allow_pickle
+    )
+    shapes = files.check_weights(name, directory, weights)
+    files.check_layers(name, fields, shapes)
     classes = _classes(name, directory, config, trust_remote_code)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
     if place is not None:
         require_memory(name, needed, place)
     options = {**(spread or {}), **(_parted(name, config) if tp else {})}
-    own = adapter is not None and has_vocabulary(file_names(adapter.directory))
+    own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
     tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
@@ -135,7 +131,7 @@ def load_transformers(
         notes = (adapter.note, *notes)
         if held is not None:
             held.adapter = adapter.tensors
-    said = stored_metadata(directory, weights)
+    said = files.stored_metadata(directory, weights)
     return prepared(
         name,
         model,
@@ -149,10 +145,7 @@ def load_transformers(
 
 
 def _parted(name: str, config: Any) -> dict[str, Any]:
-    """Return options of ``from_pretrained`` that split a model over the processes of torchrun.
-
-    Raises UnsupportedError if transformers has no plan for it, or its heads cannot be split evenly.
-    """
+    """Return options that split a model over torchrun's processes; UnsupportedError if uneven."""
     from transformers.distributed.configuration_utils import DistributedConfig
 
     text, number = config.get_text_config(), size()
@@ -169,12 +162,11 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
 def load_shape(
     shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
 ) -> TransformersModel:
-    """Build a model from a built-in configuration, with random parameters.
+    """Build a model from a built-in configuration, with random parameters; it reads words.
 
-    Its texts are split into words. dtype: ``auto`` is float32. seed: of the parameters.
-    Raises LoadError for a configuration without a ``config``, one that fits no model, or parameters
-    that do not fit into the free memory, UnsupportedError if the model takes no text, UsageError
-    for an unknown dtype or device.
+    dtype: ``auto`` is float32. Raises LoadError for a configuration without a ``config``, one that
+    fits no model, or parameters that do not fit into the free memory, UnsupportedError if the model
+    takes no text, UsageError for an unknown dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype) or torch.float32
     name = shape.name
@@ -183,7 +175,7 @@ def load_shape(
             f"the shape {name!r} can be counted (`attnviz params {name}`) but not built: "
             f"transformers has no config for it"
         )
-    check_layers(name, shape.config)
+    files.check_layers(name, shape.config)
     fields = {key: value for key, value in shape.config.items() if key != "model_type"}
     with third_party(f"the shape {name!r} is no model that transformers {_VERSION} knows"):
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
@@ -224,10 +216,7 @@ def _open_config(
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
-    """Return options for loading that replace a generation_config.json which cannot be read.
-
-    No result depends on that file, since texts are always generated greedily.
-    """
+    """Return options that replace an unreadable generation_config.json, which no result needs."""
     if not (directory / "generation_config.json").is_file():
         return {}
     try:
@@ -257,7 +246,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
     # Without their files many tokenizer classes are empty, without a warning.
-    if tokenizer.vocab_files_names and not has_vocabulary(file_names(directory)):
+    if tokenizer.vocab_files_names and not files.has_vocabulary(files.file_names(directory)):
         raise LoadError(
             f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
             f"copy the tokenizer's files beside config.json"
@@ -273,11 +262,7 @@ def _needs_code(name: str) -> str:
 
 
 def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the class without its head, if known.
-
-    config: of the checkpoint in ``directory``. trust_remote_code: True allows a class of its own
-        code.
-    """
+    """Return the model class that the checkpoint names, then the one without its head."""
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
@@ -316,12 +301,6 @@ def _bare_class(config: Any) -> Any:
     return bare[0] if isinstance(bare, (tuple, list)) else bare
 
 
-def _names_no_head(config: Any) -> bool:
-    """Return True if the class that a config names is known as one without a head."""
-    bare = _bare_class(config)
-    return bool(bare is not None and (config.architectures or [None])[0] == bare.__name__)
-
-
 @contextmanager
 def _without_peft() -> Iterator[None]:
     """Let transformers open a directory without the adapter in it, which is merged here."""
@@ -349,3 +328,188 @@ def no_bars() -> Iterator[None]:
         finally:
             if shown:
                 _bars.enable_progress_bar()
+
+
+# Weights ----------------------------------------------------------------------------------------
+
+_Mismatch = tuple[str, Sequence[int], Sequence[int]]
+"""A tensor's name, its shape in the file, and the shape that its config requires."""
+
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
+_POOLER = "add_pooling_layer"
+_SLACK = 10**7
+"""Parameters that may be missing in addition to as many as the files have: those of a head."""
+
+_MOST_PACKED = 8
+"""The most quantised numbers in one byte of a file, of one bit each."""
+
+
+def needed_memory(
+    name: str,
+    model_class: Any,
+    config: Any,
+    shapes: files.Shapes,
+    *,
+    stored: int,
+    dtype: torch.dtype | None,
+) -> int:
+    """Return the bytes that the model of a config needs, after comparing it with its files.
+
+    The model is built without memory for its tensors. Quantised tensors, and those of a class with
+    code of its own, are taken to need as many bytes as in the files, ``stored``. shapes: empty if
+    unknown. dtype: None for the config's own. Raises LoadError if the config gives no model, or one
+    that has more numbers than its files.
+    """
+    if not model_class.__module__.startswith("transformers."):
+        return stored
+    with third_party(f"the config.json of {name!r} makes no model"), torch.device("meta"):
+        model = model_class(deepcopy(config))
+    asked, held = _numbers(model.parameters()), sum(map(prod, shapes.values()))
+    packed = getattr(config, "quantization_config", None) is not None
+    if packed:
+        held = stored * _MOST_PACKED
+    elif shapes:
+        _refuse_other_shapes(name, _differing(model, shapes))
+    if held and asked > 2 * held + _SLACK:
+        raise LoadError(
+            f"{name!r} does not fit its config.json: that asks for {asked:,} parameters, and "
+            f"its files hold {'at most ' * packed}{held:,}"
+        )
+    if packed:
+        return stored
+    kind = dtype or getattr(config, "dtype", None)
+    if not isinstance(kind, torch.dtype):
+        return stored
+    return (asked + _numbers(model.buffers())) * kind.itemsize
+
+
+def _numbers(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _differing(model: nn.Module, shapes: files.Shapes) -> list[_Mismatch]:
+    """Return the parameters that have another number of elements than in the files.
+
+    Names without a head lack a prefix. A tensor stored in another order has another shape.
+    """
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    found: list[_Mismatch] = []
+    for tensor, parameter in model.named_parameters(remove_duplicate=False):
+        for stored in (tensor, tensor.removeprefix(prefix), prefix + tensor):
+            if stored in shapes and prod(shapes[stored]) != parameter.numel():
+                found.append((tensor, shapes[stored], parameter.shape))
+                break
+    return found
+
+
+def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
+    for tensor, stored, expected in sorted(differing)[:1]:
+        raise LoadError(
+            f"{name!r} does not fit its config.json: {tensor} is {_size(stored)} in the file and "
+            f"should be {_size(expected)} ({len(differing)} such)"
+        )
+
+
+def open_weights(
+    name: str, directory: Path, classes: Sequence[Any], **options: Any
+) -> tuple[Any, tuple[str, ...]]:
+    """Return a model with all its parameters from the files, and notes for the reader.
+
+    classes: the model class that the checkpoint names, then the same without head, which is used if
+    only the head's parameters are missing. options: for ``from_pretrained``. Raises LoadError if
+    parameters are missing, have other sizes, or cannot be read.
+    """
+    first_lack: list[str] = []
+    for model_class in classes:
+        unpooled = [{_POOLER: False}] if _POOLER in arguments(model_class.__init__) else []
+        for extra in ({}, *unpooled):
+            model, lack, beyond = _read(name, directory, model_class, {**options, **extra})
+            if not lack:
+                return model, (*beyond, *_notes(model, classes[0], bool(first_lack)))
+            first_lack = first_lack or lack
+    count = len(first_lack)
+    raise LoadError(
+        f"{name!r} lacks {count} weight{'s' * (count > 1)} of a {classes[0].__name__}, "
+        f"first {first_lack[0]}: it is incomplete, or its config.json belongs to another model"
+    )
+
+
+def adapt(model: Any, adapter: LoraAdapter) -> None:
+    """Change a model's parameters as an adapter does; tied ones that it changes are untied.
+
+    Raises LoadError if it does not fit, UnsupportedError if they are quantised.
+    """
+    every = dict(model.named_parameters(remove_duplicate=False))
+    owners = Counter(map(id, every.values()))
+    turned = {
+        name
+        for name in every
+        if type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D"
+    }
+    for name, change in adapter.on(every, turned).items():
+        weight = every[name]
+        if not weight.is_floating_point():
+            raise UnsupportedError(
+                f"{adapter.name!r} is an adapter of a quantised model: {name} is stored as "
+                f"{weight.dtype}; merge it into its base with peft (merge_and_unload)"
+            )
+        module, _, leaf = name.rpartition(".")
+        changed = torch.from_numpy(change(weight.detach().float().cpu().numpy()))
+        setattr(model.get_submodule(module), leaf, nn.Parameter(changed.to(weight.dtype)))
+        if owners[id(weight)] > 1:
+            model.config.tie_word_embeddings = False
+
+
+def arguments(function: Any) -> set[str]:
+    """Return the names of a function's parameters."""
+    return set(inspect.signature(function).parameters)
+
+
+def _read(
+    name: str, directory: Path, model_class: Any, options: dict[str, Any]
+) -> tuple[Any, list[str], list[str]]:
+    """Return a model, the parameters that the files lack, and a note on layers too many."""
+    with third_party(f"the weights of {name!r} cannot be read"):
+        model, report = model_class.from_pretrained(
+            directory,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below, more clearly
+            **options,
+        )
+    _refuse_other_shapes(name, list(report["mismatched_keys"]))
+    missing = set(report["missing_keys"])
+    ordered = [tensor for tensor in model.state_dict() if tensor in missing]
+    lack = ordered + sorted(missing.difference(ordered))
+    return model, lack, _beyond(model, report["unexpected_keys"])
+
+
+def _beyond(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """Return a note if the files hold more layers than the model. unexpected: names left out."""
+    known, others = (
+        {(one[1].rpartition(".")[2], int(one[2])) for one in map(_LAYER.match, names) if one}
+        for names in (model.state_dict(), unexpected)
+    )
+    last = {stack: max(number for name, number in known if name == stack) for stack, _ in known}
+    beyond = sorted(number for stack, number in others if number > last.get(stack, number))
+    if not beyond:
+        return []
+    return [
+        f"the files hold layers {beyond[0]} to {beyond[-1]} too, which config.json does not name"
+    ]
+
+
+def _size(shape: Sequence[int]) -> str:
+    return "×".join(str(length) for length in shape)
+
+
+def _notes(model: Any, named: Any, head_missing: bool) -> tuple[str, ...]:
+    opened = type(model).__name__
+    if head_missing and type(model) is not named:
+        return (
+            f"the checkpoint lacks the weights of {named.__name__}'s head: "
+            f"opened as its bare {opened}, so {NO_PREDICTIONS}",
+        )
+    if model.get_output_embeddings() is None:
+        return (f"{opened} has no language-model head: {NO_PREDICTIONS}",)
+    return ()

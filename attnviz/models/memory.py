@@ -1,14 +1,19 @@
-"""Measures free memory, so that what cannot fit is refused before it is allocated."""
+"""Measures free memory, so that what cannot fit is refused before it is allocated.
+
+Linux control groups, as used by containers, limit memory and processors. Version 1 has a tree of
+folders for each resource, version 2 one for all. Both are read; a missing file sets no limit.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models import cgroup
 
 if TYPE_CHECKING:  # the bundled model uses this module without torch
     import torch
@@ -29,10 +34,7 @@ def byte_text(count: int) -> str:
 
 
 def require_memory(name: str, needed: int, device: torch.device) -> None:
-    """Raise LoadError if fewer than ``needed`` bytes are free for parameters on ``device``.
-
-    name: of the model, for the message.
-    """
+    """Raise LoadError if fewer than ``needed`` bytes are free for parameters on ``device``."""
     free = free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
@@ -44,8 +46,7 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
 def require_room(what: str, needed: int, advice: str) -> None:
     """Raise UsageError if fewer than ``needed`` bytes of main memory are free.
 
-    what: a sentence's beginning up to the number of bytes, such as ``these sizes take``.
-    advice: what to choose instead.
+    what: a sentence's beginning up to the number of bytes. advice: what to choose instead.
     """
     free = free_memory()
     if free is not None and needed > free:
@@ -60,15 +61,12 @@ def free_memory(device: torch.device | None = None) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     if device is not None and device.type != "cpu":
         return None
-    known = [size for size in (_available(), cgroup.memory()) if size is not None]
+    known = [size for size in (_available(), memory_left()) if size is not None]
     return min(known, default=None)
 
 
 def keep_freed() -> None:
-    """Let the C library keep freed memory for the next arrays, on glibc.
-
-    Returning it to the system took a tenth of a scan's time. Another C library is left as it is.
-    """
+    """Let glibc keep freed memory for the next arrays: returning it took a tenth of a scan."""
     import ctypes  # only to run a model
 
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -78,10 +76,7 @@ def keep_freed() -> None:
 
 
 def _available() -> int | None:
-    """Return the bytes of memory available without swapping.
-
-    On systems other than Linux, return the size of all memory.
-    """
+    """Return the bytes available without swapping, of all memory on systems other than Linux."""
     if _MEMINFO.is_file():
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -89,3 +84,63 @@ def _available() -> int | None:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None
+
+
+# Control groups ---------------------------------------------------------------------------------
+
+_ROOT = Path("/sys/fs/cgroup")
+_SELF = Path("/proc/self/cgroup")
+
+
+def processors() -> float | None:
+    """Return the number of processors that the process may use, or None if there is no limit."""
+    found = []
+    for group in _groups("cpu"):
+        shares = [_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        most, period = [
+            *(_text(group / "cpu.max") or " ".join(shares)).split(),
+            *("", ""),
+        ][:2]
+        if most.isdecimal() and period.isdecimal() and int(period):
+            found.append(int(most) / int(period))
+    return min(found, default=None)
+
+
+def memory_left() -> int | None:
+    """Return the bytes of memory that the control groups leave, cached pages too; None for all."""
+    found = []
+    for group in _groups("memory"):
+        for limit, used, cached in (
+            ("memory.max", "memory.current", "file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+        ):
+            most, now = ("".join(_words(group / name)) for name in (limit, used))
+            if most.isdecimal() and now.isdecimal():
+                pages = _words(group / "memory.stat")
+                dropped = dict(zip(pages[::2], pages[1::2], strict=False)).get(cached, "0")
+                found.append(int(most) - int(now) + int(dropped))
+    return min(found, default=None)
+
+
+def _words(path: Path) -> list[str]:
+    return _text(path).split()
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text()
+    return ""
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of the control groups of this process, and of the groups around them.
+
+    A container may see its own group as the root of the tree, or the whole path to it.
+    """
+    for line in _text(_SELF).splitlines():
+        _, names, path = [*line.split(":", 2), "", ""][:3]
+        if names and controller not in names.split(","):
+            continue
+        tree = _ROOT / controller if names else _ROOT
+        inner = tree / path.lstrip("/")
+        yield from (group for group in (inner, *inner.parents) if group.is_relative_to(tree))

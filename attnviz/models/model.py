@@ -17,8 +17,11 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.stored_tensors import computed_from
 from attnviz.records import UNKNOWN_NOTE, Kind, ModelInfo, Tokens
 
+Texts = Sequence[Sequence[int]]
+"""The token ids of texts of one length."""
+
 Wants = Callable[[int], bool]
-"""Returns whether a layer is wanted."""
+"""Returns whether the layer of an index is wanted."""
 
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
 """Called with the layer, its queries and its keys (heads, token, head_dim), and whether each query
@@ -65,25 +68,23 @@ class Model(Protocol):
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens.
 
-        Special tokens are not added next to the same that the text spells, and to no FinishedText.
+        Special tokens are not added next to the same that the text spells, and to no FinishedText;
+        a cut text keeps them. Raises LoadError if the tokenizer gives ids that the model has no
+        embedding for, UsageError if not even the special tokens fit into ``limit``.
         """
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return notes that a reader must know about a run over these tokens.
-
-        They come in addition to ``info.notes``.
-        """
+        """Return notes for the reader about a run over these tokens, besides ``info.notes``."""
 
     def vocabulary(self) -> Vocabulary:
-        """Return the vocabulary: plain tokens, and the special tokens around every text."""
+        """Return the plain tokens, and the special ones around every text, a start token too."""
 
 
 class Placed(NamedTuple):
     """The tokens of a text or of two joined texts, with their character offsets.
 
-    places: for each token the range (start, end) of its characters in its text; empty for a token
-        without characters. sides: the text of each token, 0 or 1; None for tokens that the
-        tokenizer added.
+    places: for each token the range (start, end) of its characters; empty without any. sides: the
+    text of each token, 0 or 1; None for tokens that the tokenizer added.
     """
 
     tokens: Tokens
@@ -118,11 +119,10 @@ class PlacingModel(Model, Protocol):
     def chat_template(self) -> ChatTemplate | None: ...
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of a text with their character offsets.
+        """Return the tokens of a text, or of two that the tokenizer joins, with their places.
 
-        second: another text that the tokenizer joins to the first; None for a single text.
-        bare: True leaves out the special tokens that are added to every text.
-        Raises UnsupportedError if the tokenizer gives no character offsets or joins no texts.
+        bare: True leaves out the special tokens that are added to every text. Raises
+        UnsupportedError if the tokenizer gives no character offsets or joins no texts.
         """
         ...
 
@@ -141,24 +141,16 @@ class NumpyModel(Model, Protocol):
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
         """Return the mask of a layer (rows, keys), True if the query sees the key.
 
-        None stands for the plain mask, which hides nothing, or later keys if causal.
-        layer: its index. start: the index of the first query. rows, keys: their numbers.
+        None stands for the plain mask, which hides nothing, or later keys if causal. start: the
+        index of the first query. rows, keys: their numbers.
         """
 
     def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Wants,
-        observe: ObserveBlock,
-        *,
-        norms: bool = False,
+        self, ids: Texts, rows: int, wants: Wants, observe: ObserveBlock, *, norms: bool = False
     ) -> None:
         """Run the model over texts of one length, and pass on attention weights in blocks.
 
-        ids: the token ids of each text. rows: the number of queries of a block. wants: returns True
-            for the index of a wanted layer.
-        observe: receives each block. norms: True passes on the norms of the values too.
+        rows: the number of queries of a block. norms: True passes on the norms of the values too.
         Blocks of a causal model may lack the keys after their last query. Layers after the last
         wanted one need not run.
         """
@@ -166,7 +158,6 @@ class NumpyModel(Model, Protocol):
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run the model over one text, and pass on the queries and keys of each wanted layer.
 
-        wants: returns True for the index of a wanted layer. observe: receives them.
         Each query head has its own copy of its key. The attention weights are the softmax of their
         products times 1/√head_dim over the keys that the query sees.
         """
@@ -174,8 +165,7 @@ class NumpyModel(Model, Protocol):
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
         """Run the model over one text; pass each layer's attention weights and head outputs on.
 
-        observe: receives them. Returns the next-token logits (token, vocab); None if the model
-            predicts none.
+        Returns the next-token logits (token, vocab); None if the model predicts none.
         """
 
     def narrowed(self) -> Self:
@@ -189,10 +179,10 @@ class Reader(Protocol):
     """The interface to run a model on a text that grows by tokens, and to predict the next one."""
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Run the model on a text so far; return next-token logits and attention weights.
+        """Run the model on all token ids of a text so far.
 
-        ids: all token ids of the text so far.
-        The logits are (vocab,), the weights of its last token in each layer (head, key).
+        Return next-token logits (vocab,), and the weights of its last token in each layer (head,
+        key).
         """
 
 
@@ -219,10 +209,7 @@ class HasEnds(Protocol):
 
 
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
-    """Return the token ids in ``stated``, whose entries may be ids, lists of ids, or no ids.
-
-    vocabulary: the number of tokens; larger numbers are no ids.
-    """
+    """Return the ids below ``vocabulary`` in ``stated``, whose entries may be lists or no ids."""
     each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
     numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
     return frozenset(number for number in numbers if 0 <= number < vocabulary)
@@ -239,15 +226,13 @@ class TwoStackModel(Model, Protocol):
     def target_context(self) -> int | None: ...
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return a decoder text as in training: shifted right behind its start token.
-
-        limit: the most tokens to keep; None keeps all.
-        """
+        """Return at most ``limit`` tokens of a decoder text, shifted behind its start token."""
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model generates greedily for an encoder's text.
+        """Return the decoder text, of at most ``limit`` tokens, that takes the likeliest ones.
 
-        tokens: the encoder's text. limit: the most tokens.
+        tokens: the encoder's text. It begins with the decoder's start token and ends before the end
+        token. Raises UsageError if the model has no language-model head.
         """
 
 
@@ -262,10 +247,7 @@ class TwoTextModel(NumpyModel, Protocol):
     def causal(self) -> bool: ...
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the tokens of a text whose queries attend to the text ``keys``.
-
-        Words that both texts have get the same ids.
-        """
+        """Return the tokens of a text whose queries attend to ``keys``; equal words share an id."""
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
         """Return the attention weights (head, query, key) of one text's queries on another text."""
@@ -290,10 +272,7 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
 
 
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
-    """Return notes for the reader about running a model over a text.
-
-    trained: tokens of the longest training sequence, or None. tokens: of the text.
-    """
+    """Return notes for the reader about a model that was ``trained`` on so many tokens at once."""
     notes = []
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
@@ -307,10 +286,7 @@ _NAMED = 3
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
-    """Return a note that names the tensors with numbers that are not finite; empty if none.
-
-    broken: the names of these tensors.
-    """
+    """Return a note that names the tensors with numbers that are not finite; empty if none."""
     if not broken:
         return ()
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
@@ -325,11 +301,9 @@ def model_repr(info: ModelInfo) -> str:
 
 
 def require_number(what: str, value: float, info: ModelInfo) -> None:
-    """Raise an error if a model's ``value`` is not finite.
+    """Raise an error if a model's ``value``, such as its ``loss``, is not finite.
 
-    what: the name of the value, such as ``loss``.
-    The error is a LoadError that names the parameters that are not finite; UsageError if all are
-    finite.
+    It is a LoadError that names the parameters that are not finite; UsageError if all are finite.
     """
     if math.isfinite(value):
         return
@@ -364,16 +338,12 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
 
 
 def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
-    """Return the words as tokens. numbers: the id of each word."""
+    """Return the words as tokens, with their ids in ``numbers``."""
     return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
 
 
 def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None) -> Placed:
-    """Return words, split at white space, with their character offsets.
-
-    info: names the model. tokens: the words of ``text``. second: the other text, or None. Raises
-        UnsupportedError for two texts.
-    """
+    """Return words, split at white space, with their places; UnsupportedError for two texts."""
     if second is not None:
         raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
     places = [found.span() for found in re.finditer(r"\S+", text)]
@@ -418,8 +388,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
     """Return ``length`` distinct random tokens, repeated ``copies`` times: BOS r₁…r_n r₁…r_n ….
 
-    The special tokens around every text are included. Raises ValueError if the vocabulary has fewer
-    plain tokens.
+    Raises ValueError if the vocabulary has fewer plain tokens.
     """
     if length > len(vocabulary.plain):
         raise ValueError(f"{length} distinct tokens of {len(vocabulary.plain)}")
@@ -441,10 +410,8 @@ _DIGITS = 12
 def weights_fingerprint(model: Model) -> str:
     """Return a digest of the config, and of the name, shape and CRC-32 of every tensor.
 
-    For the built-in models the digest is that of their info alone, which identifies the parameters.
-    It is not proof against forgery. Any change of a checkpoint changes it, even in one head, and so
-    does another number of heads. For safetensors it is that of the files, whether NumPy or torch
-    runs them.
+    It is not proof against forgery. For the built-in models it is that of their info alone. For
+    safetensors it is that of the files, whether NumPy or torch runs them.
     """
     import hashlib  # loads OpenSSL, and few commands ask for a digest
 
@@ -475,10 +442,7 @@ def weights_fingerprint(model: Model) -> str:
 
 
 def model_identity(model: Model) -> dict[str, str]:
-    """Return the facts of a model that every result depends on: name, parameters, number format.
-
-    They are compared with those in the file of an earlier run.
-    """
+    """Return the facts that every result depends on, to compare with those of an earlier run."""
     info = model.info
     return {"model": info.name, "weights": weights_fingerprint(model), "dtype": info.dtype}
 

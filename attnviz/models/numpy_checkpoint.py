@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import CheckpointLayout, StoredParameters, checkpoint_layout
+from attnviz.attention.families import NotUnderstoodError
+from attnviz.attention.family_reading import CheckpointLayout, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.errors import LoadError
+from attnviz.models import checkpoint_files as files
 from attnviz.models.adapters import LoraAdapter, with_base
-from attnviz.models.checkpoint_files import (
-    check_layers,
-    check_weights,
-    file_names,
-    has_vocabulary,
-    local_directory,
-    read_config,
-    stored_metadata,
-    weight_files,
-)
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.operations import ModelSizes, sizes_of_stack
@@ -51,10 +43,8 @@ _TORCH_START = 4.0
 """Seconds of one processor to import torch and transformers and build a model.
 
 Torch then uses all processors, where a run in NumPy may have one: it is the sooner one until its
-time, less the share of one processor, passes this. Seconds of a whole ``heads`` command on two busy
-processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over 280, 5.0 and
-13.5 over 840 (at 3.3e10 operations a second in NumPy); MiniLM .4 and 5.0 over 17, .8 and 6.7 over
-500."""
+time, less the share of one processor, passes this. Seconds of ``heads`` on two busy processors,
+NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 5.0 and 13.5 over 840."""
 
 _MAPS = 2**30
 """Bytes of the attention weights of all heads over one text from which torch runs it.
@@ -73,32 +63,21 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stack: its layers. sizes: those for counting its operations. opened: its tokenizer.
-    stored: the tensors in its files. ends: returns the end tokens in its files.
-    trained: tokens of its longest training sequence. parameters: of the model. None if not known.
+    stack: its layers. opened: its tokenizer. stored: the tensors in its files. options: those of
+    ``StackModel`` that no tokenizer says.
     """
 
     def __init__(
         self,
         info: ModelInfo,
         stack: NumpyStack,
-        sizes: ModelSizes,
         opened: OpenedTokenizer,
         stored: StoredTensors,
-        ends: Callable[[], Iterable[object]],
-        trained: int | None,
-        parameters: StoredParameters | None,
+        **options: Any,
     ) -> None:
+        start, mask = opened.named.get("bos"), opened.mask
         super().__init__(
-            info,
-            stack,
-            lambda: opened.tokenizer,
-            sizes=sizes,
-            start=opened.named.get("bos"),
-            ends=ends,
-            trained=trained,
-            mask_id=opened.mask,
-            parameters=parameters,
+            info, stack, lambda: opened.tokenizer, start=start, mask_id=mask, **options
         )
         self.stored = stored
         self.chat_template, self.named = opened.chat, opened.named
@@ -120,10 +99,9 @@ def open_numpy(
 ) -> NumpyCheckpoint:
     """Open a checkpoint in NumPy: a directory, or a hub id that is in the cache.
 
-    work: the planned work; None uses NumPy even if torch is faster. threads: how many the user
-        requested, or None.
+    work: the planned work; None uses NumPy even if torch is faster. threads: as the user asked.
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for damaged
-    files, and UsageError for a revision of a directory.
+    files, UsageError for a revision of a directory.
     """
     directory, commit, adapter = with_base(name, revision, _find)
     with damaged(repr(name)):
@@ -138,13 +116,14 @@ def _opened(
     work: Work | None,
     threads: int | None,
 ) -> NumpyCheckpoint:
-    fields = read_config(name, directory)
-    check_layers(name, fields)
-    weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)
+    fields = files.read_config(name, directory)
+    files.check_layers(name, fields)
+    names = files.file_names(directory)
+    weights = files.weight_files(name, names, directory.joinpath, allow_pickle=False)
     if not weights[0].endswith(".safetensors"):
         raise NotUnderstoodError("the weights are no safetensors")
-    shapes = check_weights(name, directory, weights)
-    check_layers(name, fields, shapes)
+    shapes = files.check_weights(name, directory, weights)
+    files.check_layers(name, fields, shapes)
     read = checkpoint_layout(fields, shapes)
     stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
@@ -161,9 +140,10 @@ def _opened(
     texts = directory
     if adapter is not None:
         _adapt(stored, adapter, read)
-        texts = adapter.directory if has_vocabulary(file_names(adapter.directory)) else directory
+        if files.has_vocabulary(files.file_names(adapter.directory)):
+            texts = adapter.directory
     opened = open_tokenizer(name, texts, fields)
-    said = stored_metadata(directory, weights)
+    said = files.stored_metadata(directory, weights)
     info = ModelInfo(
         name=name,
         revision=commit or stated_revision(said),
@@ -191,9 +171,9 @@ def _opened(
     return NumpyCheckpoint(
         info,
         stack,
-        sizes,
-        opened=opened,
-        stored=stored,
+        opened,
+        stored,
+        sizes=sizes,
         ends=ends,
         trained=trained_tokens(said),
         parameters=read.parameters,
@@ -213,10 +193,7 @@ def _adapt(stored: StoredTensors, adapter: LoraAdapter, read: CheckpointLayout) 
 
 
 def _check_work(work: Work, threads: int | None, sizes: ModelSizes, types: Sequence[str]) -> None:
-    """Raise NotUnderstoodError if torch would do the planned work sooner, with its start.
-
-    sizes: of the model. types: the stored types of its tensors.
-    """
+    """Raise NotUnderstoodError if torch would do the planned work sooner, with its start."""
     maps = 4 * sizes.layers * sizes.heads * work.length**2
     processors = min(threads or workers(), allowed_processors())
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
@@ -230,7 +207,7 @@ def _check_work(work: Work, threads: int | None, sizes: ModelSizes, types: Seque
 
 def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
     """Return the directory of a checkpoint, and its commit if it is in the cache."""
-    if (directory := local_directory(name, revision)) is not None:
+    if (directory := files.local_directory(name, revision)) is not None:
         return directory, None
     if not _PLAIN.fullmatch(name) or ".." in name or len(name) > _LONGEST_NAME:
         raise NotUnderstoodError(f"{name!r} is no name of a model")
@@ -249,14 +226,8 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
 
 def _cache() -> Path:
     """Return the cache of huggingface_hub, without importing it, which takes too long."""
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(variable):
-            return _path(os.environ[variable])
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
-    return _path(home) / "hub"
-
-
-def _path(named: str) -> Path:
-    """Return the path in an environment variable, with ``~`` and variables expanded."""
-    return Path(os.path.expanduser(os.path.expandvars(named)))
+    said = os.environ.get
+    caches = said("XDG_CACHE_HOME") or "~/.cache"
+    home = said("HF_HOME") or os.path.join(caches, "huggingface")
+    hub = said("HF_HUB_CACHE") or said("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")
+    return Path(os.path.expanduser(os.path.expandvars(hub)))

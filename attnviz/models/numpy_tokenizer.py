@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers import processors as post_processors
 from tokenizers.models import BPE, WordPiece
 
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.models.growth import check_files
 from attnviz.models.model import ChatTemplate, MaskToken
 from attnviz.models.third_party import tokenizing
@@ -215,9 +215,8 @@ class OpenedTokenizer:
 
 
 def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenizer:
-    """Return the tokenizer of a checkpoint's directory.
+    """Return the tokenizer of a checkpoint's directory. fields: of its ``config.json``.
 
-    fields: of its ``config.json``.
     Raises NotUnderstoodError if transformers might give other tokens, LoadError for a damaged file.
     """
     path = directory / "tokenizer.json"
@@ -245,11 +244,7 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
 
 
 def _chat(directory: Path, said: Fields, named: Named) -> ChatTemplate | None:
-    """Return the chat template in its own file or in the settings; None if there is none.
-
-    Of several the one named ``default`` is returned. said: the fields of ``tokenizer_config.json``.
-    named: the special tokens by name.
-    """
+    """Return the chat template of its own file or of the settings, or None."""
     path, source = directory / "chat_template.jinja", said.get("chat_template")
     if path.is_file():
         source = utf8(read_bytes(path), repr(path.name))
@@ -282,11 +277,7 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """Return the tokenizer class that transformers uses, or None if it uses the file unchanged.
-
-    said: the fields of ``tokenizer_config.json``. fields: those of ``config.json``.
-    path: of ``tokenizer.json``.
-    """
+    """Return the tokenizer class that transformers uses, or None if it uses the file unchanged."""
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:
@@ -322,11 +313,7 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 def _check_added(
     tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
-    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary.
-
-    tokenizer: as its own file has it. said: the fields of ``tokenizer_config.json``.
-    named: the special tokens by name. rebuilt: True if a class builds the tokenizer anew.
-    """
+    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary."""
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     by_content = {token.content: token for token in there.values()}
     for name, (content, _) in named.items():
@@ -371,10 +358,7 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 
 
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
-    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges.
-
-    kind: the class. said: the fields of ``tokenizer_config.json``. named: the special tokens.
-    """
+    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges."""
     model: Any = tokenizer.model
     try:
         parts = kind.parts(said, named)

@@ -15,7 +15,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # parameters are counted and threads are chosen without NumPy
-    from attnviz.attention.stack_shape import StackShape
+    from attnviz.attention.numpy_stack import StackShape
     from attnviz.models.model import Model
 
 _SINGLE = 100.0
@@ -100,10 +100,7 @@ class ModelSizes:
         return products + single + self._attention(tokens)
 
     def _attention(self, tokens: int) -> float:
-        """Return how many operations one attention layer takes for a text.
-
-        They are those of queries, keys, values, attention weights and the mixing of values.
-        """
+        """Return the operations of queries, keys, values, weights and the mixing of values."""
         cells = float(tokens) * tokens
         return 2.0 * tokens * self.reading + cells * (4.0 * self.mixed + 5 * self.heads * _SINGLE)
 
@@ -129,11 +126,7 @@ def sizes_of(model: Model) -> ModelSizes:
 def sizes_of_stack(
     shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
 ) -> ModelSizes:
-    """Return the sizes of a model whose tensors have these shapes.
-
-    roles: the shape of a tensor by its role; a tensor with several roles is named once.
-    predicts: whether the model has a language-model head.
-    """
+    """Return the sizes of a model from the shapes of its tensors, each under one of its roles."""
     inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
     (width,) = roles["layers.0.attention_norm.weight"]
     return ModelSizes(

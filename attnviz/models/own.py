@@ -21,6 +21,7 @@ from attnviz.models.model import (
     ObserveOutputs,
     ObserveQueriesKeys,
     Placed,
+    Texts,
     Vocabulary,
     Wants,
     model_repr,
@@ -71,10 +72,9 @@ class OwnAttention:
             raise UsageError(f"the seed must be 0 or more, got {seed}")
         self.causal = causal
         self._seed = seed
-        self._sizes = (d_model, heads, kv_heads, head_dim)
-        self.attention = NumpyAttention.random(
-            d_model, heads, kv_heads, head_dim, seed=seed, causal=causal, score=score
-        )
+        sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        self._options: dict[str, Any] = {**sizes, "causal": causal, "score": score}
+        self.attention = NumpyAttention.random(**self._options, seed=seed)
         shape = self.attention.shape
         self._across = replace(self.attention, causal=False)
         self.info = ModelInfo(
@@ -97,51 +97,31 @@ class OwnAttention:
         return model_repr(self.info)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the words of ``text``, at most ``limit``; equal words have equal ids.
-
-        Raises UsageError if there is no word.
-        """
+        """Return the words of ``text``, at most ``limit``; equal ones have equal ids."""
         return _numbered(split_words(text, limit), {})
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
         return placed_words(self.info, self.encode(text), text, second)
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the words of a query text; words that ``keys`` has too get the same ids."""
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
         """Return a model of the same sizes with other random parameters and embeddings."""
-        d_model, heads, kv_heads, head_dim = self._sizes
-        return OwnAttention(
-            d_model,
-            heads,
-            kv_heads,
-            head_dim=head_dim,
-            causal=self.causal,
-            score=self.attention.score,
-            seed=seed,
-        )
+        return OwnAttention(**self._options, seed=seed)
 
     def vocabulary(self) -> Vocabulary:
         """Return made-up words for random texts, without special tokens."""
-        nothing = Tokens((), (), ())
+        none = Tokens((), (), ())
         return Vocabulary(
-            np.arange(_WORDS),
-            nothing,
-            nothing,
-            ranked=False,
-            texts=lambda ids: tuple(f"w{number}" for number in ids),
+            np.arange(_WORDS), none, none, False, lambda ids: tuple(f"w{number}" for number in ids)
         )
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return ()
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None, since there is no mask but the causal one.
-
-        layer, start, rows, keys: as in ``NumpyModel.mask``; they are ignored.
-        """
+        """Return None, since there is no mask but the causal one."""
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
@@ -150,18 +130,11 @@ class OwnAttention:
             observe(0, query, key, self.attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
-        """Return the attention weights (head, query, key) of one text's words on another's."""
         self._require_room(len(queries), len(keys))
         return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
     def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Wants,
-        observe: ObserveBlock,
-        *,
-        norms: bool = False,
+        self, ids: Texts, rows: int, wants: Wants, observe: ObserveBlock, *, norms: bool = False
     ) -> None:
         if wants(0):
             self._require_room(min(rows, len(ids[0])), len(ids[0]))
@@ -173,15 +146,12 @@ class OwnAttention:
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
         """Return each head's output over one text: (head, token, head_dim)."""
-        self._require_room(len(tokens), len(tokens))
-        outputs, _ = self.attention.head_outputs(self.embed(tokens.ids))
-        return outputs
+        found: list[NDArray[np.floating]] = []
+        self.run_outputs(tokens, lambda layer, weights, outputs: found.append(outputs))
+        return found[0]
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Pass on the layer's attention weights and its heads' outputs over a text.
-
-        observe: receives them. Returns None, since nothing is predicted.
-        """
+        """Pass weights and heads' outputs over a text to ``observe``; nothing is predicted."""
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self.attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
@@ -219,10 +189,7 @@ class OwnAttention:
 
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
-    """Return the words as tokens, with the ids of ``known`` and further ids for new words.
-
-    known: the id of each known word; it is not changed.
-    """
+    """Return the words as tokens, with the ids of ``known`` and further ids for new words."""
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))
@@ -230,10 +197,7 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError if sizes are below 1, too large or do not divide each other.
-
-    The message names valid sizes.
-    """
+    """Raise UsageError, with valid sizes, for too small or large ones and for remainders."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import groupby
@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.decoders import Decoder
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.growth import replaced
+from attnviz.models.growth import flattened, replaced
 from attnviz.models.model import Placed
 from attnviz.records import UNKNOWN, Tokens
 
@@ -95,8 +95,7 @@ def tokens_of(
 ) -> Tokens:
     """Return the tokens of a text that ``tokenizer`` has encoded, as ``as_spelled`` does.
 
-    name: of the model, for messages. found: the encoding. embeddings: how many ids the model has.
-    special: the ids of special tokens. Raises LoadError for an id that the model does not have.
+    embeddings: how many ids the model has. Raises LoadError for an id that it does not have.
     """
     check_ids(name, found.ids, embeddings)
     none = (False,) * len(found.ids)
@@ -124,10 +123,7 @@ def as_spelled(tokens: Tokens, added: Sequence[int], special: Collection[int]) -
 
 
 def placed_tokens(tokens: Tokens, sides: Sequence[int | None]) -> Placed:
-    """Return the tokens of one text or two, as ``as_spelled`` returns them, with their places.
-
-    sides: the text of each token of the encoding, None for those that were added.
-    """
+    """Return tokens of ``as_spelled`` with their places. sides: the text of each, or None."""
     left = [sides[at] for at in tokens.places]
     return Placed(replace(tokens, kept=(), spans=()), tokens.spans, left)
 
@@ -142,8 +138,8 @@ def _shared(tokens: Tokens, *runs: Sequence[Sequence[int]]) -> int:
 def special_ids(added: Mapping[int, AddedToken], named: Mapping[str, int | None]) -> frozenset[int]:
     """Return the ids of the special tokens that a text may spell, such as ``[SEP]``.
 
-    added: the tokens beside the vocabulary by id. named: the ids of special tokens by their names,
-    such as ``bos``. A token that stands for an unknown or hidden word is none of them.
+    added: the tokens beside the vocabulary by id. named: the ids of special tokens by their names.
+    A token that stands for an unknown or hidden word is none of them.
     """
     ends = {named.get(name) for name in ("bos", "eos", "cls", "sep")}
     words = {named.get(name) for name in ("unk", "mask")} - ends
@@ -157,7 +153,7 @@ def _reader(tokenizer: Tokenizer) -> ReadPiece:
     steps = list[ReadPiece]()
     if tokenizer.decoder is not None and type(tokenizer.decoder) is not Decoder:  # not in Python
         # Only the pickled state has a decoder's type; that of the tokenizer has the vocabulary too.
-        spec = [*_flatten(json.loads(tokenizer.decoder.__getstate__()))]
+        spec = [*flattened(json.loads(tokenizer.decoder.__getstate__()), "decoders")]
         steps = [step for part in spec if (step := _step(part)) is not None]
         suffix = suffix or next((part["suffix"] for part in spec if "suffix" in part), None)
 
@@ -170,10 +166,7 @@ def _reader(tokenizer: Tokenizer) -> ReadPiece:
 
 
 def _ended(read: ReadPiece, mark: str, *, goes_on: bool = False) -> ReadPiece:
-    """Return ``read``, with a blank behind each piece that ends a word.
-
-    mark: what such a piece ends with; with ``goes_on`` what all others end with.
-    """
+    """Return ``read`` with a blank behind pieces that end a word: with ``mark``, or without."""
 
     def undo(piece: str) -> str:
         bare = piece.removesuffix(mark)
@@ -190,15 +183,7 @@ def _byte_to_text(piece: str) -> str:
     return f"<0x{ord(piece):02X}>" if "\x80" <= piece <= "\xff" else piece
 
 
-def _flatten(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if spec["type"] == "Sequence":
-        for part in spec["decoders"]:
-            yield from _flatten(part)
-    else:
-        yield spec
-
-
-def _step(spec: dict[str, Any]) -> ReadPiece | None:
+def _step(spec: Mapping[str, Any]) -> ReadPiece | None:
     match spec:
         case {"type": "ByteLevel"}:
             return _bytes_to_text
@@ -221,10 +206,7 @@ def _bytes_to_text(piece: str) -> str:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte for each character of the alphabet of byte-level pieces.
-
-    Printable Latin-1 bytes stand for themselves, the others follow from U+0100 in order.
-    """
+    """Return the byte of each character of byte-level pieces: printable Latin-1, then U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = (byte for byte in range(0x100) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {
@@ -236,10 +218,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def check_limit(name: str, added: int, limit: int | None) -> None:
-    """Raise UsageError if ``limit`` is below the number of special tokens that the model adds.
-
-    added: how many it adds to every text.
-    """
+    """Raise UsageError if ``limit`` is below the number of special tokens that the model adds."""
     if limit is not None and limit < added:
         raise UsageError(
             f"{name!r} adds {added} special tokens to every text; a text cannot be cut to {limit}"
@@ -247,10 +226,7 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
-    """Raise LoadError if a tokenizer gives a token id that the model has no embedding for.
-
-    name: of the model, for the message. embeddings: how many it has.
-    """
+    """Raise LoadError if a tokenizer gives a token id that the model has no embedding for."""
     beyond = next((number for number in ids if number >= embeddings), None)
     if beyond is not None:
         raise LoadError(

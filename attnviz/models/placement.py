@@ -51,10 +51,9 @@ def find_device(name: str) -> torch.device:
 def spread(max_memory: str | None, offload: str | None) -> dict[str, Any]:
     """Return options of ``from_pretrained`` that place layers on all devices, in memory, on disk.
 
-    max_memory: the most of it on each device and in main memory, as typed. offload: a directory
-        for what fits nowhere; safetensors are read from where they lie.
-    Raises LoadError if accelerate, which places the layers, is not installed, or if the directory
-    cannot be written to.
+    max_memory: the most of it on each device and in main memory, as typed. offload: a directory for
+    what fits nowhere. Raises LoadError if accelerate, which places the layers, is not installed, or
+    if the directory cannot be written to.
     """
     if find_spec("accelerate") is None:
         raise LoadError(
@@ -84,28 +83,20 @@ def _made_directory(named: str) -> str:
 
 
 def places_of(model: Any) -> tuple[str, str]:
-    """Return the devices on which the parts of a model lie, and a sentence on its layers.
-
-    Both are empty if all of it is on one device.
-    """
+    """Return the devices of a model's parts, and a sentence on its layers; empty for one device."""
     placed: Mapping[str, Any] = getattr(model, "hf_device_map", None) or {}
     if not placed:
         return "", ""
     every = list(dict.fromkeys(map(_device_name, placed.values())))
     if len(every) == 1:
         return every[0], f"all of its weights lie on {every[0]}"
-    layers = [
-        _device_name(_place(name, placed)) for name, _ in model.named_modules() if _LAYER(name)
-    ]
+    layers = []
+    for name in filter(_LAYER, dict(model.named_modules())):
+        while name not in placed:  # it is where the module around it is
+            name = name.rpartition(".")[0]
+        layers.append(_device_name(placed[name]))
     said = ", ".join(f"{len(list(run))} on {place}" for place, run in groupby(layers))
     return " and ".join(every), f"of its {len(layers)} layers, from the first: {said}"
-
-
-def _place(name: str, placed: Mapping[str, Any]) -> Any:
-    """Return the place of a module, which is that of the module around it unless it has its own."""
-    while name not in placed:
-        name = name.rpartition(".")[0]
-    return placed[name]
 
 
 def _device_name(place: Any) -> str:
@@ -126,10 +117,7 @@ def find_dtype(name: str) -> torch.dtype | None:
 
 @contextmanager
 def drawing(number_type: torch.dtype, seed: int) -> Iterator[None]:
-    """Set the type and the seed of random parameters for the models built in this context.
-
-    The caller's random state is restored at the end.
-    """
+    """Set the type and the seed of random parameters for the models built in this context."""
     usual = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
+from functools import partial
 from threading import Condition, Thread, local
 from typing import Any, Generic, TypeVar
 
+from attnviz.models.third_party import ErrorsAs
 from attnviz.models.threads import blas_alone, workers
 
 _Task = TypeVar("_Task")
@@ -32,10 +34,7 @@ class _StoppedError(Exception):
 def spread(
     run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
 ) -> list[_Found]:
-    """Return the results of ``run`` for all tasks, in their order, computed by several threads.
-
-    operations: of all tasks together; few are run by this thread alone.
-    """
+    """Return the results of ``run`` for all tasks, in their order, computed by several threads."""
     return list(in_turn(run, tasks, operations))
 
 
@@ -44,9 +43,8 @@ def in_turn(
 ) -> Iterator[_Found]:
     """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
-    run: NumPy code that may run in several threads at once. Its exception is raised in the task's
-        turn, and later tasks are dropped. Tasks that it shares itself run in the same threads.
-    operations: of all tasks together, as ``models.operations`` counts them.
+    run: NumPy code for several threads. Its exception is raised in the task's turn, and later tasks
+        are dropped. Tasks that it shares itself run in the same threads. operations: of all tasks.
     """
     given = list(tasks)
     pool, depth = getattr(_thread, "inside", (None, 0))
@@ -79,38 +77,18 @@ class _Batch(Generic[_Task, _Found]):
         # Another thread lacks the context of this one, such as NumPy's handling of overflow.
         self._context = copy_context()
 
-    def is_done(self, place: int) -> bool:
+    def has(self, place: int) -> bool:
         return place in self.found or place in self.failed
 
     def do(self, place: int, task: _Task) -> None:
-        """Run one task, and store its error for the thread that waits for the result.
-
-        place: the task's index in the batch.
-        """
-        with _Kept(self.failed, place):
+        """Run the task of this index, and store its error for the thread that waits for it."""
+        with ErrorsAs(partial(self.failed.__setitem__, place)):
             self.found[place] = self._context.copy().run(self._run, task)
 
     def result(self, place: int) -> _Found:
         if place in self.failed:
             raise self.failed[place]
         return self.found.pop(place)
-
-
-class _Kept:
-    """A context that stores the exception of its block instead of raising it.
-
-    failed: receives the exception. place: the index of the task under which it is stored.
-    """
-
-    def __init__(self, failed: dict[int, Exception], place: int) -> None:
-        self._failed, self._place = failed, place
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            self._failed[self._place] = error
-        return isinstance(error, Exception)
 
 
 class _Pool:
@@ -152,7 +130,7 @@ class _Pool:
             self._changed.notify_all()
         try:
             for place in range(batch.count):
-                while not batch.is_done(place):
+                while not batch.has(place):
                     self.check()
                     self._step(batch, place)
                 yield batch.result(place)
@@ -165,15 +143,19 @@ class _Pool:
             self._step()
 
     def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
-        """Run one waiting task; if there is none, wait until something changes.
-
-        own: the batch that this thread waits for, so that only its tasks and those within are done;
-            None for any. wanted: the index of the task of ``own`` whose result is awaited.
-        """
+        """Run a waiting task, of ``own`` or within it if given; else wait for a change."""
         with self._changed:
-            batch = next((each for each in self._batches[::-1] if _may_do(own, each)), None)
+            # Only deeper batches are allowed besides, so that tasks do not pile up on a thread.
+            batch = next(
+                (
+                    other
+                    for other in self._batches[::-1]
+                    if other.waiting and (own is None or other is own or other.depth > own.depth)
+                ),
+                None,
+            )
             if batch is None:
-                if not self._stopped and (own is None or not own.is_done(wanted)):
+                if not self._stopped and (own is None or not own.has(wanted)):
                     self._changed.wait()
                 return
             place, task = batch.waiting.popleft()
@@ -185,11 +167,3 @@ class _Pool:
             _thread.inside = before
         with self._changed:
             self._changed.notify_all()
-
-
-def _may_do(own: _Batch[Any, Any] | None, other: _Batch[Any, Any]) -> bool:
-    """Return True if a thread that waits for ``own`` may do a task of the batch ``other``.
-
-    Only deeper batches are allowed, so that tasks do not pile up on a thread.
-    """
-    return bool(other.waiting) and (own is None or other is own or other.depth > own.depth)

@@ -7,24 +7,33 @@ until a model is loaded: the bundled one does not need torch.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.models.files import no_model
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
 from attnviz.models.work import ON_TORCH, Work
 
 if TYPE_CHECKING:  # the records import NumPy, which counting parameters does not need
-    from attnviz.models.download import Progress
+    import torch
+
+    from attnviz.models.hub import Progress
     from attnviz.models.model import Model
     from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
 SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")
 """The options that apply to ``mha`` alone."""
+
+_OF_CHECKPOINTS = (
+    *("revision", "device", "dtype", "offline", "trust_remote_code", "allow_pickle"),
+    *("progress", "tp"),
+)
+"""The options that ``load_transformers`` takes under the same names."""
 
 _CONFIGS = "configs/"
 _NEEDS_TORCH = "this command runs on torch"
@@ -93,19 +102,16 @@ def resolve(name: str) -> ModelSource:
     Raises LoadError for a path without a directory, which says what a file there is, or for an
     unknown configuration.
     """
-    if name == "tiny":
-        return ModelSource("bundled", name)
-    if name == "mha":
-        return ModelSource("own", name)
+    if name in ("tiny", "mha"):
+        return ModelSource("bundled" if name == "tiny" else "own", name)
     path = os.path.expanduser(name)
     if os.path.isdir(path):
         return ModelSource("directory", name)
     if name.endswith(".toml") and os.path.isfile(path):
         return ModelSource("shape", name, read_shape_file(Path(path)))
     if name.startswith(_CONFIGS):
-        return ModelSource(
-            "shape", name, find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml"))
-        )
+        shape = find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml"))
+        return ModelSource("shape", name, shape)
     is_file = os.path.splitext(name)[1] and os.path.isfile(path)
     if name.startswith(_PATH_STARTS) or name.endswith(".toml") or is_file:
         raise no_model(name)
@@ -128,7 +134,10 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
 def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
-        _check_built_in(name, options)
+        if options.backend == "torch" and options.work.tokens is not None:
+            raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
+        if options.backend == "numpy" and options.work.tokens is None and name != "mha":
+            raise not_by_numpy(name, _NEEDS_TORCH)
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
 
@@ -157,15 +166,8 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         )
     return load_transformers(
         name,
-        revision=options.revision,
-        device=options.device,
-        dtype=options.dtype,
-        offline=options.offline,
-        trust_remote_code=options.trust_remote_code,
-        allow_pickle=options.allow_pickle,
-        progress=options.progress,
+        **{option: getattr(options, option) for option in _OF_CHECKPOINTS},
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
-        tp=options.tp,
         logits=options.work.logits,
     )
 
@@ -178,7 +180,7 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
     """
     if options.backend == "torch":
         return None
-    from attnviz.attention.family import NotUnderstoodError
+    from attnviz.attention.families import NotUnderstoodError
 
     requested = options.backend == "numpy"
     try:
@@ -201,11 +203,10 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
     """Return the checkpoint run by NumPy; with the backend ``auto`` only if that is faster.
 
-    source: a directory or a hub id. options: of the command.
     Raises NotUnderstoodError, with the reason, if NumPy cannot run it or torch is faster; LoadError
     for damaged files, UsageError for a revision of a directory.
     """
-    from attnviz.attention.family import NotUnderstoodError
+    from attnviz.attention.families import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import open_numpy
 
     if source.shape is not None:
@@ -223,19 +224,8 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """Return the error for a model that the user asked NumPy to run, but that it cannot run.
-
-    name: of the model. reason: why it cannot.
-    """
+    """Return the error for a model that NumPy was asked to run and cannot, with the reason."""
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
-
-
-def _check_built_in(name: str, options: LoadOptions) -> None:
-    """Raise an error if a built-in model does not run on the requested backend."""
-    if options.backend == "torch" and options.work.tokens is not None:
-        raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
-    if options.backend == "numpy" and options.work.tokens is None and name != "mha":
-        raise not_by_numpy(name, _NEEDS_TORCH)
 
 
 def random_twin(model: Model, seed: int) -> Model:
@@ -265,10 +255,7 @@ def random_twin(model: Model, seed: int) -> Model:
 
 
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
-    """Raise UsageError for an option that ``model`` would ignore.
-
-    model: as the user named it. shape: the names of the given options that only ``mha`` has.
-    """
+    """Raise UsageError for an option that ``model`` would ignore. shape: the given of ``mha``."""
     first = next(iter(shape), None)
     if first is not None and model != "mha":
         option = "--" + first.replace("_", "-")
@@ -298,3 +285,110 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
             f"{model!r} computes in {' or '.join(dtypes)}, got {options.dtype}: choose another "
             "dtype"
         )
+
+
+# What is no model -------------------------------------------------------------------------------
+
+_BEGINNINGS = (
+    (b"GGUF", "a GGUF file"),
+    (b"PK\x03\x04", "a zip archive (as torch.save and NumPy's savez write too)"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"\x80", "a pickle"),
+    (b"\x1f\x8b", "a gzip archive"),
+)
+_ENDINGS = {
+    ".safetensors": "a safetensors file",
+    ".json": "a JSON file",
+    ".onnx": "an ONNX file",
+    ".bin": "a file of weights",
+    ".tar": "a tar archive",
+}
+_TYPED = "a model is given as its directory or hub id"
+
+
+def no_model(name: str) -> LoadError:
+    """Return the error for a path that is no model's directory: what it is, and what to type."""
+    path = Path(os.path.expanduser(name))
+    if not path.exists():
+        return LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
+    if not path.is_file():
+        return LoadError(f"{name!r} is a device or a pipe, {_TYPED}")
+    kind, advice = _kind(path), "config.json, model.safetensors and the tokenizer's files lie in it"
+    if kind.startswith("a GGUF"):
+        advice = "GGUF is not read: take the checkpoint in safetensors that it was made from"
+    elif (path.parent / "config.json").is_file():
+        advice = f"type {shlex.quote(os.path.dirname(name) or '.')}, where it lies"
+    return LoadError(f"{name!r} is {kind}, {_TYPED}: {advice}")
+
+
+def _kind(path: Path) -> str:
+    """Return what a regular file is, by its first bytes, else by the ending of its name."""
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(16)
+    except OSError as error:
+        return f"a file that cannot be read ({error.strerror})"
+    for beginning, kind in _BEGINNINGS:
+        if first.startswith(beginning):
+            return kind
+    return _ENDINGS.get(path.suffix.lower(), "a file" if first else "an empty file")
+
+
+# Other numbers ----------------------------------------------------------------------------------
+
+
+class OtherNumbers(NamedTuple):
+    """A model converted to another number type. words: describes the change."""
+
+    model: Model
+    words: str
+
+
+def in_other_numbers(model: Model) -> OtherNumbers:
+    """Return the same model in bfloat16, the coarsest type; a bfloat16 model in float32.
+
+    NumPy has no bfloat16: there parameters and intermediate results are rounded to it. A torch
+    model that was loaded by name is converted in place, since memory may not hold two, and must not
+    be used afterwards; one that was handed over is copied. Raises LoadError if memory does not
+    suffice, UnsupportedError for a model that exists in one number type only.
+    """
+    from attnviz.models.model import NumpyModel
+
+    if isinstance(model, NumpyModel):
+        return OtherNumbers(model.narrowed(), "rounded to bfloat16")
+    import torch
+
+    from attnviz.models.memory import require_memory
+    from attnviz.models.third_party import third_party
+    from attnviz.models.transformers_model import TransformersModel
+
+    if not isinstance(model, TransformersModel):
+        raise UnsupportedError(f"{model.info.name!r} cannot be run in other numbers")
+    whole, widened = model.model, model.model.dtype == torch.bfloat16
+    dtype = torch.float32 if widened else torch.bfloat16
+    handed = model.info.weights == "loaded"
+    if widened or handed:
+        numbers = sum(weight.numel() for weight in whole.parameters())
+        require_memory(model.info.name, numbers * dtype.itemsize, whole.device)
+    with third_party(f"{model.info.name!r} cannot be run in other numbers"):
+        converted = _converted(deepcopy(whole) if handed else whole, dtype)
+    name = str(dtype).removeprefix("torch.")
+    return OtherNumbers(
+        replace(model, model=converted, info=replace(model.info, dtype=name)), f"in {name}"
+    )
+
+
+def _converted(whole: Any, dtype: torch.dtype) -> Any:
+    """Return a module with its parameters in another type.
+
+    Buffers that it computed itself, such as rotary frequencies, keep theirs, as in a checkpoint of
+    that type: rounding would change the angles of late positions.
+    """
+    stored = set(whole.state_dict())
+    own = {name: buffer for name, buffer in whole.named_buffers() if name not in stored}
+    converted = whole.to(dtype)
+    for path, buffer in own.items():
+        place, _, name = path.rpartition(".")
+        converted.get_submodule(place).register_buffer(name, buffer, persistent=False)
+    return converted

@@ -69,16 +69,19 @@ def read_shape_file(path: Path) -> Shape:
     if len(forms) > 1:
         raise LoadError(f"{str(path)!r} has both [{forms[0]}] and [{forms[1]}]: keep one of them")
     stacks = _tables(path, table, "shape") or _tables(path, table, "stack")
+    config = {} if stacks else _config(path, table.get("config"))
+    tables, matrices = (_tables(path, table, key) for key in ("table", "matrix"))
+    notes = table.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise LoadError(f"{str(path)!r} is no shape: notes must be a list of sentences")
     return Shape(
         name=str(table.get("name", path.stem)),
-        source=str(table.get("source", "")),
-        hub=str(table.get("hub", "")),
-        config={} if stacks else _config(path, table.get("config")),
-        counts=str(table.get("counts", "")),
+        **{key: str(table.get(key, "")) for key in ("source", "hub", "counts")},
+        config=config,
         stacks=stacks,
-        tables=_tables(path, table, "table"),
-        matrices=_tables(path, table, "matrix"),
-        notes=_notes(path, table.get("notes", [])),
+        tables=tables,
+        matrices=matrices,
+        notes=tuple(notes),
     )
 
 
@@ -101,12 +104,6 @@ def _tables(path: Path, table: dict[str, Any], key: str) -> tuple[dict[str, Any]
     return tuple(listed)
 
 
-def _notes(path: Path, notes: object) -> tuple[str, ...]:
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise LoadError(f"{str(path)!r} is no shape: notes must be a list of sentences")
-    return tuple(notes)
-
-
 def hint(name: str) -> str:
     """Return the end of an error message on an unknown model name: a hint, or an empty string."""
     if name in shape_names():
@@ -121,10 +118,7 @@ def hint(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as ``"; did you mean 'heads'?"``, or an empty string.
-
-    name: what was typed. known: the right names.
-    """
+    """Return a hint such as ``"; did you mean 'heads'?"``, or an empty string."""
     import difflib  # needed only for mistyped names
 
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)

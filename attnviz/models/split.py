@@ -53,11 +53,7 @@ def split_note(model: nn.Module) -> str:
 
 
 def require_even(name: str, config: Any, plan: Mapping[str, str], number: int) -> None:
-    """Raise UnsupportedError if a plan cannot split the heads of a model evenly over processes.
-
-    name: of the model, for the message. config: of its text stack. plan: how transformers splits
-        each linear map. number: of processes.
-    """
+    """Raise UnsupportedError if a plan cannot split the heads of a model evenly over processes."""
     splits = {rule.rpartition(".")[2] for rule, way in plan.items() if way == "colwise"}
     heads = getattr(config, "num_attention_heads", number)
     shared = getattr(config, "num_key_value_heads", None) or heads
@@ -112,8 +108,8 @@ def is_packed(tensor: Any) -> bool:
 def whole_weight(module: nn.Module, name: str = "weight") -> Any:
     """Return a parameter of a module whole and with its numbers, wherever they are; None without.
 
-    name: of the parameter. One that is split is gathered, one in memory or on disk is read. A
-    quantised layer may have a method of this name or a packed tensor, which are none.
+    One that is split is gathered, one in memory or on disk is read. A quantised layer may have a
+    method of this name or a packed tensor, which are none.
     """
     found: Any = getattr(module, name, None)
     if not hasattr(found, "is_meta") or is_packed(found):  # a method is no tensor

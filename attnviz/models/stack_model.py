@@ -15,9 +15,9 @@ from tokenizers import Encoding, Tokenizer
 
 from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
+from attnviz.attention.growing import StackReader
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
@@ -28,6 +28,7 @@ from attnviz.models.model import (
     ObserveOutputs,
     ObserveQueriesKeys,
     Placed,
+    Texts,
     Vocabulary,
     Wants,
     frame_of,
@@ -36,13 +37,7 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import (
-    check_limit,
-    placed_tokens,
-    special_ids,
-    token_texts,
-    tokens_of,
-)
+from attnviz.models.pieces import check_limit, placed_tokens, special_ids, token_texts, tokens_of
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -73,16 +68,10 @@ class StackModel:
         mask_id: MaskToken | None = None,
         parameters: StoredParameters | None = None,
     ) -> None:
-        self._info = info
-        self.parameters = parameters
-        self.mask_id = mask_id
-        self.stack = stack
-        shape = stack.shape
+        self._info, self.stack, shape = info, stack, stack.shape
         self.causal, self.scaled, self.context = shape.causal, shape.scaled, shape.context
-        self._sizes = sizes
-        self._open_tokenizer = open_tokenizer
-        self._start = start
-        self._ends = ends
+        self.parameters, self.mask_id, self._sizes = parameters, mask_id, sizes
+        self._open_tokenizer, self._start, self._ends = open_tokenizer, start, ends
         self._trained_tokens = trained
 
     def __repr__(self) -> str:
@@ -108,11 +97,6 @@ class StackModel:
         return Growth(self._info.name, self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
-
-        Raises LoadError if the tokenizer gives ids that the model has no embedding for, UsageError
-        if not even the special tokens fit into ``limit``.
-        """
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             check_limit(name, tokenizer.num_special_tokens_to_add(False), limit)
@@ -139,11 +123,6 @@ class StackModel:
     """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text, or of two joined texts, with their character offsets.
-
-        second: the other text of a pair, or None.
-        bare: True leaves out the special tokens that are added to every text.
-        """
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             self._growth.check(text + (second or ""))
@@ -155,10 +134,6 @@ class StackModel:
             return placed_tokens(tokens, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
-        """Return the vocabulary: the plain tokens, and the special tokens around a text.
-
-        They include a start token if the model has one.
-        """
         return self._vocabulary
 
     @cached_property
@@ -194,13 +169,7 @@ class StackModel:
             self.stack.run_queries_keys(tokens.ids, wants, observe)
 
     def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Wants,
-        observe: ObserveBlock,
-        *,
-        norms: bool = False,
+        self, ids: Texts, rows: int, wants: Wants, observe: ObserveBlock, *, norms: bool = False
     ) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.attention.functional import Floats
 
 _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
@@ -83,10 +83,7 @@ class StoredTensors:
         return {name: place.shape for name, place in self._places.items()}
 
     def types(self, names: Sequence[str]) -> list[str]:
-        """Return the stored types of these tensors, such as ``float16``.
-
-        Raises NotUnderstoodError for unsupported types.
-        """
+        """Return the stored types, such as ``float16``; NotUnderstoodError for unsupported ones."""
         kinds = {self._places[name].kind for name in names}
         if strange := kinds - _TYPES.keys():
             raise NotUnderstoodError(f"tensors are stored as {min(strange)}")

@@ -49,10 +49,10 @@ def quietly() -> Iterator[None]:
 
 
 class ErrorsAs(AbstractContextManager[None]):
-    """A context in which an error of library code is replaced by another error.
+    """A context in which an error of library code is replaced by what ``translate`` returns for it.
 
-    The other error is the one that ``translate`` returns. Every error is passed to it, since
-    untrusted files and servers can raise any exception. None suppresses the error.
+    Every error is passed to it, since untrusted files and servers can raise any exception. None
+    suppresses the error.
     """
 
     def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:
@@ -87,8 +87,8 @@ def third_party(failure: str) -> Iterator[None]:
 def tokenizing(name: str) -> Iterator[None]:
     """Run a tokenizer silently; its errors become a LoadError, and lines of Rust panics are hidden.
 
-    name: of the tokenizer's model. The process's standard error is buffered meanwhile and printed
-        at the end unless there was a panic, so that nothing that other threads print is lost.
+    The process's standard error is buffered meanwhile and printed at the end unless there was a
+    panic.
     """
     with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
@@ -100,7 +100,10 @@ def _without_panic_lines() -> Iterator[None]:
     if not _redirecting.acquire(blocking=False):
         yield
         return
-    shown = _standard_error()
+    try:
+        shown = None if os.name == "nt" else os.dup(_STDERR)
+    except OSError:  # it is closed
+        shown = None
     if shown is None:
         _redirecting.release()
         yield
@@ -127,37 +130,25 @@ def _without_panic_lines() -> Iterator[None]:
         _redirecting.release()
 
 
-def _standard_error() -> int | None:
-    """Return a copy of the descriptor of standard error; None if it is closed or on Windows."""
-    try:
-        return None if os.name == "nt" else os.dup(_STDERR)
-    except OSError:
-        return None
-
-
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
     """Run a model's forward pass inside this context; its errors become a LoadError.
 
-    passing: further types of errors that are not changed, like attnviz's own errors and those of
-    other code that observes the pass.
+    passing: further types of errors that are not changed, as attnviz's own and other code's are
+    not.
     """
 
     def translate(error: Exception) -> Exception:
+        trace, module = error.__traceback__, ""
+        while trace is not None:  # down to the module that raised it
+            module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
         ours = type(error).__module__.startswith("attnviz.")
-        if ours or isinstance(error, passing) or not _raised_by(error).startswith(_RUNNING):
+        if ours or isinstance(error, passing) or not module.startswith(_RUNNING):
             return error
         return LoadError(f"{type(model).__name__} cannot run over this text: {_why(error)}")
 
     with quietly(), ErrorsAs(translate):
         yield
-
-
-def _raised_by(error: Exception) -> str:
-    trace, module = error.__traceback__, ""
-    while trace is not None:
-        module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next
-    return module
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ from threading import Lock, local
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from attnviz.models import cgroup
+from attnviz.models import memory
 
 if TYPE_CHECKING:  # the entry point imports this module before all others
     from attnviz.models.model import Model
@@ -58,22 +58,15 @@ def wait_passively() -> None:
 
 
 def allowed_processors(rounded: Callable[[float], int] = math.floor) -> int:
-    """Return how many processors this process may use: by its affinity and its container.
-
-    rounded: makes a whole number of the container's share. Threads that wait for each other need
-        whole processors.
-    """
+    """Return how many processors this process may use: by its affinity and its container."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
-    quota = cgroup.processors()
+    quota = memory.processors()
     return count if quota is None else max(1, min(count, rounded(quota)))
 
 
 def suit(model: Model, asked: int | None = None) -> None:
-    """Set torch, if it is imported, and NumPy to the number of threads that suits a model.
-
-    asked: the number that the user requested instead, or None.
-    """
+    """Set torch, if it is imported, and NumPy to the number of threads that suits a model."""
     from attnviz.models.operations import sizes_of
 
     ask_for(asked or ASKED.get(model))
@@ -86,18 +79,12 @@ def threads_for(weights: float) -> int:
 
 
 def ask_for(number: int | None) -> None:
-    """Set the number of threads that the user requested; None changes nothing.
-
-    It holds until ``threads_kept`` ends.
-    """
+    """Set the number of threads that the user requested; it holds until ``threads_kept`` ends."""
     _process.asked = number or _process.asked
 
 
 def use_threads(number: int) -> None:
-    """Set torch and NumPy to at most ``number`` threads, never more than they had.
-
-    A requested number takes precedence, up to the number of processors.
-    """
+    """Set torch and NumPy to at most ``number`` threads, or to as many as were requested."""
     asked = _process.asked
     for name, (get, put) in _libraries().items():
         own = _process.own.setdefault(name, get())
@@ -185,11 +172,7 @@ def _libraries() -> dict[str, Functions]:
 
 @cache
 def _openblas() -> Functions | None:
-    """Return the functions that get and set the threads of NumPy's OpenBLAS, or None.
-
-    None stands for another library. NumPy itself has no such functions. The names are those in its
-    wheels and in other builds of OpenBLAS.
-    """
+    """Return the functions that get and set the threads of NumPy's OpenBLAS; None without it."""
     import ctypes
 
     linked = getattr(sys.modules.get("numpy._core._multiarray_umath"), "__file__", None)

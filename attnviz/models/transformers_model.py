@@ -95,11 +95,6 @@ class TransformersModel:
         )
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
-
-        Raises LoadError if the tokenizer gives ids that the model has no embedding for, UsageError
-        if not even the special tokens fit into ``limit``.
-        """
         if self.tokenizer is None:
             return self._words(text).cut(limit)
         with tokenizing(self.info.name):
@@ -113,7 +108,9 @@ class TransformersModel:
                 return_special_tokens_mask=True,
                 verbose=False,
             )
-            tokens = replace(self._tokens(encoding["input_ids"]), spans=_spans(encoding))
+            known = getattr(encoding, "encodings", None)  # none if it is written in Python
+            spans = tuple(known[0].offsets) if known else ()
+            tokens = replace(self._tokens(encoding["input_ids"]), spans=spans)
             added = encoding["special_tokens_mask"]
             return replace(as_spelled(tokens, added, self._marks[0]), kept=())
 
@@ -128,11 +125,6 @@ class TransformersModel:
         return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
 
     def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
-        """Return the tokens of one text, or of two joined texts, with their character offsets.
-
-        second: the other text of a pair, or None.
-        bare: True leaves out the special tokens that are added to every text.
-        """
         if self.tokenizer is None:
             return placed_words(self.info, self._words(text), text, second)
         with tokenizing(self.info.name):
@@ -153,14 +145,9 @@ class TransformersModel:
             return placed_tokens(tokens, found.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return notes for the reader about a run over these tokens."""
         return text_notes(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return a decoder text as in training: shifted right behind its start token.
-
-        limit: the most tokens; None keeps all.
-        """
         if self.tokenizer is None:
             words = self._words(text)
             start = self._tokens([self._start_id])
@@ -175,12 +162,6 @@ class TransformersModel:
             return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model generates, always with the likeliest token.
-
-        tokens: the encoder's text. limit: the most tokens.
-        It begins with the decoder's start token and ends before the end token.
-        Raises UsageError if the model has no language-model head.
-        """
         if not hasattr(self.model, "generate") or not self.model.can_generate():
             raise UsageError(
                 f"{self.info.name!r} has no language-model head to write a decoder text with: "
@@ -202,11 +183,7 @@ class TransformersModel:
 
     @contextmanager
     def _plainly_greedy(self) -> Iterator[None]:
-        """Ignore the generation settings in a model's files inside this context.
-
-        Only the start, end and padding tokens are used. A generation_config.json may ask for beams,
-        penalties, constraints or an assistant.
-        """
+        """Ignore a model's own settings (beams, penalties, …) but start, end and padding tokens."""
         said = self.model.generation_config
         self.model.generation_config = type(said)(
             decoder_start_token_id=self._start_id,
@@ -220,10 +197,6 @@ class TransformersModel:
             self.model.generation_config = said
 
     def vocabulary(self) -> Vocabulary:
-        """Return the vocabulary: the plain tokens, and the special tokens around a text.
-
-        They include a start token if the model has one.
-        """
         with tokenizing(self.info.name):
             return self._whole_vocabulary()
 
@@ -264,7 +237,17 @@ class TransformersModel:
         return number if 0 <= number < self._vocabulary else None
 
     def _words(self, text: str) -> Tokens:
-        return _word_tokens(text, self._vocabulary, self._padding)
+        """Return the words of ``text``, split at white space; equal words have equal ids.
+
+        Ids count up from 0 in order of first appearance, modulo the vocabulary, without the padding
+        id, which some models ignore.
+        """
+        words, padding = split_words(text), self._padding
+        free = [
+            number for number in range(min(self._vocabulary, len(words) + 1)) if number != padding
+        ]
+        numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
+        return word_tokens(words, numbers)
 
     def _tokens(self, ids: Sequence[int]) -> Tokens:
         check_ids(self.info.name, ids, self._vocabulary)
@@ -279,7 +262,7 @@ class TransformersModel:
         """Return the ids of special tokens, and what reads a piece of a tokenizer in Python."""
         added, names = (
             self.tokenizer.added_tokens_decoder,
-            ("unk", "mask", "bos", "eos", "cls", "sep"),
+            ["unk", "mask", "bos", "eos", "cls", "sep"],
         )
         named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in names}
         python = getattr(self.tokenizer, "backend_tokenizer", None) is None
@@ -309,10 +292,9 @@ class TransformersModel:
         shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
         if shift is None:
             return [self._start_id, *labels[:-1]]
-        shifted: list[int] = shift(labels=torch.tensor([labels], device=device_of(self.model)))[
-            0
-        ].tolist()
-        return shifted
+        shifted = shift(labels=torch.tensor([labels], device=device_of(self.model)))
+        ids: list[int] = shifted[0].tolist()
+        return ids
 
     @property
     def _vocabulary(self) -> int:
@@ -320,10 +302,7 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the id of the decoder's start token, else of BOS, else of padding.
-
-        Raises UsageError if no config names one of them.
-        """
+        """Return the decoder's start token, else BOS or padding; UsageError for none."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))
@@ -340,21 +319,3 @@ class TransformersModel:
     @property
     def _configs(self) -> tuple[Any, Any]:
         return self.model.config, getattr(self.model, "generation_config", None)
-
-
-def _spans(encoding: Any) -> tuple[tuple[int, int], ...]:
-    """Return the characters of each token; empty for a tokenizer that is written in Python."""
-    known = getattr(encoding, "encodings", None)
-    return tuple(known[0].offsets) if known else ()
-
-
-def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
-    """Return the words of ``text``, split at white space; equal words have equal ids.
-
-    Ids count up from 0 in order of first appearance, modulo ``vocabulary``, without ``reserved``,
-    the padding id, which some models ignore.
-    """
-    words = split_words(text)
-    free = [number for number in range(min(vocabulary, len(words) + 1)) if number != reserved]
-    numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
-    return word_tokens(words, numbers)

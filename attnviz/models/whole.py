@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,14 +23,19 @@ from attnviz.models.third_party import ErrorsAs
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 """Classes that wrap a whole model."""
 
+_SPLITS = {
+    ("PipelineIdentity",): "it has some of the layers (pipeline parallelism)",
+    ("FullySharded", "FSDP"): "its weights are split over processes (fully sharded)",
+}
+"""How the classes begin of a model that is split over processes, and what that means."""
+
 _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the model without wrappers such as data parallelism that hold all of it.
+    """Return the model without wrappers that hold all of it; layers that peft changed stay so.
 
-    Layers that peft has changed stay as they are. Raises UnsupportedError for a wrapper of peft
-    that does more than change layers.
+    Raises UnsupportedError for a wrapper of peft that does more than change layers.
     """
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
@@ -84,13 +89,10 @@ def embedding_rows(model: Any) -> int:
 
 
 def require_whole(model: Any, name: str, layers: int) -> None:
-    """Raise UnsupportedError if a loaded model is only a part of what its config describes.
-
-    name: of the model, for the message.
-    layers: number of layers of its text stack in the config, of an encoder–decoder the encoder's.
-    """
-    for found, way in _splits(model):
-        if found:
+    """Raise UnsupportedError if a model is only a part of what its config describes."""
+    classes = [type(module).__name__ for module in model.modules()]
+    for beginnings, way in _SPLITS.items():
+        if any(one.startswith(beginnings) for one in classes):
             raise UnsupportedError(
                 f"{name!r} is a part of a model: {way}; load it whole, in one process"
             )
@@ -103,7 +105,12 @@ def require_whole(model: Any, name: str, layers: int) -> None:
         expected += [getattr(decoder, field, None) or layers for field in _DECODER_LAYERS][:1]
     elif hasattr(model, "get_decoder"):  # there may also be a stack for images
         text = model.get_decoder() or model
-    shared = _named_counts(model.config)
+    fields = {**vars(model.config), **vars(text_config(model.config))}
+    shared = {  # numbers of layers, or of groups of layers that share their parameters
+        number
+        for field, number in fields.items()
+        if ("layers" in field or "groups" in field) and type(number) is int
+    }
     stacks = sorted(_stack_lengths(text), reverse=True)
     for stack, count in zip(stacks, sorted(expected, reverse=True), strict=False):
         if stack < count and stack not in shared:
@@ -117,12 +124,15 @@ def require_attention(model: Any, name: str) -> None:
     """Raise UnsupportedError if a loaded model has less attention than its config describes.
 
     The number of its attention modules and the sizes of their projections are compared with those
-    of a model of the same class and config that is built without memory. A class that cannot be
-    built so is not checked.
+    of a model of its class that is built without memory, if its class can be built so.
     """
-    twin = _without_weights(model)
+    twin: nn.Module | None = None
+    another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
+    with another, torch.device("meta"), torch.random.fork_rng(devices=()):
+        twin = type(model)(copy.deepcopy(model.config))
     if twin is None:
         return
+    modules = dict(model.named_modules(remove_duplicate=False))
     found, expected = _attention_modules(model), _attention_modules(twin)
     if len(found) < len(expected):
         raise UnsupportedError(
@@ -132,19 +142,12 @@ def require_attention(model: Any, name: str) -> None:
     for path, module in expected.items():
         for part, projection in module.named_modules(prefix=path):
             size = linear_size(projection)
-            has = linear_size(_submodule(model, part))
+            has = linear_size(modules.get(part))
             if size and has and has != size:
                 raise UnsupportedError(
                     f"{name!r} is a part of a model: {part} is {has[0]} × {has[1]}, and its config "
                     f"names {size[0]} × {size[1]}; load it whole, or correct the config"
                 )
-
-
-def _without_weights(model: Any) -> nn.Module | None:
-    another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
-    with another, torch.device("meta"), torch.random.fork_rng(devices=()):
-        return cast("nn.Module", type(model)(copy.deepcopy(model.config)))
-    return None
 
 
 def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -157,13 +160,6 @@ def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def _submodule(model: nn.Module, path: str) -> nn.Module | None:
-    try:
-        return model.get_submodule(path)
-    except AttributeError:
-        return None
-
-
 def linear_size(projection: Any) -> tuple[int, int] | None:
     """Return the numbers of inputs and outputs of a linear layer; None for anything else."""
     for names in (("in_features", "out_features"), ("nx", "nf"), ("infeatures", "outfeatures")):
@@ -173,19 +169,6 @@ def linear_size(projection: Any) -> tuple[int, int] | None:
     return None
 
 
-def _splits(model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield for each way to split a model over processes (whether it is split so, a message)."""
-    classes = [type(module).__name__ for module in model.modules()]
-    yield (
-        any(name.startswith("PipelineIdentity") for name in classes),
-        "it has some of the layers (pipeline parallelism)",
-    )
-    yield (
-        any(name.startswith(("FullySharded", "FSDP")) for name in classes),
-        "its weights are split over processes (fully sharded)",
-    )
-
-
 def _stack_lengths(module: nn.Module) -> Iterator[int]:
     """Yield the number of layers of each stack; parts inside a layer do not count."""
     for child in module.children():
@@ -193,10 +176,3 @@ def _stack_lengths(module: nn.Module) -> Iterator[int]:
             yield len(child)
         else:
             yield from _stack_lengths(child)
-
-
-def _named_counts(config: Any) -> set[int]:
-    """Return all numbers of layers, or of layer groups with shared parameters, in a config."""
-    found = {**vars(config), **vars(text_config(config))}
-    named = (value for field, value in found.items() if "layers" in field or "groups" in field)
-    return {value for value in named if isinstance(value, int) and not isinstance(value, bool)}

@@ -111,21 +111,6 @@ def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path).metadata == {"format": "pt", "revision": other, "steps": "5"}
 
 
-def test_an_interrupted_save_leaves_the_old_files(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
-
-    def fail(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    tensors = {name: tensor + 1 for name, tensor in random_tensors().items()}
-    with pytest.raises(LoadError, match="cannot be written: No space left on device"):
-        save_checkpoint(saved, CONFIG, tensors, word_tokenizer())
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
-
-
 def test_no_file_changes_before_all_are_written(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,12 +9,11 @@ import pytest
 import torch
 import transformers
 
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family import Family, NotUnderstoodError
+from attnviz.attention.families import FAMILIES, Family, NotUnderstoodError
 from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
+from attnviz.attention.growing import StackReader
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.attention.stack_reader import StackReader
 from attnviz.models.stored_tensors import StoredTensors
 
 from ..quick import one_in
@@ -58,128 +57,131 @@ ONE_KEY = {"num_key_value_heads": 1}
 WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
 LARGER = {**WIDER, "num_key_value_heads": 5}
 
+
+def of(model_class: str, base: dict[str, Any], **changes: Any) -> tuple[str, dict[str, Any]]:
+    """A model of a class, and the fields of its config."""
+    return model_class, base | changes
+
+
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt2": ("GPT2LMHeadModel", dict(GPT2, n_embd=21, n_layer=3, n_head=3)),
-    "gpt2, its bare model": ("GPT2Model", dict(GPT2, n_embd=55, n_layer=2, n_head=5, n_inner=31)),
-    "gpt2, relu": (
-        "GPT2LMHeadModel",
-        dict(GPT2, n_embd=21, n_layer=3, n_head=3, activation_function="relu"),
+    "gpt2": of("GPT2LMHeadModel", GPT2, n_embd=21, n_layer=3, n_head=3),
+    "gpt2, its bare model": of("GPT2Model", GPT2, n_embd=55, n_layer=2, n_head=5, n_inner=31),
+    "gpt2, relu": of(
+        "GPT2LMHeadModel", GPT2, n_embd=21, n_layer=3, n_head=3, activation_function="relu"
     ),
-    "llama, biases": ("LlamaForCausalLM", dict(LLAMA, **ONE_KEY, attention_bias=True)),
-    "llama, tied": ("LlamaForCausalLM", dict(LLAMA, **LARGER, tie_word_embeddings=True)),
-    "llama 3": (
+    "llama, biases": of("LlamaForCausalLM", LLAMA, **ONE_KEY, attention_bias=True),
+    "llama, tied": of("LlamaForCausalLM", LLAMA, **LARGER, tie_word_embeddings=True),
+    "llama 3": of("LlamaForCausalLM", LLAMA, head_dim=10, mlp_bias=True, rope_parameters=LLAMA3),
+    "llama, linear": of(
         "LlamaForCausalLM",
-        dict(LLAMA, head_dim=10, mlp_bias=True, rope_parameters=LLAMA3),
+        LLAMA,
+        rope_parameters={"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0},
     ),
-    "llama, linear": (
+    "llama, dynamic": of(
         "LlamaForCausalLM",
-        dict(LLAMA, rope_parameters={"rope_type": "linear", "rope_theta": 1000.0, "factor": 3.0}),
+        LLAMA,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0},
     ),
-    "llama, dynamic": (
+    "llama, yarn": of("LlamaForCausalLM", LLAMA, head_dim=10, rope_parameters=YARN),
+    "llama, long": of(
+        "LlamaForCausalLM", LLAMA, head_dim=10, rope_parameters=dict(LONG, factor=2.0)
+    ),
+    "llama, long by then": of(
         "LlamaForCausalLM",
-        dict(LLAMA, rope_parameters={"rope_type": "dynamic", "rope_theta": 9.0, "factor": 2.0}),
+        LLAMA,
+        head_dim=10,
+        rope_parameters=dict(LONG, original_max_position_embeddings=11),
     ),
-    "llama, yarn": ("LlamaForCausalLM", dict(LLAMA, head_dim=10, rope_parameters=YARN)),
-    "llama, long": (
-        "LlamaForCausalLM",
-        dict(LLAMA, head_dim=10, rope_parameters=dict(LONG, factor=2.0)),
-    ),
-    "llama, long by then": (
-        "LlamaForCausalLM",
-        dict(LLAMA, head_dim=10, rope_parameters=dict(LONG, original_max_position_embeddings=11)),
-    ),
-    "llama, gelu": ("LlamaModel", dict(LLAMA, hidden_act="gelu_pytorch_tanh")),
-    "mistral": ("MistralForCausalLM", dict(LLAMA, **ONE_KEY, sliding_window=5)),
-    "mistral, no window": ("MistralForCausalLM", dict(LLAMA, **LARGER, sliding_window=None)),
-    "qwen2": ("Qwen2ForCausalLM", dict(LLAMA, **ONE_KEY)),
-    "qwen2, tied": ("Qwen2ForCausalLM", dict(LLAMA, **LARGER, tie_word_embeddings=True)),
-    "qwen3": ("Qwen3ForCausalLM", dict(LLAMA, **ONE_KEY, head_dim=22)),
-    "qwen3, biases": ("Qwen3ForCausalLM", dict(LLAMA, **LARGER, attention_bias=True)),
-    "qwen2, windows": (
+    "llama, gelu": of("LlamaModel", LLAMA, hidden_act="gelu_pytorch_tanh"),
+    "mistral": of("MistralForCausalLM", LLAMA, **ONE_KEY, sliding_window=5),
+    "mistral, no window": of("MistralForCausalLM", LLAMA, **LARGER, sliding_window=None),
+    "qwen2": of("Qwen2ForCausalLM", LLAMA, **ONE_KEY),
+    "qwen2, tied": of("Qwen2ForCausalLM", LLAMA, **LARGER, tie_word_embeddings=True),
+    "qwen3": of("Qwen3ForCausalLM", LLAMA, **ONE_KEY, head_dim=22),
+    "qwen3, biases": of("Qwen3ForCausalLM", LLAMA, **LARGER, attention_bias=True),
+    "qwen2, windows": of(
         "Qwen2ForCausalLM",
-        dict(LLAMA, **ONE_KEY, use_sliding_window=True, sliding_window=4, max_window_layers=1),
+        LLAMA,
+        **ONE_KEY,
+        use_sliding_window=True,
+        sliding_window=4,
+        max_window_layers=1,
     ),
-    "qwen3, yarn": (
+    "qwen3, yarn": of(
         "Qwen3Model",
-        dict(
-            LLAMA, **ONE_KEY, head_dim=22, rope_parameters=dict(YARN, beta_fast=8, truncate=False)
-        ),
+        LLAMA,
+        **ONE_KEY,
+        head_dim=22,
+        rope_parameters=dict(YARN, beta_fast=8, truncate=False),
     ),
-    "mistral, yarn": (
+    "mistral, yarn": of(
         "MistralForCausalLM",
-        dict(
-            LLAMA,
-            **ONE_KEY,
-            sliding_window=None,
-            rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.3),
-        ),
+        LLAMA,
+        **ONE_KEY,
+        sliding_window=None,
+        rope_parameters=dict(YARN, mscale=0.7, mscale_all_dim=1.3),
     ),
-    "smollm3": (
+    "smollm3": of(
         "SmolLM3ForCausalLM",
-        dict(LLAMA, **ONE_KEY, **SPECIAL, no_rope_layers=[1, 0, 1], attention_bias=True),
+        LLAMA,
+        **ONE_KEY,
+        **SPECIAL,
+        no_rope_layers=[1, 0, 1],
+        attention_bias=True,
     ),
-    "smollm3, windows": (
+    "smollm3, windows": of(
         "SmolLM3Model",
-        dict(
-            LLAMA,
-            **LARGER,
-            **SPECIAL,
-            no_rope_layer_interval=2,
-            use_sliding_window=True,
-            sliding_window=4,
-            mlp_bias=True,
-        ),
+        LLAMA,
+        **LARGER,
+        **SPECIAL,
+        no_rope_layer_interval=2,
+        use_sliding_window=True,
+        sliding_window=4,
+        mlp_bias=True,
     ),
-    "gemma": ("GemmaForCausalLM", dict(LLAMA, **ONE_KEY, head_dim=22)),
-    "gemma, biases": (
-        "GemmaModel",
-        dict(LLAMA, **LARGER, head_dim=10, attention_bias=True, hidden_act="gelu"),
+    "gemma": of("GemmaForCausalLM", LLAMA, **ONE_KEY, head_dim=22),
+    "gemma, biases": of(
+        "GemmaModel", LLAMA, **LARGER, head_dim=10, attention_bias=True, hidden_act="gelu"
     ),
-    "phi3, long": (
+    "phi3, long": of(
         "Phi3ForCausalLM",
-        dict(
-            LLAMA,
-            **ONE_KEY,
-            hidden_size=48,
-            pad_token_id=0,
-            rope_parameters=dict(LONG, partial_rotary_factor=0.625),
-            original_max_position_embeddings=7,
-        ),
+        LLAMA,
+        **ONE_KEY,
+        hidden_size=48,
+        pad_token_id=0,
+        rope_parameters=dict(LONG, partial_rotary_factor=0.625),
+        original_max_position_embeddings=7,
     ),
-    "phi3": ("Phi3ForCausalLM", dict(LLAMA, **ONE_KEY, pad_token_id=0)),
-    "phi3, window": ("Phi3ForCausalLM", dict(LLAMA, **LARGER, pad_token_id=0, sliding_window=7)),
-    "gpt-neo": ("GPTNeoForCausalLM", GPT_NEO),
-    "gpt-neo, its bare model": (
+    "phi3": of("Phi3ForCausalLM", LLAMA, **ONE_KEY, pad_token_id=0),
+    "phi3, window": of("Phi3ForCausalLM", LLAMA, **LARGER, pad_token_id=0, sliding_window=7),
+    "gpt-neo": of("GPTNeoForCausalLM", GPT_NEO),
+    "gpt-neo, its bare model": of(
         "GPTNeoModel",
-        dict(
-            GPT_NEO,
-            hidden_size=55,
-            num_heads=5,
-            num_layers=2,
-            intermediate_size=31,
-            attention_types=[[["local"], 2]],
-        ),
+        GPT_NEO,
+        hidden_size=55,
+        num_heads=5,
+        num_layers=2,
+        intermediate_size=31,
+        attention_types=[[["local"], 2]],
     ),
-    "neox, yarn": (
+    "neox, yarn": of(
         "GPTNeoXForCausalLM",
-        dict(LLAMA, hidden_size=72, rope_parameters=dict(YARN, partial_rotary_factor=0.5)),
+        LLAMA,
+        hidden_size=72,
+        rope_parameters=dict(YARN, partial_rotary_factor=0.5),
     ),
-    "neox": ("GPTNeoXForCausalLM", dict(LLAMA, hidden_size=72, rotary_pct=0.25)),
-    "neox, whole": (
-        "GPTNeoXForCausalLM",
-        dict(LLAMA, **WIDER, rotary_pct=1.0, attention_bias=False),
+    "neox": of("GPTNeoXForCausalLM", LLAMA, hidden_size=72, rotary_pct=0.25),
+    "neox, whole": of("GPTNeoXForCausalLM", LLAMA, **WIDER, rotary_pct=1.0, attention_bias=False),
+    "bert": of("BertForMaskedLM", BERT),
+    "bert, its bare model": of("BertModel", BERT, **WIDER, hidden_act="gelu_new"),
+    "roberta": of("RobertaForMaskedLM", BERT, pad_token_id=1),
+    "roberta, its bare model": of("RobertaModel", BERT, **WIDER, pad_token_id=1),
+    "distilbert": of("DistilBertForMaskedLM", DISTILBERT, dim=42, hidden_dim=53, n_heads=3),
+    "distilbert, waves": of(
+        "DistilBertModel", DISTILBERT, dim=70, hidden_dim=31, n_heads=5, sinusoidal_pos_embds=True
     ),
-    "bert": ("BertForMaskedLM", BERT),
-    "bert, its bare model": ("BertModel", dict(BERT, **WIDER, hidden_act="gelu_new")),
-    "roberta": ("RobertaForMaskedLM", dict(BERT, pad_token_id=1)),
-    "roberta, its bare model": ("RobertaModel", dict(BERT, **WIDER, pad_token_id=1)),
-    "distilbert": ("DistilBertForMaskedLM", dict(DISTILBERT, dim=42, hidden_dim=53, n_heads=3)),
-    "distilbert, waves": (
-        "DistilBertModel",
-        dict(DISTILBERT, dim=70, hidden_dim=31, n_heads=5, sinusoidal_pos_embds=True),
-    ),
-    "electra": ("ElectraForPreTraining", dict(BERT, embedding_size=13)),
-    "electra, as wide": ("ElectraForMaskedLM", dict(BERT, **WIDER, embedding_size=70)),
+    "electra": of("ElectraForPreTraining", BERT, embedding_size=13),
+    "electra, as wide": of("ElectraForMaskedLM", BERT, **WIDER, embedding_size=70),
 }
 
 

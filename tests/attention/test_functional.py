@@ -103,32 +103,6 @@ def test_equals_torchs_own_function(convert, close, normal, name, scale):
     assert output.dtype == convert(inputs[0]).dtype
 
 
-def test_equals_torchs_own_function_with_grouped_heads(convert, close, normal):
-    inputs = normal(2, 6, 5, 4), normal(2, 2, 7, 4), normal(2, 2, 7, 4)
-    query, key, value = map(convert, inputs)
-    output, _ = scaled_dot_product_attention(
-        query, repeat_kv_heads(key, 3), repeat_kv_heads(value, 3)
-    )
-    close(
-        output,
-        reference.scaled_dot_product_attention(*map(torch.from_numpy, inputs), enable_gqa=True),
-    )
-
-
-@pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
-def test_leading_axes_are_arbitrary(convert, close, normal, leading):
-    query, key, value = (
-        normal(*leading, 3, 5, 4),
-        normal(*leading, 3, 7, 4),
-        normal(*leading, 3, 7, 2),
-    )
-    output, weights = scaled_dot_product_attention(*map(convert, (query, key, value)))
-    assert weights.shape == (*leading, 3, 5, 7)
-    close(
-        output, reference.scaled_dot_product_attention(*map(torch.from_numpy, (query, key, value)))
-    )
-
-
 @pytest.mark.parametrize("additive", [False, True])
 def test_a_query_that_sees_nothing_gets_zeros(convert, normal, additive):
     visible = np.ones((5, 7), dtype=bool)

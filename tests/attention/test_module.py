@@ -194,16 +194,6 @@ def test_a_hook_that_empties_a_head_leaves_the_projection_of_the_rest(
     close(output[0] if return_weights else output, rest)
 
 
-def test_heads_sum_to_the_output(build, normal, close):
-    attention = build(kv_heads=2, value_dim=3)
-    kept = []
-    attention.heads_point.register_forward_hook(lambda module, args, outputs: kept.append(outputs))
-    output = attention(torch.from_numpy(normal(2, 5, 12)))
-    weight = attention.output_projection.weight.reshape(12, 4, 3)
-    each = torch.einsum("bhqv,ohv->hbqo", kept[0], weight)
-    close(each.sum(0) + attention.output_projection.bias, output)
-
-
 @pytest.mark.parametrize("return_weights", [False, True])
 def test_gradients_flow(build, normal, return_weights):
     attention = build(kv_heads=2, rotary=100.0, head_dim=2).train()

@@ -11,8 +11,7 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family import Family, NotUnderstoodError
+from attnviz.attention.families import FAMILIES, Family, NotUnderstoodError
 from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack

@@ -49,26 +49,6 @@ def test_a_quarter_turn_by_hand(convert, close):
     close(apply_rotary(convert(np.array([[[3, 5]]], np.float32)), cos, sin), [[[-5, 3]]])
 
 
-def test_position_zero_changes_nothing(convert, normal):
-    x = convert(normal(3, 1, 4))
-    np.testing.assert_array_equal(apply_rotary(x, *Rotary(1e4).tables([0], 4, like=x)), x)
-
-
-def test_a_score_depends_on_the_distance_alone(convert, normal, close):
-    query, key = convert(normal(1, 1, 8)), convert(normal(1, 1, 8))
-
-    def score(i: int, j: int) -> float:
-        turned = (
-            apply_rotary(x, *Rotary(1e4).tables([place], 8, like=x))
-            for x, place in ((query, i), (key, j))
-        )
-        one, other = turned
-        return float((one * other).sum())
-
-    close(score(7, 2), score(24, 19))
-    assert abs(score(7, 2) - score(2, 7)) > 1e-3
-
-
 def test_each_text_may_have_its_own_positions(convert, normal):
     x = convert(normal(2, 3, 2, 4))
     positions = convert(np.array([[0, 1], [5, 6]]))

@@ -63,36 +63,6 @@ def test_equals_keras_additive_attention(keras, convert, close, normal, use_scal
     close(np.asarray(weights) @ value, output)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("score", SCORES)
-def test_a_whole_layer_equals_keras_head_by_head(keras, close, normal, score, causal):
-    """Projected by plain products, then Keras's layer for each head, in self-attention."""
-    ours = NumpyAttention.random(12, 3, seed=5, causal=causal, score=score)
-    text = normal(2, 5, 12)
-    output, weights = ours(text)
-    mixed = []
-    for head in range(3):
-        part = slice(4 * head, 4 * head + 4)
-        query, key, value = (
-            text @ weight[part].T
-            for weight in (ours.query_weight, ours.key_weight, ours.value_weight)
-        )
-        if score == "additive":
-            theirs = keras.layers.AdditiveAttention()
-            scale = ours.score_weight[head]
-        else:
-            theirs = keras.layers.Attention(use_scale=True)
-            scale = np.float32(0.5 if score == "scaled-dot" else 1)
-        theirs.build([query.shape, value.shape, key.shape])
-        theirs.set_weights([scale])
-        heads_output, expected = theirs(
-            [query, value, key], return_attention_scores=True, use_causal_mask=causal
-        )
-        close(weights[:, head], expected)
-        mixed.append(heads_output.detach().numpy())
-    close(output, np.concatenate(mixed, -1) @ ours.output_weight.T)
-
-
 @pytest.mark.parametrize("mask", [False, True])
 def test_unscaled_fused_output_equals_the_open_one(normal, close, mask):
     torch.manual_seed(2)

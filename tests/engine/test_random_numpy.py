@@ -11,8 +11,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import FAMILIES, NotUnderstoodError
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import Patch
 

@@ -81,7 +81,7 @@ def test_nor_does_the_commit_of_a_file_that_is_not_there(
 def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: Path) -> None:
     """Where the server told us one name and the client another, by a fake that sees no header."""
     hub.headers["config.json"] = {"ETag": f'"{tmp_path}/x"'}
-    blind = "from attnviz.models import download; download._refuse_paths = lambda answer: None"
+    blind = "from attnviz.models import hub; hub._refuse_paths = lambda answer: None"
     answer = ask(stand_in_hub.FIND.replace("said = []", f"said = []; {blind}"))
     assert answer["exit_code"] == 3
     assert f"was put outside the cache, at '{tmp_path}/x'" in answer["error"]

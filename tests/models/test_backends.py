@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import attnviz
-from attnviz.attention.families import LLAMA
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.decoder_config import DecoderConfig, config_to_llama
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.model import Model
 from attnviz.models.numpy_checkpoint import open_numpy
@@ -150,44 +150,18 @@ def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path: Path) -> None:
 
 def llama_7b(directory: Path) -> Path:
     """Llama 2 7B in float16, of which only the header is written: 13 GB that take no room."""
-    size = {"hidden_size": 4096, "intermediate_size": 11008, "vocab_size": 32000}
-    config = {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
-        **size,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "hidden_act": "silu",
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": False,
-        "torch_dtype": "float16",
-    }
-    wide, inner, words = size.values()
-    shapes = {"model.embed_tokens.weight": [words, wide], "lm_head.weight": [words, wide]}
-    shapes["model.norm.weight"] = [wide]
-    for layer in range(32):
-        for role, name in LLAMA.tensors.items():
-            if "N" in role.split("."):
-                rows, columns = {
-                    "gate": (inner, wide),
-                    "up": (inner, wide),
-                    "down": (wide, inner),
-                }.get(role.rpartition(".")[2], (wide, wide))
-                shape = [wide] if role.endswith("_norm") else [rows, columns]
-                shapes[f"model.{name.replace('N', str(layer))}.weight"] = shape
+    sizes = {"heads": 32, "kv_heads": 32, "head_dim": 128, "d_ff": 11008, "context": 4096}
+    config = DecoderConfig(vocabulary=32000, d_model=4096, layers=32, norm_eps=1e-5, **sizes)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for name, shape in shapes.items():
+    for name, shape in config.tensor_shapes().items():
         start, end = end, end + 2 * int(np.prod(shape))
         header[name] = {"dtype": "F16", "shape": shape, "data_offsets": [start, end]}
     raw = json.dumps(header).encode()
     with (directory / "model.safetensors").open("wb") as file:
         file.write(len(raw).to_bytes(8, "little") + raw)
         file.truncate(8 + len(raw) + end)
-    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "config.json").write_text(json.dumps(config_to_llama(config, "float16")))
     return directory
 
 

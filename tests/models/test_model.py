@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -139,15 +138,6 @@ def test_unknown_tokens_above_a_tenth_are_told(unknown: int, told: bool) -> None
         if told
         else ()
     )
-
-
-@pytest.mark.parametrize("backend", ["numpy", "torch"])
-@pytest.mark.parametrize("command", ["heads", "patterns"])
-def test_a_screen_says_so(run: Any, checkpoint: Any, backend: str, command: str) -> None:
-    path: Path = checkpoint("bert")
-    result = run(command, "漢 字 the 猫 cat", "--model", str(path), "--backend", backend)
-    assert result.code == 0, result.err
-    assert "tokens are unknown to the tokenizer" in " ".join(result.out.split())
 
 
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"

@@ -17,7 +17,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models import numpy_checkpoint
 from attnviz.models.model import weights_fingerprint

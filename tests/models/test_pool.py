@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from attnviz.models import cgroup, threads
+from attnviz.models import memory, threads
 from attnviz.models.pool import in_turn, spread
 from attnviz.models.threads import ask_for, threads_kept, use_threads, workers
 
@@ -21,7 +21,7 @@ def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand in for four processors and for a BLAS of four threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
-    monkeypatch.setattr(cgroup, "processors", lambda: None)
+    monkeypatch.setattr(memory, "processors", lambda: None)
     HELD.update(blas=4)
     functions = {"blas": (lambda: HELD["blas"], lambda number: HELD.update(blas=number))}
     monkeypatch.setattr(threads, "_libraries", lambda: functions)
@@ -56,7 +56,7 @@ def test_several_threads_work_and_blas_has_one() -> None:
 def test_no_more_threads_than_processors_quota_and_tasks(
     quota: float | None, tasks: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup, "processors", lambda: quota)
+    monkeypatch.setattr(memory, "processors", lambda: quota)
     assert workers(tasks) == expected
 
 

@@ -16,7 +16,7 @@ import attnviz
 from attnviz.attention.growing import GrowingRun
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.models import cgroup, threads
+from attnviz.models import memory, threads
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.threads import allowed_processors, suit, threads_for, threads_kept, use_threads
@@ -37,7 +37,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
-    monkeypatch.setattr(cgroup, "processors", lambda: None)
+    monkeypatch.setattr(memory, "processors", lambda: None)
     HELD.update(torch=3, blas=3)
     functions = {
         name: (partial(HELD.__getitem__, name), partial(HELD.__setitem__, name)) for name in HELD
@@ -73,7 +73,7 @@ def test_the_libraries_are_those_that_compute() -> None:
 def test_the_processors_allowed_are_those_of_affinity_and_quota(
     quota: float | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cgroup, "processors", lambda: quota)
+    monkeypatch.setattr(memory, "processors", lambda: quota)
     assert allowed_processors() == expected
 
 
@@ -88,7 +88,7 @@ def test_without_affinity_the_processors_are_counted(monkeypatch: pytest.MonkeyP
 def test_small_models_have_one_thread_and_larger_ones_what_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cgroup, "processors", lambda: 2.0)
+    monkeypatch.setattr(memory, "processors", lambda: 2.0)
     assert threads_for(19_999_999) == 1
     assert threads_for(20_000_000) == 2
 
@@ -101,7 +101,7 @@ def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
         assert numbers() == {1}
         use_threads(threads_for(LARGE))
         assert numbers() == {3}
-        monkeypatch.setattr(cgroup, "processors", lambda: 2.0)
+        monkeypatch.setattr(memory, "processors", lambda: 2.0)
         use_threads(threads_for(LARGE))
         assert numbers() == {2}
     assert numbers() == {3}

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats, project
-from attnviz.attention.numpy_stack import NumpyStack, held_norm
-from attnviz.attention.stack_shape import LayerTrace, StackShape
+from attnviz.attention.numpy_stack import LayerTrace, NumpyStack, StackShape, held_norm
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,

@@ -21,7 +21,7 @@ from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
 from attnviz.measures.registry import RELATIONS, label_named, said_name
 from attnviz.models.model import require_number
-from attnviz.models.other_numbers import in_other_numbers
+from attnviz.models.resolve import in_other_numbers
 
 _COUNTS = ("total", "kv_cache.values_per_token")  # they do not depend on the stored dtype
 _FACTOR = 2.0  # over the noise of one rounded side: the other may be rounded the other way

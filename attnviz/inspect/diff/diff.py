@@ -44,7 +44,7 @@ from attnviz.inspect.diff.sides import (
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
-from attnviz.models.other_numbers import in_other_numbers
+from attnviz.models.resolve import in_other_numbers
 from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import Floats, Input
 

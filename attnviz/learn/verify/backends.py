@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnviz.attention.family import NotUnderstoodError
+from attnviz.attention.families import NotUnderstoodError
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError
 from attnviz.learn.verify.examinee import Examinee, differences, furthest, score_spread

@@ -11,7 +11,7 @@ import pytest
 
 import attnviz
 from attnviz.attention.growing import GrowingRun
-from attnviz.models import cgroup
+from attnviz.models import memory
 
 TEXTS = ["The cat sat on the mat.", "The dog ran to the old house.", "Once there was a small fox."]
 LONG = " ".join(3 * TEXTS)
@@ -33,7 +33,7 @@ def without_seconds(found: dict[str, Any]) -> dict[str, Any]:
     ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
 )
 def test_three_threads_give_what_one_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "processors", lambda: None)
+    monkeypatch.setattr(memory, "processors", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)), raising=False)
     begun = []
     plain = GrowingRun.ends

@@ -16,7 +16,7 @@ from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.inspect.diff.report import Floor, Noise
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
-from attnviz.models.other_numbers import in_other_numbers
+from attnviz.models.resolve import in_other_numbers
 from attnviz.records import Input
 
 Tensors = dict[str, NDArray[np.floating]]

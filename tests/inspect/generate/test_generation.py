@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from attnviz.attention import stack_reader
+from attnviz.attention import growing
 from attnviz.engine import generation_torch, torch_backend
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
@@ -89,7 +89,7 @@ def test_torch_models_write_and_look_as_transformers_says(name, most, readers, m
 def test_heads_that_are_removed_write_nothing(backend, most, checkpoint, monkeypatch):
     """The same as a model whose output projection reads nothing of them."""
     monkeypatch.setattr(generation_torch, "_OBSERVED", most)
-    monkeypatch.setattr(stack_reader, "_HELD", most)
+    monkeypatch.setattr(growing, "_HELD", most)
     directory, (layer, head) = str(checkpoint("llama")), (1, 3)
     model = load(
         directory, LoadOptions(backend=backend, work=Work(9 if backend == "numpy" else None))

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.attention.families import FAMILIES
-from attnviz.attention.family import Family
+from attnviz.attention.families import FAMILIES, Family
 from attnviz.attention.family_reading import _sizes
 from attnviz.attention.family_tensors import expected_tensors
 from attnviz.count.params.config.read import families, spec_from_config

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnviz.errors import LoadError
-from attnviz.models.chats import chat_text
-from attnviz.models.confined import confined
+from attnviz.models.chats import chat_text, confined
 from attnviz.models.model import ChatTemplate
 
 CHAT = [{"role": "user", "content": "Hello"}]
