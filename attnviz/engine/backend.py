@@ -106,7 +106,6 @@ class Backend(Protocol):
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         """Return what the model would predict without its later blocks, and what heads write.
 
-        attributor: the model's. given: the text. asked: which position and answer.
         Raises UsageError for a position or token that does not exist.
         """
 
@@ -128,7 +127,6 @@ class Backend(Protocol):
         tokens: the ids, each of which is a text of its own. heads: the heads to measure.
         Raises UsageError for a model that does not predict the next token.
         """
-        ...
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
+from attnviz.engine.head_run import Head, HeadRun, Heads, Rows, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
@@ -123,11 +123,7 @@ class NumpyBackend:
         )
 
     def _heads(
-        self,
-        given: Input,
-        removed: Collection[Head] = (),
-        norms: bool = False,
-        rows: Sequence[int] | None = None,
+        self, given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
     ) -> HeadRun:
         if rows is not None:
             raise self._no_sums()

@@ -118,10 +118,7 @@ class Probing:
             backend_of(self.model).read_sums(reader, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """Return the architecture with random parameters, opened for the same kind of attention.
-
-        seed: of the parameters.
-        """
+        """Return the architecture with random parameters, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 

@@ -24,8 +24,10 @@ from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
+    Heads,
     KeepNorms,
     KeepRows,
+    Rows,
     Run,
     by_layer,
     unseen_outputs,
@@ -103,10 +105,7 @@ class TorchBackend:
         compared: set[int] = set()
 
         def run(
-            given: Input,
-            removed: Collection[Head] = (),
-            norms: bool = False,
-            rows: Sequence[int] | None = None,
+            given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
         ) -> HeadRun:
             check_heads(patchable.heads, removed)
             if rows is not None:

@@ -72,12 +72,7 @@ def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
 
 
 def one_token_writes(
-    model: Model,
-    heads: Collection[HeadKey],
-    *,
-    tokens: int = TRIED,
-    seed: int = 0,
-    most: int = 8,
+    model: Model, heads: Collection[HeadKey], *, tokens: int = TRIED, seed: int = 0, most: int = 8
 ) -> dict[HeadKey, OneTokenWrites]:
     """Return the effect of each of the heads on the logits over texts of one token.
 

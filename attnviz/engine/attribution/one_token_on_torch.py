@@ -43,19 +43,18 @@ def torch_one_token_logits(
     with model.hook_points.borrowed():
         for start in range(0, len(tokens), ONE_TOKEN_BATCH):
             batch = tokens[start : start + ONE_TOKEN_BATCH]
-            for key, written in written_alone(model, batch, heads):
-                matrix = (
-                    matrix_of(model.head, written).detach().float() if matrix is None else matrix
-                )
+            for key, written in _written_alone(model, batch, heads):
+                if matrix is None:
+                    matrix = matrix_of(model.head, written).detach().float()
                 yield key, batch, (written.float() @ matrix).cpu().numpy()
 
 
-def written_alone(
-    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
+def _written_alone(
+    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Tensor]]:
     """Yield each head with its own addition to the vocabulary projection's input: (token, width).
 
-    tokens: the ids, each of which is a text of its own. wanted: the heads; None for all.
+    tokens: the ids, each of which is a text of its own.
     The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
@@ -78,7 +77,7 @@ def written_alone(
         point = model.hook_points.found[number]
         for head in range(point.heads):
             key: HeadKey = (point.kind, point.layer, head)
-            if wanted is not None and key not in wanted:
+            if key not in wanted:
                 continue
             alone = torch.zeros_like(z)
             alone[:, :, head] = z.detach()[:, :, head]

@@ -13,7 +13,7 @@ Behavior with Path Patching". Shares are those patches to first order, without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ def path_effects(
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
     if the model does not show its queries, or if the outputs of its heads cannot be traced to them.
     """
-    if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
+    lengths = [(len(given.ids), len(given.target_ids or ())) for given in (clean, corrupt)]
+    if lengths[0] != lengths[1]:
         raise UsageError(
             f"the two texts have {len(clean.predicted)} and {len(corrupt.predicted)} tokens: "
             "expected as many in both"
@@ -44,11 +45,6 @@ def path_effects(
     with np.errstate(over="ignore", invalid="ignore"):
         reads = backend_of(model).path_reads(kind, clean, corrupt, senders)
         return tuple(_effects(sender, reads) for sender in senders)
-
-
-def _texts(clean: Input, corrupt: Input) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    yield clean.ids, corrupt.ids
-    yield clean.target_ids or (), corrupt.target_ids or ()
 
 
 def _effects(sender: HeadKey, reads: Sequence[PathRead]) -> PathEffects:

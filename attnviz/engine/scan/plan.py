@@ -187,10 +187,9 @@ def run_expanded(
 ) -> ForwardOutput:
     """Return one pass with the text in row 0 and one ablation or patch in each further row.
 
-    strategy: how the batch grows. variants: the ablations or patches, in the order in which a pass
-    reaches them. intervention: makes the changes. at_once: the most rows that a block is called on.
-    kept: how many last tokens the last block computes; None is all. inside: what is edited in
-    addition to heads' outputs.
+    variants: the ablations or patches, in the order in which a pass reaches them. at_once: the most
+    rows that a block is called on. kept: how many last tokens the last block computes; None is all.
+    inside: what is edited in addition to heads' outputs.
     """
     added: dict[int, int] = {}
     for variant in variants:

@@ -9,8 +9,8 @@ import torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.replacing import LostTrackError
-from attnviz.engine.scan import on_torch
 from attnviz.engine.scan import memory as scan_memory
+from attnviz.engine.scan import on_torch
 from attnviz.engine.scan import plan as scan_plan
 from attnviz.engine.scan.expansion import STRATEGIES, BatchExpansion
 from attnviz.engine.scan.memory import rows_at_once
