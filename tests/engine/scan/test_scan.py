@@ -9,8 +9,9 @@ from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
 from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, ScanOptions, Variant
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import patchable_transformers, probe_of
 from attnviz.engine.scan import on_torch
+from attnviz.engine.scan.plan import is_causal
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.own import OwnAttention
@@ -368,3 +369,16 @@ def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind)
     } == dict.fromkeys(METRICS, 0.0)
     losses = piece.token_losses[place]
     assert set(losses[losses == losses]) == {0.0}
+
+
+@pytest.mark.parametrize("name", ["distilbert", "bert", "gpt2"])
+def test_attention_that_moves_states_by_rounding_alone_still_shows_what_it_sees(name):
+    model = small_model(name)
+    with torch.no_grad():  # what attention writes is lost beside the stream
+        for layer in ARCHITECTURES[name].layers:
+            model.get_submodule(PROJECTIONS[name]["self"].format(layer)).weight.mul_(1e-5)
+    subject = patchable_transformers(model, "self", Input.of_ids(IDS), MASK)
+    with torch.inference_mode(), subject.hook_points.borrowed():
+        assert is_causal(subject, probe_of(Input.of_ids(IDS))) == (name == "gpt2")
+    scan = torch_scan(model, mask=MASK)
+    assert scan.causal == (name == "gpt2")
