@@ -172,7 +172,7 @@ def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReadin
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
+    """Yield the logits over texts of one token; see ``one_token``."""
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

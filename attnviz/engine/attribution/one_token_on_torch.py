@@ -18,27 +18,24 @@ from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UsageError
+from attnviz.models.model import Model
 from attnviz.records import Input
 
 
-def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
-    """Raise UsageError if a model does not predict the next token.
-
-    opened: the model. name: its name in the message. given: a text for a trial.
-    """
-    with torch.no_grad(), opened.hook_points.borrowed():
-        causal = is_causal(opened, probe_of(given))
-    if opened.head is None or not causal:
-        raise UsageError(
-            f"{name!r} does not predict the next token: whether its heads copy cannot be told"
-        )
-
-
 def torch_one_token_logits(
-    model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
+    model: PatchableModel, named: Model, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
-    assert model.head is not None
+    """Yield the logits over texts of one token, see ``one_token``; named: gives the model's name.
+
+    Raises UsageError if the model does not predict the next token.
+    """
+    with torch.no_grad(), model.hook_points.borrowed():
+        causal = is_causal(model, probe_of(Input.of_ids(tokens[:1])))
+    if model.head is None or not causal:
+        raise UsageError(
+            f"{named.info.name!r} does not predict the next token: whether its heads copy cannot "
+            "be told"
+        )
     matrix: Tensor | None = None
     with model.hook_points.borrowed():
         for start in range(0, len(tokens), ONE_TOKEN_BATCH):

@@ -43,7 +43,17 @@ def path_effects(
         )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     with np.errstate(over="ignore", invalid="ignore"):
-        reads = backend_of(model).path_reads(kind, clean, corrupt, senders)
+        backend = backend_of(model)
+        reads: Sequence[PathRead]
+        if (stack := backend.stack) is not None:
+            from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+
+            reads = numpy_path_reads(stack, clean.text, corrupt.text, senders)
+        else:
+            from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+
+            opened = backend.open_patchable(kind, clean)
+            reads = torch_path_reads(opened, clean, corrupt, senders)
         return tuple(_effects(sender, reads) for sender in senders)
 
 
