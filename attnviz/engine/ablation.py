@@ -81,10 +81,9 @@ def resampled(
     """Return the heads' outputs over up to ``draws`` of the other texts, drawn without repetition.
 
     The second value is True if a longer text was cut to the length of ``given`` or a shorter one
-    was left out. Raises UsageError if no text other than ``given`` is at least as long.
-    outputs: runs the model over one text. kind: the kind of attention whose heads these are.
-    others: the texts to draw from, which may contain ``given``. seed: of the random draws. draws:
-        the most texts to draw.
+    was left out. Raises UsageError if no text other than ``given`` is at least as long. outputs:
+    runs the model over one text. kind: the kind of attention whose heads these are. others: the
+    texts to draw from, which may contain ``given``. draws: the most texts to draw.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids

@@ -251,8 +251,7 @@ class SoftmaxWatch(FunctionWatch):
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         """Return the result of one softmax or fused attention call; a subclass may change it.
 
-        scores: the shape (..., query, key) of the softmax's input. compute: computes the ordinary
-            result.
+        scores: the shape (..., query, key) of the softmax's input.
         """
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -394,7 +393,9 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
     """
     modules, configs = list(model.modules()), _configs(model)
     with ExitStack() as held:
-        for lock in _locks_of(sorted(configs)):
+        with _locks_guard:
+            locks = [_locks.setdefault(key, RLock()) for key in sorted(configs)]
+        for lock in locks:  # in a fixed order, so that two threads cannot deadlock
             held.enter_context(lock)
         found = {
             key: (config._attn_implementation, getattr(config, "_experts_implementation", None))
@@ -433,12 +434,6 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
     found = [getattr(module, "config", None) for module in model.modules()]
     named = [config for config in found if hasattr(config, "_attn_implementation_internal")]
     return {id(config): config for config in named}
-
-
-def _locks_of(keys: list[int]) -> list[Any]:
-    """Return one lock for each key, in a fixed order, so that two threads cannot deadlock."""
-    with _locks_guard:
-        return [_locks.setdefault(key, RLock()) for key in keys]
 
 
 @contextmanager

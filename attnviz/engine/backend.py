@@ -5,7 +5,7 @@ A new kind of model needs a class with these methods, and a line in ``backend_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attnviz.engine.head_run import Head, Run
@@ -17,15 +17,13 @@ from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from attnviz.attention.numpy_stack import NumpyStack
     from attnviz.engine.attribution.lens import LensReading
-    from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores import ScoreSplitter
     from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.patching import Pair, PatchOptions, PathRead
+    from attnviz.engine.patching import Pair, PatchOptions
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
 
@@ -106,29 +104,12 @@ class Backend(Protocol):
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         """Return what the model would predict without its later blocks, and what heads write.
 
-        attributor: the model's. given: the text. asked: which position and answer.
         Raises UsageError for a position or token that does not exist.
         """
 
-    def path_reads(
-        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-    ) -> Sequence[PathRead]:
-        """Run two texts of one length, and return the queries, keys and values of every layer.
-
-        clean, corrupt: the texts. senders: the heads whose share in the difference between
-            both texts is wanted. Raises UsageError for a head that does not exist.
-        """
-
-    def one_token_logits(
-        self, tokens: Sequence[int], heads: Collection[HeadKey]
-    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-        """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
-
-        The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
-        tokens: the ids, each of which is a text of its own. heads: the heads to measure.
-        Raises UsageError for a model that does not predict the next token.
-        """
-        ...
+    @property
+    def stack(self) -> NumpyStack | None:
+        """Return the stack of layers of a model that NumPy runs; None for one that torch runs."""
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

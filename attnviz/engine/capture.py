@@ -265,17 +265,15 @@ def record_of(
     if isinstance(model, TwoTextModel):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
-        causal = kind != "cross" and all(map(_sees_no_future, layers))
+        causal = kind != "cross" and all(
+            layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
+            for layer in layers
+        )
     weights = [layer.weights for layer in layers]
     notes = model.info.notes + model.notes_for(tokens)  # only the run may have found overflow
     notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), layers)
-
-
-def _sees_no_future(layer: LayerWeights) -> bool:
-    """Return True if all attention weights of queries on later keys are zero or not a number."""
-    return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:

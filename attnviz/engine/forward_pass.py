@@ -126,10 +126,9 @@ def plan_pass(
 ) -> ForwardPass:
     """Return the plan of a run of the smallest part that computes the wanted attention.
 
-    That is the trunk without its language-model head, or only the encoder.
-    wanted: the kinds of attention. input_ids, attention_mask, decoder_input_ids: (text, token).
-    Raises UnsupportedError for a model that does not take token ids, UsageError if decoder or cross
-    attention is wanted without a decoder text.
+    That is the trunk without its language-model head, or only the encoder. input_ids,
+    attention_mask, decoder_input_ids: (text, token). Raises UnsupportedError for a model that does
+    not take token ids, UsageError if decoder or cross attention is wanted without a decoder text.
     """
     require_token_ids(model)
     inputs = {_SOURCE: input_ids.to(device_of(model))}

@@ -57,10 +57,7 @@ class Sampling:
         return self.temperature == 0
 
     def choose(self, scores: Floats, generator: np.random.Generator) -> int:
-        """Return the id of the next token. scores: the logits (vocab,) of all tokens.
-
-        generator: draws the random number.
-        """
+        """Return the id of the next token. scores: the logits (vocab,) of all tokens."""
         if self.greedy:
             return int(np.argmax(scores))
         order = np.argsort(-scores, kind="stable")[: self.top_k]
@@ -171,8 +168,7 @@ def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
 def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
     """Return the tokens of the prompt followed by the generated tokens.
 
-    steps: the generation steps. region: the name of the region that the new tokens form, used if
-        the prompt has regions.
+    region: the name of the region that the new tokens form, used if the prompt has regions.
     """
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),

@@ -112,18 +112,15 @@ def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], l
     Each is (input, positions that predict a token, ids of these tokens).
     """
     read = given.predicted.ids
-    if not _is_masked(model, given):
+    with torch.inference_mode(), model.hook_points.borrowed():
+        causal = is_causal(model, probe_of(given))
+    if causal:
         require_two(given)
         return [(given, list(range(len(read) - 1)), list(read[1:]))]
     mask = model.mask_id
     if mask is None:
         raise UsageError("this model reads both ways and has no mask token: there is no loss")
     return [(given.masked(at, mask), [at], [read[at]]) for at in words_to_mask(given, mask)]
-
-
-def _is_masked(model: PatchableModel, given: Input) -> bool:
-    with torch.inference_mode(), model.hook_points.borrowed():
-        return not is_causal(model, probe_of(given))
 
 
 class _Gates:

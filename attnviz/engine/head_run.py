@@ -16,6 +16,10 @@ from attnviz.records import Floats, Input, Kind, LayerWeights, ModelInfo
 Head: TypeAlias = tuple[int, int]
 """Layer and head, from 0."""
 
+Heads: TypeAlias = Collection[Head]
+Rows: TypeAlias = Sequence[int] | None
+"""The queries of a text that are read without the others; None for all of them."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeadRun:
@@ -39,11 +43,7 @@ class Run(Protocol):
     """A function that runs a model over one text."""
 
     def __call__(
-        self,
-        given: Input,
-        removed: Collection[Head] = (),
-        norms: bool = False,
-        rows: Sequence[int] | None = None,
+        self, given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
     ) -> HeadRun:
         """Run the model on ``given`` with the outputs of the ``removed`` heads set to zero.
 
@@ -63,12 +63,7 @@ def unseen_outputs(
     lacks: the error that says why outputs and predictions cannot be observed.
     """
 
-    def run(
-        given: Input,
-        removed: Collection[Head] = (),
-        norms: bool = False,
-        rows: Sequence[int] | None = None,
-    ) -> HeadRun:
+    def run(given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None) -> HeadRun:
         if rows is not None:
             raise UnsupportedError(f"no rows of {info.name!r} are read without the others: {lacks}")
         if removed:

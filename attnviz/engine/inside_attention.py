@@ -16,13 +16,7 @@ from torch import Tensor, nn
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.hook_points import (
-    NOTHING_LEFT,
-    CallCounter,
-    Hide,
-    HookedCall,
-    HookPoints,
-)
+from attnviz.engine.hook_points import NOTHING_LEFT, CallCounter, Hide, HookedCall, HookPoints
 from attnviz.engine.observer import Observer, hand_over
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.errors import UsageError

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.answers import START_END, answer_places
-from attnviz.engine.hook_points import hooked
+from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.patchable import PatchableModel, blocks_of, logits_in, probe_of
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.split import whole_modules
@@ -158,9 +158,10 @@ def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
     ends: list[Tensor] = []
 
     def cut_off(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        first = output if isinstance(output, Tensor) else output[0]
+        first = first_of(output)
+        assert first is not None
         ends.append(first.detach().requires_grad_())
-        return ends[-1] if isinstance(output, Tensor) else (ends[-1], *output[1:])
+        return with_first(output, ends[-1])
 
     with ExitStack() as hooks, torch.inference_mode(False), torch.enable_grad():
         hooks.enter_context(model.hook_points.borrowed())

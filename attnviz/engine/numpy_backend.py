@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
+from attnviz.engine.head_run import Head, HeadRun, Heads, Rows, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
@@ -31,17 +31,17 @@ from attnviz.models.own import OwnAttention
 from attnviz.records import Floats, Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
+    from attnviz.attention.numpy_stack import NumpyStack
     from attnviz.engine.attribution.lens import LensReading
-    from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores import ScoreSplitter
     from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.patching import Pair, PatchOptions, PathRead
+    from attnviz.engine.patching import Pair, PatchOptions
     from attnviz.engine.scan.on_numpy import NumpyRunner
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
-    from attnviz.models.stack_model import StackModel
 
 
 class NumpyBackend:
@@ -123,11 +123,7 @@ class NumpyBackend:
         )
 
     def _heads(
-        self,
-        given: Input,
-        removed: Collection[Head] = (),
-        norms: bool = False,
-        rows: Sequence[int] | None = None,
+        self, given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
     ) -> HeadRun:
         if rows is not None:
             raise self._no_sums()
@@ -167,36 +163,21 @@ class NumpyBackend:
     def open_splitter(self, kind: Kind, given: Input) -> ScoreSplitter:
         from attnviz.engine.attribution.scores_on_numpy import NumpyScoreSplitter
 
-        return NumpyScoreSplitter(self._stack_model.stack)
+        return NumpyScoreSplitter(self.stack)
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         from attnviz.engine.attribution.on_numpy import numpy_lens
 
-        return numpy_lens(self._stack_model.stack, given, asked)
-
-    def path_reads(
-        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-    ) -> Sequence[PathRead]:
-        from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
-
-        return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
-
-    def one_token_logits(
-        self, tokens: Sequence[int], heads: Collection[HeadKey]
-    ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-        from attnviz.engine.attribution.on_numpy import numpy_one_token_logits
-
-        self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
-        return numpy_one_token_logits(self._stack_model.stack, tokens, heads)
+        return numpy_lens(self.stack, given, asked)
 
     @property
-    def _stack_model(self) -> StackModel:
+    def stack(self) -> NumpyStack:
         from attnviz.models.stack_model import StackModel  # and with it tokenizers
 
         if not isinstance(self._model, StackModel):
             name = self._model.info.name
             raise UnsupportedError(f"{name!r} is no stack of layers: choose a model such as tiny")
-        return self._model
+        return self._model.stack
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

@@ -109,7 +109,13 @@ def observe_torch(
     in_blocks = long and held != "full"
     if in_blocks:
         kinds = wanted_kinds(observer, whole)
-        in_blocks = _agrees(_plain, whole, kinds, (ids, target_ids), _read_blocks)
+        in_blocks = _agrees(
+            _plain,
+            whole,
+            kinds,
+            (ids, target_ids),
+            lambda forward, found: _observe_blocks(forward, found, _TRIAL_CELLS, None),
+        )
     if held == "blocks" and not in_blocks:
         raise _only_whole(model, "blocks")
     if cells is not None and not in_blocks:
@@ -492,10 +498,6 @@ def _agrees(
         except UnsupportedError:
             tried[kinds] = False
     return tried[kinds]
-
-
-def _read_blocks(forward: ForwardPass, found: _Collected) -> None:
-    _observe_blocks(forward, found, _TRIAL_CELLS, None)
 
 
 class _Collected:

@@ -287,8 +287,16 @@ def patchable_transformers(
             f"the {kind} heads of {type(model).__name__} need a decoder text: give one"
         )
     probe = whole_pass(model, kind, probe_of(given))
-    stack = _stack(model, probe)
-    head = _head(model) if probe.module is model else None
+    stack: Any = probe.module
+    head: nn.Module | None = None
+    if probe.module is model:
+        decoder: Any = model.get_decoder
+        stack = decoder() if len(probe.kinds) > 1 else model.base_model
+        embeddings: Any = model.get_output_embeddings
+        table = embeddings()
+        # FSMT names its table of embeddings, which it multiplies by: no module reads a state.
+        none = isinstance(table, nn.ModuleList | nn.ModuleDict | nn.Embedding)
+        head = None if none else table
     with torch.inference_mode(), _noting_call(stack) as called:
         points = find_hook_points(probe)
     if not called or _holds(stack, head):
@@ -337,14 +345,6 @@ def _inputs(model: PreTrainedModel, given: Input) -> dict[str, Tensor]:
     if given.target is not None:
         inputs["decoder_input_ids"] = torch.tensor([given.target.ids], device=device)
     return inputs
-
-
-def _stack(model: PreTrainedModel, probe: ForwardPass) -> nn.Module:
-    if probe.module is not probe.model:
-        return probe.module
-    decoder: Any = model.get_decoder
-    stack: nn.Module = decoder() if len(probe.kinds) > 1 else model.base_model
-    return stack
 
 
 @contextmanager
@@ -403,10 +403,3 @@ def _source(head: nn.Module, probe: ForwardPass, points: HookPoints) -> nn.Modul
         f"{type(probe.model).__name__} returns no hidden states, and no module of it puts out what "
         "its head reads: its maps can be shown, its heads not be removed"
     )
-
-
-def _head(model: Any) -> nn.Module | None:
-    head: nn.Module | None = model.get_output_embeddings()
-    # FSMT names its table of embeddings, which it multiplies by: no module reads a state.
-    none = isinstance(head, nn.ModuleList | nn.ModuleDict | nn.Embedding)
-    return None if none else head

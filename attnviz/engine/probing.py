@@ -146,10 +146,7 @@ class Probing:
         return reader.layers
 
     def twin(self, seed: int) -> Probing:
-        """Return the architecture with random parameters, opened for the same kind of attention.
-
-        seed: of the parameters.
-        """
+        """Return the architecture with random parameters, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 

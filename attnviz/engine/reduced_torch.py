@@ -103,7 +103,8 @@ class TorchLayer:
         equals: Equals | None = None,
     ) -> Reduced:
         queries, keys = self._query.shape[2], self._key.shape[1]
-        mixing, many = self._columns(columns), columns.shape[1]
+        many = columns.shape[1]
+        mixing = pad(self._tensor(columns), (0, -many % _WIDTH))
         before = None if earlier is None else self._tensor(earlier)
         width = many + (0 if before is None else before.shape[1])
         shape = (*self._query.shape[:2], queries)
@@ -335,10 +336,6 @@ class TorchLayer:
         chosen: Tensor = flat.unflatten(axis, places.shape)
         return chosen
 
-    def _columns(self, columns: Columns) -> Tensor:
-        """Return columns (key, column), and columns of zeros up to a multiple of ``_WIDTH``."""
-        return pad(self._tensor(columns), (0, -columns.shape[1] % _WIDTH))
-
     def _tensor(self, columns: Columns) -> Tensor:
         found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
         return found.to(self._query.device)
@@ -404,10 +401,9 @@ def read_mask(
 ) -> Masked:
     """Return the ranges of keys that a mask lets each query see, and what it adds to their scores.
 
-    mask: (text, head, query, key), boolean, or added to the scores. known: what was read before.
-    Raises IncompleteError if the mask differs between texts, if it adds something else than a
-    number for each head and key, if its heads see other keys, or the keys of some query are no
-    range.
+    mask: (text, head, query, key), boolean, or added to the scores. Raises IncompleteError if the
+    mask differs between texts, if it adds something else than a number for each head and key, if
+    its heads see other keys, or the keys of some query are no range.
     """
     if mask not in known:
         if mask.ndim != 4 or mask.shape[3] < keys:

@@ -126,8 +126,7 @@ class Replace:
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
         """Return the outputs (row, token, head, dim) of some rows with their sites replaced.
 
-        point: the attention call. first: the index of the first of these rows.
-        Outputs of heads are changed in place.
+        first: the index of the first of these rows. Outputs of heads are changed in place.
         """
         here = range(first, first + len(outputs))
         sites = [

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from attnviz.engine.attribution.lens import LensReading
 from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
-from attnviz.engine.attribution.one_token_on_torch import (
-    require_language_model,
-    torch_one_token_logits,
-)
-from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
-from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.attribution.parts import AskedLogit, Attributor
 from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
+    Heads,
     KeepNorms,
     KeepRows,
+    Rows,
     Run,
     by_layer,
     unseen_outputs,
@@ -49,7 +44,7 @@ from attnviz.engine.patchable import (
     weighs_choices,
     whole_pass,
 )
-from attnviz.engine.patching import Pair, PatchOptions, PathRead
+from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
@@ -68,6 +63,7 @@ class TorchBackend:
     """Runs a transformers model; its methods are those of ``Backend``."""
 
     in_order = False
+    stack = None
 
     def __init__(self, model: TransformersModel) -> None:
         self._model = model
@@ -103,10 +99,7 @@ class TorchBackend:
         compared: set[int] = set()
 
         def run(
-            given: Input,
-            removed: Collection[Head] = (),
-            norms: bool = False,
-            rows: Sequence[int] | None = None,
+            given: Input, removed: Heads = (), norms: bool = False, rows: Rows = None
         ) -> HeadRun:
             check_heads(patchable.heads, removed)
             if rows is not None:
@@ -169,19 +162,6 @@ class TorchBackend:
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
         assert isinstance(attributor, TorchAttributor)
         return torch_lens(attributor, given, asked)
-
-    def path_reads(
-        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
-    ) -> Sequence[PathRead]:
-        return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
-
-    def one_token_logits(
-        self, tokens: Sequence[int], heads: Collection[HeadKey]
-    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-        given = Input.of_ids(tokens[:1])
-        opened = self.open_patchable("self", given)
-        require_language_model(opened, self._model.info.name, given)
-        return torch_one_token_logits(opened, tokens, heads)
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

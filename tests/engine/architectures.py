@@ -44,6 +44,7 @@ _BART = bart_fields(22, 37, 31, (2, 3), (2, 2)) | {
     "decoder_start_token_id": 1,
     "forced_eos_token_id": None,
 }
+_SIZES = {"num_hidden_layers": 3, "num_attention_heads": 3, "max_position_embeddings": 31}
 _GPT = gpt_fields(24, 31, layers=3)
 _GPTJ_LOOKS_UP = hasattr(modeling_gptj, "ALL_ATTENTION_FUNCTIONS")
 """GPT-J and CodeGen use transformers' attention interface since transformers 5.24."""
@@ -85,23 +86,15 @@ ARCHITECTURES = {
     "stablelm": Architecture("decoder", _LLAMA | {"partial_rotary_factor": 0.5}),
     "opt": Architecture(
         "decoder",
-        {
-            "hidden_size": 22,
-            "word_embed_proj_dim": 22,
-            "ffn_dim": 37,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 2,
-            "max_position_embeddings": 31,
-        },
+        dict(_SIZES, hidden_size=22, word_embed_proj_dim=22, ffn_dim=37, num_attention_heads=2),
     ),
     "qwen3_next": Architecture(
         "decoder",
-        _LLAMA
-        | {
-            "num_hidden_layers": 4,
-            "layer_types": ["linear_attention", "full_attention"] * 2,
-            **QWEN3_NEXT,
-        },
+        dict(
+            _LLAMA | QWEN3_NEXT,
+            num_hidden_layers=4,
+            layer_types=["linear_attention", "full_attention"] * 2,
+        ),
         layers=(1, 3),
     ),
     "bert": Architecture("encoder", _BERT),
@@ -114,16 +107,11 @@ ARCHITECTURES = {
     ),
     "modernbert": Architecture(
         "encoder",
-        {
-            "hidden_size": 24,
-            "intermediate_size": 37,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 3,
-            "local_attention": 6,
-            "global_attn_every_n_layers": 3,
-            "cls_token_id": 1,
-            "sep_token_id": 2,
-        },
+        dict(
+            _BERT | {"hidden_size": 24, "local_attention": 6, "global_attn_every_n_layers": 3},
+            cls_token_id=1,
+            sep_token_id=2,
+        ),
     ),
     "t5": Architecture("both", t5_fields(23, 5, 37, layers=(2, 3))),
     "bart": Architecture("both", _BART),
@@ -137,13 +125,7 @@ ARCHITECTURES = {
     ),
     "falcon": Architecture(
         "decoder",
-        {
-            "hidden_size": 24,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 3,
-            "multi_query": True,
-            "new_decoder_architecture": False,
-        },
+        dict(_SIZES, hidden_size=24, multi_query=True, new_decoder_architecture=False),
         registered=False,
     ),
     "gpt_neo": Architecture(
@@ -152,8 +134,8 @@ ARCHITECTURES = {
             "hidden_size": 21,
             "num_layers": 3,
             "num_heads": 3,
-            "attention_types": [[["global", "local", "global"], 1]],
             "window_size": 5,
+            "attention_types": [[["global", "local", "global"], 1]],
             "max_position_embeddings": 31,
         },
         registered=False,

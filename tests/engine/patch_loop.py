@@ -36,11 +36,8 @@ def split(heads: int, part: int = 0, parts: int = 1, by_head: bool = False):
     def view(tensor: Tensor) -> Tensor:
         rows = tensor.reshape(-1, tensor.shape[-1])
         axes = (heads, parts, -1) if by_head else (parts, heads, -1)
-        return (
-            rows.view(len(rows), *axes)[:, :, part]
-            if by_head
-            else rows.view(len(rows), *axes)[:, part]
-        )
+        whole = rows.view(len(rows), *axes)
+        return whole[:, :, part] if by_head else whole[:, part]
 
     return view
 
@@ -58,11 +55,11 @@ _T5 = {
     "decoder": "decoder.block.{}.layer.0.SelfAttention.{}",
     "cross": "decoder.block.{}.layer.1.EncDecAttention.{}",
 }
+_LIKE_LLAMA = (
+    *("llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss", "phi", "stablelm", "cohere"),
+)
 _BY_LETTER = {
-    **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gpt_oss", "phi", "stablelm", "cohere"),
-        _LLAMA,
-    ),
+    **dict.fromkeys(_LIKE_LLAMA, _LLAMA),
     "opt": "model.decoder.layers.{}.self_attn.{}_proj",
     "distilbert": "distilbert.transformer.layer.{}.attention.{}_lin",
     "gptj": "transformer.h.{}.attn.{}_proj",
@@ -78,21 +75,7 @@ _FUSED = {
 }
 _FEED_FORWARD = {
     **dict.fromkeys(
-        (
-            "llama",
-            "mistral",
-            "qwen2",
-            "qwen3",
-            "gemma2",
-            "gpt_oss",
-            "phi",
-            "stablelm",
-            "cohere",
-            "olmo2",
-            "deepseek_v3",
-            "qwen3_next",
-            "modernbert",
-        ),
+        (*_LIKE_LLAMA, "olmo2", "deepseek_v3", "qwen3_next", "modernbert"),
         "model.layers.{}.mlp",
     ),
     **dict.fromkeys(("gpt2", "gptj", "codegen", "gpt_neo", "falcon"), "transformer.h.{}.mlp"),

@@ -134,15 +134,6 @@ def test_the_bundled_model_is_captured_whole(bundled: Bundled) -> None:
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
-def test_a_part_equals_the_whole(bundled: Bundled) -> None:
-    tokens = bundled.encode(SENTENCE)
-    whole = capture(bundled, tokens, kind="self")
-    last = bundled.info.layers - 1
-    part = capture(bundled, tokens, kind="self", heads={0: {1}, last: {0, 2}})
-    assert [(at, head) for at, head, _ in part] == [(0, 1), (last, 0), (last, 2)]
-    np.testing.assert_array_equal(part.layers[1].weights, whole.layers[last].weights[[0, 2]])
-
-
 def test_later_words_change_nothing_before_them(bundled: Bundled) -> None:
     """Causal for real, not only in the zeros: a prefix alone has the same attention."""
     whole, part = bundled.encode(SENTENCE), bundled.encode(SENTENCE, 7)

@@ -179,12 +179,6 @@ def test_options_that_do_not_fit_are_refused(
     assert found.err.count("\n") == 1
 
 
-def test_a_named_shape_has_one_device(run: Run) -> None:
-    found = run("rollout", TEXT, "--model", "configs/gpt2", "--device", "auto")
-    assert found.code == 2
-    assert "random weights" in found.err
-
-
 def test_accelerate_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "find_spec", lambda name: None)
     with pytest.raises(LoadError, match=r"pip install 'attnviz\[dist\]'"):

@@ -98,13 +98,6 @@ def test_a_gate_can_lead_to_the_mean_and_heads_can_be_gone_already():
     assert gone[2, 2] != plain[2, 2]
 
 
-def test_progress_counts_texts():
-    told = []
-    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
-    gradient_importance(patchable, TEXTS, on_progress=lambda *numbers: told.append(numbers))
-    assert told == [(1, 3), (2, 3), (3, 3)]
-
-
 def test_the_bundled_model_has_scores_through_the_scan():
     model = Bundled()
     scan = open_scan(model, [Input(model.encode("Once upon a time there was a little dog."))])
@@ -125,9 +118,3 @@ def test_where_there_is_no_loss_there_is_no_gradient(build, given, sentence):
     patchable = patchable_transformers(build().eval(), "self", given)
     with pytest.raises(UsageError, match=sentence):
         gradient_importance(patchable, [given])
-
-
-def test_no_text_is_refused():
-    patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
-    with pytest.raises(UsageError, match="at least one"):
-        gradient_importance(patchable, [])

@@ -8,7 +8,6 @@ import torch
 
 from attnviz.engine import observe_torch
 from attnviz.engine.backend import backend_of
-from attnviz.engine.observer import rows_of_a_block
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -23,7 +22,6 @@ from .architectures import (
     inputs_of,
     quick_or_long,
     small_model,
-    state_of,
 )
 from .scans import input_of
 
@@ -170,15 +168,6 @@ def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -
     assert gathered.rows
 
 
-def test_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observe_torch, "LONG", 2)
-    model = opened("llama")
-    model.model.train()
-    before = state_of(model.model)
-    backend_of(model).observe(Gathered(), texts_of("llama"))
-    assert state_of(model.model) == before
-
-
 @pytest.mark.parametrize("model", [Bundled("float64"), OwnAttention(16, 4, 2, causal=False)])
 @pytest.mark.parametrize("cells", [1, 37, 10**6])
 def test_the_numpy_models_in_blocks(model, cells: int) -> None:
@@ -193,8 +182,3 @@ def test_the_numpy_models_in_blocks(model, cells: int) -> None:
                 weights, abs=1e-6 if weights.dtype == np.float32 else 1e-12
             )
             assert gathered.moved[copy, "self", layer].shape == (model.info.heads, len(text))
-
-
-def test_blocks_are_bounded_and_never_empty() -> None:
-    assert rows_of_a_block(1, 4, 16_384) * 4 * 16_384 <= 2**20
-    assert rows_of_a_block(3, 128, 10**7) == 1

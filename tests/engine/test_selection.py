@@ -135,10 +135,3 @@ def test_any_text_is_read_or_refused(layers: str, head: str) -> None:
     assert found
     assert set(found) <= set(range(LAYERS))
     assert all(kept and kept <= set(range(HEADS)) for kept in found.values())
-
-
-@given(st.integers(0, LAYERS - 1), st.integers(0, HEADS - 1), st.sampled_from([0, 1]))
-def test_all_ways_to_write_one_head_agree(layer: int, head: int, base: int) -> None:
-    shown = f"L{layer + base}H{head + base}", f"{layer + base}.{head + base}"
-    for choice in (*shown, f"{layer - LAYERS}.{head - HEADS}"):
-        assert chosen(choice, base=base) == {layer: [head]}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import Attended, AttentionCall, taking_calls
-from attnviz.engine.attribution.own_scores import ReachedError, own_scores
+from attnviz.engine.attribution.own_scores import ReachedError, own_scores, wide_array
 from attnviz.engine.attribution.read_columns import ReadColumns
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.scan.plan import MISFITS
@@ -80,8 +80,7 @@ class BlockAlone:
         found = self._run(stream)
         if found is None:
             return None
-        query, key = (one.detach().double().cpu().numpy() for one in found)
-        return query, key
+        return wide_array(found[0]), wide_array(found[1])
 
     def _run(self, stream: Tensor) -> tuple[Tensor, Tensor] | None:
         head, query = self._place

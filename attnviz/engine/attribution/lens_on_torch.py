@@ -29,7 +29,7 @@ from attnviz.engine.attribution.on_torch import (
 )
 from attnviz.engine.attribution.parts import AskedLogit, HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian
-from attnviz.engine.hook_points import hooked
+from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.labels import require_one_choice
 from attnviz.engine.patchable import PatchableModel, blocks_of
 from attnviz.engine.scan.plan import MISFITS
@@ -43,7 +43,6 @@ _Edit = Callable[[int, Tensor], Tensor | None]
 def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
     """Return what is read after each block, and from each head, at one token of a text.
 
-    given: the text. asked: position, answer.
     Raises UsageError for a position or token that does not exist, UnsupportedError if a text may
     have several labels, if the model does more between its blocks than add to one residual stream,
     or if what its heads write cannot be traced to the logits.
@@ -53,7 +52,12 @@ def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> 
     if model.answers:
         return _lens_of_answer(attributor, given, asked)
     choice = _Choice(attributor.place_in(given, asked.position))
-    return _reading(model, given, choice, lambda own: asked.words(_likeliest(own), len(own))[0])
+
+    def answer_in(own: Tensor) -> int:
+        likeliest = own.argsort(descending=True, stable=True)
+        return asked.words(int(likeliest[0]), len(own))[0]
+
+    return _reading(model, given, choice, answer_in)
 
 
 class _Choice(NamedTuple):
@@ -75,10 +79,6 @@ class _Choice(NamedTuple):
     def among(self, logits: Tensor) -> Tensor:
         """Return (..., choice) from logits (..., token, vocab), of one token or of all."""
         return logits[..., 0, :] if self.tokens is None else logits[..., self.tokens, self.end]
-
-
-def _likeliest(own: Tensor) -> int:
-    return int(own.argsort(descending=True, stable=True)[0])
 
 
 def _lens_of_answer(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
@@ -187,12 +187,11 @@ def _run(
 
     def after(block: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         nonlocal calls
-        first = output if isinstance(output, Tensor) else output[0]
+        first = first_of(output)
+        assert first is not None
         other = edit(calls, first)
         calls += 1
-        if other is None:
-            return None
-        return other if isinstance(output, Tensor) else (other, *output[1:])
+        return None if other is None else with_first(output, other)
 
     with ExitStack() as hooks:
         for block in blocks_of(model):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -79,8 +78,9 @@ class MixingWatch(SoftmaxWatch):
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is functional.scaled_dot_product_attention:
             named = {**dict(zip(FUSED_INPUTS, args, strict=False)), **kwargs}
+            query, key = named["query"], named["key"]
             self._last = (
-                partial(_fused_weights, named["query"], named["key"], named),
+                lambda rows: fused_scores(query, key, named, rows).softmax(-1),
                 named["value"],
             )
             return func(*args, **kwargs)
@@ -88,19 +88,10 @@ class MixingWatch(SoftmaxWatch):
         first = args[0] if args else None
         if isinstance(first, Tensor) and isinstance(result, Tensor) and hasattr(first, _WEIGHTS):
             if func in _PRODUCTS:
-                self._last = partial(_rows, first), args[1]
+                self._last = lambda rows: first[..., rows, :], args[1]
             else:  # in another layout, or without the sink's
                 setattr(result, _WEIGHTS, True)
         return result
-
-
-def _rows(weights: Tensor, rows: slice) -> Tensor:
-    return weights[..., rows, :]
-
-
-def _fused_weights(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
-    weights: Tensor = fused_scores(query, key, given, rows).softmax(-1)
-    return weights
 
 
 def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:

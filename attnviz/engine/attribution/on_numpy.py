@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Floats, project
-from attnviz.attention.numpy_stack import LayerTrace, NumpyStack, StackShape, held_norm
+from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,
@@ -53,7 +53,13 @@ class NumpyAttributor(Attributor):
         stack, ids = self.model.stack, given.ids
         place = place_of(asked.position, len(ids), len(ids) - 1)
         whole = {layer for _, layer, _ in asked.maps}
-        unknown = [key for key in asked.maps if not _is_there(key, stack.shape)]
+        unknown = [
+            (kind, layer, head)
+            for kind, layer, head in asked.maps
+            if kind != "self"
+            or layer not in range(stack.shape.layers)
+            or head not in range(stack.shape.heads)
+        ]
         if unknown:
             raise UsageError(f"the model has no head {unknown[0]}")
         weights: dict[int, Floats] = {}
@@ -73,17 +79,20 @@ class NumpyAttributor(Attributor):
         rows: dict[HeadKey, Floats] = {}
         parts = [Part("embedding", float(trace.embedded[place] @ direction))]
         for layer, traced in enumerate(trace.layers):
-            for head, row in enumerate(traced.weights * _moved(traced, direction)):
+            read = np.einsum("ohd,o->hd", traced.output, direction)
+            moved = np.einsum("hkd,hd->hk", traced.values, read)  # at a weight of 1
+            for head, row in enumerate(traced.weights * moved):
                 rows["self", layer, head] = row
                 parts.append(Part("head", float(row.sum()), layer, head, "self"))
             parts.append(Part("mlp", float(traced.fed[place] @ direction), layer))
             if traced.bias is not None:
                 parts.append(Part("bias", float(traced.bias @ direction), layer))
         parts += [] if after is None else [Part("bias", after)]
-        drawn = {
-            key: weights[key[1]][key[2]] * _written(trace.layers[key[1]], key[2], directions)
-            for key in asked.maps
-        }
+        drawn = {}
+        for kind, layer, head in asked.maps:
+            traced = trace.layers[layer]
+            written = directions @ traced.output[:, head] @ traced.values[head].T  # (query, key)
+            drawn[kind, layer, head] = weights[layer][head] * written
         return Attribution(
             position=place,
             answer=answer,
@@ -110,30 +119,6 @@ class NumpyAttributor(Attributor):
         with np.errstate(over="ignore", invalid="ignore"):
             end = stack.run_outputs(ids, lambda *seen: None, masks=masks)
             return stack.unembed(end[:, place]).astype(np.float64)
-
-
-def _is_there(key: HeadKey, shape: StackShape) -> bool:
-    kind, layer, head = key
-    return kind == "self" and 0 <= layer < shape.layers and 0 <= head < shape.heads
-
-
-def _moved(traced: LayerTrace, direction: Floats) -> Floats:
-    """Return what each head would add to the stream along ``direction`` for each key: (head, key).
-
-    The attention weight is taken as 1. direction: a vector of the residual stream, (width,).
-    """
-    read = np.einsum("ohd,o->hd", traced.output, direction)
-    moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
-    return moved
-
-
-def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
-    """Return what a head would add along each query's direction for each key: (query, key).
-
-    The attention weight is taken as 1. directions: vectors of the residual stream, (query, width).
-    """
-    written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
-    return written
 
 
 def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
@@ -187,7 +172,7 @@ def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReadin
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
+    """Yield the logits over texts of one token; see ``one_token``."""
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

@@ -35,7 +35,6 @@ from attnviz.engine.attribution.parts import (
     place_of,
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
-from attnviz.engine.edges_on_torch import cutting
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels, place_of_label
 from attnviz.engine.linear_map import packed_layers
@@ -171,13 +170,21 @@ class TorchAttributor(Attributor):
 
     def _hidden(self, given: Input, place: int | None, token: int) -> Tensor:
         """Return logits (1, row, vocab) at ``place`` while no other token attends to ``token``."""
-        heads = [(at, head) for at, heads in self.model.heads.items() for head in range(heads)]
-        edges = [(query, token) for query in range(len(given.text)) if query != token]
+        model = self.model
+
+        def hide(point: HookedCall, queries: int, keys: int) -> Tensor | None:
+            if point.kind != model.kind:
+                return None
+            hidden = torch.zeros(point.heads, queries, keys, dtype=torch.bool, device=model.device)
+            hidden[:, :, token] = True
+            hidden[:, token, token] = False
+            return hidden
+
         try:
-            with cutting(self.model, heads, edges, given):
-                return batch_logits(self.model, given, place)
+            with model.hook_points.hiding(hide, given):
+                return batch_logits(model, given, place)
         except LostTrackError as error:
-            raise not_its_own(self.model.root, str(error)) from error
+            raise not_its_own(model.root, str(error)) from error
 
     def place_in(self, given: Input, position: int | None) -> int:
         """Return the position from 0; raise UsageError if the model predicts no token there.

@@ -9,15 +9,18 @@ et al. 2022, "Interpretability in the Wild", section 3.1, over random tokens ins
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.backend import backend_of
+from attnviz.engine.numpy_backend import NumpyBackend
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
+from attnviz.records import Input
 
 COPIED = 5
 """A token counts as copied if it is among this many tokens that a head raises most."""
@@ -72,12 +75,7 @@ def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
 
 
 def one_token_writes(
-    model: Model,
-    heads: Collection[HeadKey],
-    *,
-    tokens: int = TRIED,
-    seed: int = 0,
-    most: int = 8,
+    model: Model, heads: Collection[HeadKey], *, tokens: int = TRIED, seed: int = 0, most: int = 8
 ) -> dict[HeadKey, OneTokenWrites]:
     """Return the effect of each of the heads on the logits over texts of one token.
 
@@ -89,7 +87,7 @@ def one_token_writes(
     copied: dict[HeadKey, list[bool]] = {}
     pairs: dict[HeadKey, list[OneTokenWrite]] = {}
     chance = 0.0
-    for head, batch, logits in backend_of(model).one_token_logits(tried, heads):
+    for head, batch, logits in _logits(model, tried, heads):
         own = logits[np.arange(len(batch)), batch]
         above = (logits >= own[:, None]).sum(1) - 1
         copied.setdefault(head, []).extend((above < COPIED).tolist())
@@ -108,3 +106,21 @@ def one_token_writes(
         )
         for head in pairs
     }
+
+
+def _logits(
+    model: Model, tokens: Sequence[int], heads: Collection[HeadKey]
+) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+    """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
+
+    The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.
+    """
+    backend, given = backend_of(model), Input.of_ids(tokens[:1])
+    if isinstance(backend, NumpyBackend):
+        from attnviz.engine.attribution.on_numpy import numpy_one_token_logits
+
+        backend.open_attributor(given)  # refuses what is no sum
+        return numpy_one_token_logits(backend.stack, tokens, heads)
+    from attnviz.engine.attribution.one_token_on_torch import torch_one_token_logits
+
+    return torch_one_token_logits(backend.open_patchable("self", given), model, tokens, heads)

@@ -18,44 +18,40 @@ from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UsageError
+from attnviz.models.model import Model
 from attnviz.records import Input
 
 
-def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
-    """Raise UsageError if a model does not predict the next token.
-
-    opened: the model. name: its name in the message. given: a text for a trial.
-    """
-    with torch.no_grad(), opened.hook_points.borrowed():
-        causal = is_causal(opened, probe_of(given))
-    if opened.head is None or not causal:
-        raise UsageError(
-            f"{name!r} does not predict the next token: whether its heads copy cannot be told"
-        )
-
-
 def torch_one_token_logits(
-    model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
+    model: PatchableModel, named: Model, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-    """Yield the logits over texts of one token; see ``Backend.one_token_logits``."""
-    assert model.head is not None
+    """Yield the logits over texts of one token, see ``one_token``; named: gives the model's name.
+
+    Raises UsageError if the model does not predict the next token.
+    """
+    with torch.no_grad(), model.hook_points.borrowed():
+        causal = is_causal(model, probe_of(Input.of_ids(tokens[:1])))
+    if model.head is None or not causal:
+        raise UsageError(
+            f"{named.info.name!r} does not predict the next token: whether its heads copy cannot "
+            "be told"
+        )
     matrix: Tensor | None = None
     with model.hook_points.borrowed():
         for start in range(0, len(tokens), ONE_TOKEN_BATCH):
             batch = tokens[start : start + ONE_TOKEN_BATCH]
-            for key, written in written_alone(model, batch, heads):
-                matrix = (
-                    matrix_of(model.head, written).detach().float() if matrix is None else matrix
-                )
+            for key, written in _written_alone(model, batch, heads):
+                if matrix is None:
+                    matrix = matrix_of(model.head, written).detach().float()
                 yield key, batch, (written.float() @ matrix).cpu().numpy()
 
 
-def written_alone(
-    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
+def _written_alone(
+    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Tensor]]:
     """Yield each head with its own addition to the vocabulary projection's input: (token, width).
 
-    tokens: the ids, each of which is a text of its own. wanted: the heads; None for all.
+    tokens: the ids, each of which is a text of its own.
     The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
@@ -78,7 +74,7 @@ def written_alone(
         point = model.hook_points.found[number]
         for head in range(point.heads):
             key: HeadKey = (point.kind, point.layer, head)
-            if wanted is not None and key not in wanted:
+            if key not in wanted:
                 continue
             alone = torch.zeros_like(z)
             alone[:, :, head] = z.detach()[:, :, head]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
@@ -23,7 +24,7 @@ from attnviz.engine.attribution.followed import SCORING, by_head, name_of, named
 from attnviz.engine.attribution.mixing import fused_scores
 from attnviz.engine.attribution.scores import SplitScores
 from attnviz.engine.hook_points import Function
-from attnviz.records import Floats, Input
+from attnviz.records import Input
 
 _ROUNDING = 1e-4
 """By how much scores may differ from scale times product, relative to the largest."""
@@ -149,8 +150,8 @@ def own_facts(
     if own is None or other is None or own.scores.shape[0] % own.key.shape[0]:
         return None
     shared = own.scores.shape[0] // own.key.shape[0]
-    products = _wide(own.query[head] @ own.key[head // shared].mT)
-    scores, fixed = _wide(own.scores[head]), _wide(other.scores[head])
+    products = wide_array(own.query[head] @ own.key[head // shared].mT)
+    scores, fixed = wide_array(own.scores[head]), wide_array(other.scores[head])
     if scores.shape != products.shape:
         return None
     seen = fixed > HIDING
@@ -167,11 +168,12 @@ def own_facts(
         scale=scale,
         softcap=None,
         added=np.where(seen[query], fixed[query], -np.inf),
-        weights=_wide(own.weights[head, query]),
+        weights=wide_array(own.weights[head, query]),
         epsilon=torch.finfo(own.query.dtype).eps,
     )
 
 
-def _wide(tensor: Tensor) -> Floats:
-    found: Floats = tensor.detach().double().cpu().numpy()
+def wide_array(tensor: Tensor) -> NDArray[np.float64]:
+    """Return a tensor as an array of float64."""
+    found: NDArray[np.float64] = tensor.detach().double().cpu().numpy()
     return found

@@ -185,8 +185,7 @@ class Attributor(ABC):
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
         """Return the logit that ``asked`` describes, split into contributions.
 
-        Subclasses implement it.
-        given: the text. The errors are those of ``attribute``, which calls this method.
+        Subclasses implement it. The errors are those of ``attribute``, which calls this method.
         """
 
     @abstractmethod

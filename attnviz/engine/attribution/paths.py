@@ -13,7 +13,7 @@ Behavior with Path Patching". Shares are those patches to first order, without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,20 +35,26 @@ def path_effects(
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
     if the model does not show its queries, or if the outputs of its heads cannot be traced to them.
     """
-    if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
+    lengths = [(len(given.ids), len(given.target_ids or ())) for given in (clean, corrupt)]
+    if lengths[0] != lengths[1]:
         raise UsageError(
             f"the two texts have {len(clean.predicted)} and {len(corrupt.predicted)} tokens: "
             "expected as many in both"
         )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     with np.errstate(over="ignore", invalid="ignore"):
-        reads = backend_of(model).path_reads(kind, clean, corrupt, senders)
+        backend = backend_of(model)
+        reads: Sequence[PathRead]
+        if (stack := backend.stack) is not None:
+            from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+
+            reads = numpy_path_reads(stack, clean.text, corrupt.text, senders)
+        else:
+            from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+
+            opened = backend.open_patchable(kind, clean)
+            reads = torch_path_reads(opened, clean, corrupt, senders)
         return tuple(_effects(sender, reads) for sender in senders)
-
-
-def _texts(clean: Input, corrupt: Input) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    yield clean.ids, corrupt.ids
-    yield clean.target_ids or (), corrupt.target_ids or ()
 
 
 def _effects(sender: HeadKey, reads: Sequence[PathRead]) -> PathEffects:

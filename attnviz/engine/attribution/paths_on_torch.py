@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.attribution.on_torch import calls_of, lost
+from attnviz.engine.attribution.own_scores import wide_array
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
@@ -21,7 +20,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return the queries, keys and values of both texts; see ``Backend.path_reads``."""
+    """Return the queries, keys and values of both texts."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))
@@ -67,20 +66,22 @@ class _CleanAndCorrupt:
             moved = whole[at]
             if moved is None:
                 continue
-            point, clean = (
-                self._model.hook_points.found[number],
-                _wide(self._clean.read[number, what]),
-            )
-            parts = {sender: part[at] for sender, part in alone.items()}
+            point = self._model.hook_points.found[number]
+            clean = wide_array(self._clean.read[number, what][0])
+            parts = {
+                sender: wide_array(changed[0])
+                for sender, part in alone.items()
+                if (changed := part[at]) is not None
+            }
             found.append(
                 PathRead(
                     kind=point.kind,
                     layer=point.layer,
                     what=what,
                     clean=clean,
-                    difference=clean - _wide(corrupt),
-                    whole=_wide(moved),
-                    alone={key: _wide(part) for key, part in parts.items() if part is not None},
+                    difference=clean - wide_array(corrupt[0]),
+                    whole=wide_array(moved[0]),
+                    alone=parts,
                 )
             )
         return found
@@ -94,11 +95,6 @@ class _CleanAndCorrupt:
         change = torch.zeros_like(self._change[at])
         change[:, :, head] = self._change[at][:, :, head]
         return self._jacobian.moved({at: change})
-
-
-def _wide(tensor: Tensor) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = tensor.detach()[0].double().cpu().numpy()
-    return found
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:

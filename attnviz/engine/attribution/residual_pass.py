@@ -156,8 +156,7 @@ class ResidualPass(FunctionWatch):
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Return the heads' outputs (text, token, head, dim) as a leaf, which torch differentiates.
 
-        number: the index of the attention call among all calls of the pass. point: the call itself.
-        outputs: those of the call.
+        number: the index of the attention call among all calls of the pass.
         """
         if point.what != "output":
             self.read[number, point.what] = outputs
@@ -236,9 +235,10 @@ class ResidualPass(FunctionWatch):
             starts = name == "embedding" and self._layer is None
             starts = starts and not self._encoding and not self._in_table
             return self._leaf("embedding", result, FollowedMark.STREAM) if starts else result
-        reads = (
-            self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
-        )
+        reads = self._depth > 0 and FollowedMark.STREAM in marks
+        if reads and name in MIXING:  # over another axis than the width it mixes several streams
+            summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
+            reads = self._width in (None, summed)
         if self._by_product and marks == {FollowedMark.READ}:
             self._note_factors(func, args, kwargs)
         way = self._way(name, first, found, reads or FollowedMark.READ in marks)
@@ -261,11 +261,6 @@ class ResidualPass(FunctionWatch):
         if factors is not None and all(one.requires_grad for one in factors):
             query, key = (followed(one, FollowedMark.READ) for one in factors)
             self._factors = query, key
-
-    def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
-        """Return True if a matrix product sums over another axis than the stream's width."""
-        summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
-        return name in MIXING and self._width not in (None, summed)
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
         """Return the method that computes a function with a tracked result.

@@ -128,8 +128,7 @@ class SplitScores:
     def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
         """Return c (key,), so that the lead is Σ_v c_v · score_v.
 
-        key: the key that leads. than: the one that it is compared with; None for the mean of the
-            other visible keys.
+        than: the one that it is compared with; None for the mean of the other visible keys.
         """
         found = np.zeros(len(self.weights))
         others = [each for each in self.visible if each != key] if than is None else [than]
@@ -226,7 +225,6 @@ class ScoreSplitter(ABC):
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
         """Return the scores of the asked query as sums over the parts of the model.
 
-        given: the text.
         Raises UnsupportedError if query or key cannot be followed to what wrote them.
         """
 

@@ -7,7 +7,7 @@ tracked (``ResidualPass``) gives the parts of its query and keys. Both end at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -17,15 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attention_calls import (
-    HIDING,
-    Attended,
-    AttentionCall,
-    IncompleteError,
-)
+from attnviz.engine.attention_calls import HIDING, Attended, AttentionCall, IncompleteError
 from attnviz.engine.attribution.block_alone import BlockAlone, EnteredBlock
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
-from attnviz.engine.attribution.own_scores import ReachedError, own_facts
+from attnviz.engine.attribution.own_scores import ReachedError, own_facts, wide_array
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.attribution.scores import (
@@ -141,8 +136,8 @@ def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> Sp
         key=np.zeros((0, keys, dim)),
         scale=dim**-0.5 if scaling is None else float(scaling),
         softcap=None if cap is None else float(cap),
-        added=_wide(added.masked_fill(added < HIDING, -torch.inf)),
-        weights=_wide(weights[0, head, query, :keys]),
+        added=wide_array(added.masked_fill(added < HIDING, -torch.inf)),
+        weights=wide_array(weights[0, head, query, :keys]),
         epsilon=torch.finfo(call.query.dtype).eps,
     )
 
@@ -169,7 +164,10 @@ class _TrackedRun:
             model, self, reading=True, by_product=self._by_product, last=call, texts=len(texts)
         )
         block = enclosing_block(model.root).get(id(self._point.module))
-        with self._flow.following(), _noted(block, self._enter):
+        with self._flow.following(), ExitStack() as hooks:
+            if block is not None:
+                enter = block.register_forward_pre_hook(self._enter, with_kwargs=True)
+                hooks.enter_context(hooked(enter))
             try:
                 with self._watch or nullcontext():
                     model.run(*texts)
@@ -286,7 +284,7 @@ class _TrackedRun:
             if any(term is not None and term.numel() % texts for term in terms):
                 return None
             sums = np.stack([self._sum_of(part, terms) for part in split.parts], 1)
-            if texts > 1 and np.abs(sums.sum(1) - _wide(target)).max() > 10 * split.tolerance:
+            if texts > 1 and np.abs(sums.sum(1) - wide_array(target)).max() > 10 * split.tolerance:
                 return None
             found.append(sums)
         return (found[0], found[1]) if found else None
@@ -301,7 +299,7 @@ class _TrackedRun:
         own = [term if part.head is None else term[..., part.head] for term in known]
         none = np.zeros(len(self._texts))
         by_text = [term.reshape(len(none), -1) for term in own]  # some models join text and token
-        return sum((_wide(term.sum(1)) for term in by_text), none)
+        return sum((wide_array(term.sum(1)) for term in by_text), none)
 
     def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
         """Return for the largest heads of each side their part of the lead by source token."""
@@ -319,7 +317,7 @@ class _TrackedRun:
             slope = slopes[side][leaf]
             if mixing is None or slope is None or head is None:
                 continue
-            rows = _wide(mixing.written(slope[0])[head].sum(0))
+            rows = wide_array(mixing.written(slope[0])[head].sum(0))
             if abs(rows.sum() - wholes[side][at]) <= 10 * split.tolerance:
                 found[side, at] = rows
         return found
@@ -327,22 +325,9 @@ class _TrackedRun:
     def _slopes(self, target: Tensor) -> Sequence[Tensor | None]:
         """Return the derivative of a lead by each leaf; None for a leaf without influence."""
         found: Sequence[Tensor | None] = torch.autograd.grad(
-            target,
-            [leaf.value for leaf in self._flow.leaves],
-            retain_graph=True,
-            allow_unused=True,
+            target, [leaf.value for leaf in self._flow.leaves], retain_graph=True, allow_unused=True
         )
         return found
-
-
-@contextmanager
-def _noted(block: nn.Module | None, enter: Callable[..., None]) -> Iterator[None]:
-    """Call ``enter`` with module, args and kwargs before each call of a block in this context."""
-    if block is None:
-        yield
-        return
-    with hooked(block.register_forward_pre_hook(enter, with_kwargs=True)):
-        yield
 
 
 def _by_part(
@@ -373,9 +358,4 @@ def _by_part(
 
 
 def _of(moved: Tensor | None, like: Tensor) -> Floats:
-    return np.zeros(tuple(like.shape)) if moved is None else _wide(moved)
-
-
-def _wide(tensor: Tensor) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = tensor.detach().double().cpu().numpy()
-    return found
+    return np.zeros(tuple(like.shape)) if moved is None else wide_array(moved)

@@ -16,10 +16,9 @@ from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
-from attnviz.engine.scan.runner import ChangedRuns, Ends, Room, room_for
+from attnviz.engine.scan.runner import ChangedRuns, Ends, Room, SiteRunner, room_for
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.models.memory import free_memory
-from attnviz.models.model import MaskToken
 from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import workers
@@ -51,7 +50,7 @@ _PAST: frozenset[What] = frozenset({"key", "value"})
 _Found = TypeVar("_Found")
 
 
-class NumpyRunner:
+class NumpyRunner(SiteRunner):
     """Runs a NumPy model with ablations or patches; its methods are those of ``SiteRunner``.
 
     in_torch: opens the model for gradients. texts: later inputs; those of one length run together.
@@ -60,8 +59,6 @@ class NumpyRunner:
 
     kind: Kind = "self"
     threaded = True
-    labels: Sequence[str] = ()
-    answers = False
 
     def __init__(
         self,
@@ -70,12 +67,14 @@ class NumpyRunner:
         max_memory: int | None,
         texts: Collection[Input] = (),
     ) -> None:
-        self._model = model
-        self._stack = model.stack
+        self._model, self._stack, self._in_torch = model, model.stack, in_torch
         self.rounding = _ROUNDINGS * float(np.finfo(model.stack.dtype).eps)
-        self.in_torch, self._max_memory = in_torch, max_memory
+        self._max_memory = max_memory
         self._waiting = dict.fromkeys(texts)
-        self.notes: list[str] = []
+        shape = self._stack.shape
+        self.heads = dict.fromkeys(range(shape.layers), shape.heads)
+        self.name, self.mask_id = model.info.architecture, model.mask_id
+        self.notes = []
         self._runs: dict[Input, tuple[frozenset[What], GrowingRun]] = {}
         self._lock = Lock()
         self._rooms: dict[int, Room] = {}
@@ -84,23 +83,11 @@ class NumpyRunner:
             self._stack.tensors.keep(free // 4)
 
     @property
-    def heads(self) -> Mapping[int, int]:
-        return dict.fromkeys(range(self._stack.shape.layers), self._stack.shape.heads)
-
-    @property
-    def name(self) -> str:
-        return self._model.info.architecture
-
-    @property
-    def mask_id(self) -> MaskToken | None:
-        return self._model.mask_id
-
-    def label_places(self, given: Input) -> tuple[int, ...]:
-        return ()
-
-    @property
     def causal(self) -> bool:
         return self._model.causal
+
+    def in_torch(self) -> PatchableModel:
+        return self._in_torch()
 
     @cached_property
     def read_out(self) -> Unembedding | None:
@@ -118,9 +105,6 @@ class NumpyRunner:
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
         return sorted(range(len(changes)), key=lambda at: changes[at].layers[0])
-
-    def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        return found()
 
     def outputs(self, given: Input) -> Held:
         return self.held(given, frozenset({"output"}))

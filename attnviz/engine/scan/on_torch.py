@@ -33,13 +33,12 @@ from attnviz.engine.scan.plan import (
     ordered,
     require_own,
 )
-from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Room, room_for
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Room, SiteRunner, room_for
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
-from attnviz.models.model import MaskToken
 from attnviz.models.split import least, whole_modules
 from attnviz.records import Input, Kind
 
@@ -52,7 +51,7 @@ _ALIVE = 3
 _Found = TypeVar("_Found")
 
 
-class TorchRunner:
+class TorchRunner(SiteRunner):
     """Runs a torch model with ablations or patches; its methods are those of ``SiteRunner``.
 
     probe: an input for a trial of the model.
@@ -64,30 +63,18 @@ class TorchRunner:
         self, model: PatchableModel, probe: Input, positions: Positions, max_memory: int | None
     ) -> None:
         self.model = model
-        self.kind: Kind = model.kind
+        self.kind, self.heads, self.mask_id = model.kind, model.heads, model.mask_id
+        self.name = type(model.root).__name__
         self.rounding = 0.0
-        self.notes: list[str] = []
-        self.labels: Sequence[str] = model.labels
+        self.notes = []
+        self.labels = model.labels
         self.answers = model.answers
-        self.threaded = False
         self._probe, self._positions, self._max_memory = probe, positions, max_memory
         self._plan: ScanPlan | None = None
         self._ways: dict[frozenset[What], Way] = {}
         self._rooms: dict[tuple[int, int], Room] = {}
         self._plain: dict[Input, Tensor] = {}
         self._compared: set[int] = set()
-
-    @property
-    def heads(self) -> Mapping[int, int]:
-        return self.model.heads
-
-    @property
-    def name(self) -> str:
-        return type(self.model.root).__name__
-
-    @property
-    def mask_id(self) -> MaskToken | None:
-        return self.model.mask_id
 
     def label_places(self, given: Input) -> tuple[int, ...]:
         return label_places(self.model, given) if self.labels else ()
@@ -136,11 +123,6 @@ class TorchRunner:
         return ordered(self.model, changes)
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Call ``found``, which runs the model; if it fails, call it without sharing passes.
-
-        given: the text that it runs. changes: how many ablations or patches it makes in a pass.
-        Raises UsageError with advice if memory does not suffice.
-        """
         try:
             return found()
         except torch.OutOfMemoryError as error:
@@ -225,7 +207,8 @@ class TorchRunner:
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
-        return self.read_out.logits(answer.projected[:, position])[0]
+        logits: Tensor = self.read_out.logits(answer.projected[:, position])[0]
+        return logits
 
     def _way(self, what: frozenset[What]) -> Way:
         """Return how values of the kinds ``what`` are changed: all in one pass, or one by one."""
@@ -310,10 +293,7 @@ class Slopes:
 
 
 def _first_order(
-    work: PatchWork,
-    patches: Sequence[Patch],
-    logits: Tensor,
-    zeros: dict[tuple[What, int], Tensor],
+    work: PatchWork, patches: Sequence[Patch], logits: Tensor, zeros: dict[tuple[What, int], Tensor]
 ) -> Measured:
     scores = logits.log_softmax(-1)
     clean = torch.from_numpy(work.clean.logits).to(logits.device).log_softmax(-1)
@@ -379,18 +359,14 @@ def torch_scan(
 ) -> Scan:
     """Return an object that ablates the heads of a torch model over ``inputs``.
 
-    options: how they are ablated. references: the texts whose outputs replace those of ablated
-        heads, for mean and resample.
+    references: the texts whose outputs replace those of ablated heads, for mean and resample.
     """
     runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
     return Scan(runner, inputs, options, references)
 
 
 def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-    """Return an object that puts values of one prompt into a torch model's run of the other.
-
-    pairs: the prompt pairs.
-    """
+    """Return an object that puts values of one prompt into a torch model's run of the other."""
     require_one_choice(model)
     if model.answers and options.method == "gradient":
         raise UnsupportedError(

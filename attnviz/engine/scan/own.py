@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from attnviz.engine.effects import Variant
 from attnviz.engine.replacing import Change, Held, Point
-from attnviz.engine.scan.runner import ChangedRuns, Ends
+from attnviz.engine.scan.runner import ChangedRuns, Ends, Runner
 from attnviz.errors import UsageError
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind
@@ -18,31 +18,17 @@ from attnviz.records import Input, Kind
 _Found = TypeVar("_Found")
 
 
-class OwnRunner:
+class OwnRunner(Runner):
     """Ablates heads of the library's own attention block; its methods are those of ``Runner``."""
 
     kind: Kind = "self"
-    threaded = False
-    mask_id = None
     causal = False
     read_out = None
-    labels: Sequence[str] = ()
-    answers = False
 
     def __init__(self, model: OwnAttention) -> None:
-        self._model = model
-        self.notes: list[str] = []
-
-    @property
-    def heads(self) -> Mapping[int, int]:
-        return {0: self._model.info.heads}
-
-    @property
-    def name(self) -> str:
-        return self._model.info.architecture
-
-    def label_places(self, given: Input) -> tuple[int, ...]:
-        return ()
+        self._model, self.name = model, model.info.architecture
+        self.heads = {0: model.info.heads}
+        self.notes = []
 
     def open(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -52,9 +38,6 @@ class OwnRunner:
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
         return list(range(len(changes)))
-
-    def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        return found()
 
     def outputs(self, given: Input) -> Held:
         return {("output", 0): self._model.head_outputs(given.text).swapaxes(0, 1)}

@@ -163,8 +163,7 @@ class Patching:
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
         """Return every patch site of one kind, by layer, head and then tokens.
 
-        what: the kind. tokens: for each site of a head the positions that it covers; None means
-            all.
+        tokens: for each site of a head the positions that it covers; None means all.
         """
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)

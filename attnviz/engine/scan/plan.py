@@ -5,7 +5,7 @@ Every shortcut is tried against the plain way, and used only if the numbers are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
-from attnviz.engine.hook_points import hooked
+from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.linear_map import weight_axis
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
+from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
 from attnviz.engine.scan.expansion import (
@@ -31,7 +32,7 @@ from attnviz.engine.scan.expansion import (
 from attnviz.engine.scan.memory import rows_at_once
 from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.scan.unembedding import Unembedding
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.split import whole_weight
 from attnviz.records import Input, Kind
 
@@ -100,7 +101,9 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     rows = Replace(model.kind, dict(enumerate(trials)), _unlike(model))
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
-    plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
+    plain, other = clean.hidden[0, 0], plainly[-1, 0]
+    causal = _alike(other, plain) and (torch.equal(other, plain) or is_causal(model, probe))
+    plan = replace(plan, causal=causal)
     rows = Replace(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
     found = fitting(
         STRATEGIES if plan.entries else (),
@@ -187,10 +190,9 @@ def run_expanded(
 ) -> ForwardOutput:
     """Return one pass with the text in row 0 and one ablation or patch in each further row.
 
-    strategy: how the batch grows. variants: the ablations or patches, in the order in which a pass
-    reaches them. intervention: makes the changes. at_once: the most rows that a block is called on.
-    kept: how many last tokens the last block computes; None is all. inside: what is edited in
-    addition to heads' outputs.
+    variants: the ablations or patches, in the order in which a pass reaches them. at_once: the most
+    rows that a block is called on. kept: how many last tokens the last block computes; None is all.
+    inside: what is edited in addition to heads' outputs.
     """
     added: dict[int, int] = {}
     for variant in variants:
@@ -286,11 +288,36 @@ def _replaced_input(head: nn.Module, rows: Tensor) -> Iterator[None]:
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
-    """Return True if no hidden state of the borrowed ``model`` sees a later token of ``probe``."""
+    """Return True if no hidden state of the borrowed ``model`` sees a later token of ``probe``.
+
+    Where another last token moves the first state by rounding alone, the attention weights tell.
+    """
     if model.ours:
         return True
     both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
-    return _alike(both[0, 0], both[1, 0])
+    one, other = both[0, 0], both[1, 0]
+    if torch.equal(one, other) or not _alike(one, other):
+        return torch.equal(one, other)
+    first = _FirstQuery(("self", "encoder") if probe.target is None else ("decoder",))
+    with suppress(*MISFITS, UnsupportedError):
+        run_pass(model, probe, first, inside=_PATTERN)
+    return not first.sees_later
+
+
+_PATTERN: tuple[What, ...] = ("pattern",)
+
+
+class _FirstQuery(Untouched):
+    """Notes in ``sees_later`` whether the first token of a text attends to any later one."""
+
+    def __init__(self, kinds: Collection[Kind]) -> None:
+        self._kinds, self.sees_later = kinds, False
+
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
+        if point.what == "pattern" and point.kind in self._kinds:
+            square = outputs.shape[1] == outputs.shape[3]  # a sink may stand beside the keys
+            self.sees_later |= square and bool((outputs[:, 0, :, 1:] > 0).any())
+        return outputs
 
 
 def _other_end(probe: Input) -> Input:

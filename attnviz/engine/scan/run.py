@@ -63,9 +63,8 @@ def open_patching(
 ) -> Patching:
     """Return an object that patches: it puts values of one prompt into a run of the other.
 
-    pairs: the prompt pairs. kind: the attention whose values are patched; None means the model's
-    default. Raises UsageError if these do not fit together, UnsupportedError for an architecture
-    without patching.
+    kind: the attention whose values are patched; None means the model's default. Raises UsageError
+    if these do not fit together, UnsupportedError for an architecture without patching.
     """
     kind = _kind_of(model, kind)
     if not pairs:

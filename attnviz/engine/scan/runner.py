@@ -66,87 +66,70 @@ class Ends(NamedTuple):
 class Runner(Protocol):
     """The interface to run one model over texts with an ablation or a patch in each batch row.
 
-    kind: the attention that is changed. heads: the number of heads by layer.
+    kind: the attention that is changed. heads: the number of heads by layer. name: of the model's
+        class, for messages.
     notes: sentences about how it was done; more may come.
     labels: the names of a classifier's labels, whose logits the read-out gives; empty otherwise.
     answers: True if these are the start and the end of an answer, chosen among ``label_places``.
     threaded: True if several texts may run at once, each in its own thread.
+    mask_id: the token that hides a word from a masked model; None without one.
     All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
     """
 
     kind: Kind
+    heads: Mapping[int, int]
+    name: str
     notes: list[str]
-    labels: Sequence[str]
-    answers: bool
-    threaded: bool
-
-    @property
-    def heads(self) -> Mapping[int, int]: ...
-
-    @property
-    def name(self) -> str:
-        """Return the name of the model's class, for messages."""
-        ...
-
-    @property
-    def mask_id(self) -> MaskToken | None:
-        """Return the id of the token that hides a word from a masked model; None without one."""
-        ...
-
-    def label_places(self, given: Input) -> tuple[int, ...]:
-        """Return the indices of the tokens whose labels count; none of a model without labels."""
-        ...
+    labels: Sequence[str] = ()
+    answers: bool = False
+    threaded: bool = False
+    mask_id: MaskToken | None = None
 
     @property
     def causal(self) -> bool:
         """Return True if a token's hidden state sees no later token."""
-        ...
 
     @property
     def read_out(self) -> Unembedding | None:
         """Return the vocabulary projection; None without a language-model head."""
-        ...
+
+    def label_places(self, given: Input) -> tuple[int, ...]:
+        """Return the indices of the tokens whose labels count; none of a model without labels."""
+        return ()
 
     def open(self) -> AbstractContextManager[Any]:
         """Prepare the model for passes inside this context."""
-        ...
 
     def size(self, given: Input, wanted: int) -> int:
         """Return how many of the changes to a text can be made in one pass.
 
         wanted: the number of changes. Raises UsageError if the memory does not suffice for one.
         """
-        ...
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
         """Return the indices of ablations or patches in the order in which a pass reaches them."""
-        ...
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
         """Call ``found``, which runs the model; if it fails, call it without sharing passes.
 
         given: the text that it runs. changes: how many ablations or patches it makes in a pass.
         """
-        ...
+        return found()
 
     def outputs(self, given: Input) -> Held:
         """Return the heads' outputs over one text, by layer, as NumPy arrays (token, head, dim)."""
-        ...
 
     def ends(self, runs: ChangedRuns) -> Ends:
         """Return the final states of a text: unchanged, and with each ablation or patch."""
-        ...
 
     def is_no_op(self, variant: Variant) -> bool:
         """Return True if no later layer uses the ablated heads, so that the result cannot change.
 
         A scan alone cannot tell this, because rows of a batch round differently.
         """
-        ...
 
     def in_torch(self) -> PatchableModel:
         """Return the model in torch, for gradients; UnsupportedError if torch cannot run it."""
-        ...
 
 
 class SiteRunner(Runner, Protocol):
@@ -162,18 +145,15 @@ class SiteRunner(Runner, Protocol):
 
         what: the kinds. Raises UnsupportedError if the model does not let one of them be replaced.
         """
-        ...
 
     def plain(self, given: Input) -> Ends:
         """Return the final states of the unchanged model over a text, as a batch of one."""
-        ...
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
         """Return the values of some kinds in a run over one text, by kind and layer.
 
         what: the kinds, such as ``output`` or ``query``.
         """
-        ...
 
 
 _SHARE = 0.5

@@ -160,11 +160,7 @@ class Scan:
             with self._runner.open():
                 replacements = self._means()
         return gradient_importance(
-            model,
-            self._inputs,
-            replacements=replacements,
-            ablated=ablated,
-            on_progress=on_progress,
+            model, self._inputs, replacements=replacements, ablated=ablated, on_progress=on_progress
         )
 
     def _means(self, tokens: int | None = None) -> Held:
@@ -306,7 +302,8 @@ def _scored(
         tokens[no_op] *= 0  # NaN stays
         tokens = None if runner.labels and np.isfinite(tokens[0]).sum() < 2 else tokens
     if "loss" not in baseline:
-        baseline["output_square"] = _mean_square(plain.hidden[0], options.positions)
+        xp, clean = namespace(plain.hidden), wide(plain.hidden[0])
+        baseline["output_square"] = float(xp.mean(xp.square(clean[_compared(options.positions)])))
     for measured in metrics.values():
         measured[no_op] = 0
     return _Chunk(metrics, baseline, tokens)
@@ -406,12 +403,6 @@ def _output_metrics(
         "output_cosine": np.concatenate(cosines, dtype=float),
     }
     return metrics, np.flatnonzero(np.concatenate(largest) <= least).tolist()
-
-
-def _mean_square(hidden: Array, positions: Positions) -> float:
-    """Return the mean square of unchanged hidden states (token, width), as a scale of changes."""
-    xp = namespace(hidden)
-    return float(xp.mean(xp.square(wide(hidden)[_compared(positions)])))
 
 
 def _compared(positions: Positions) -> slice:

@@ -20,7 +20,7 @@ from attnviz.engine.replacing import Change, Replace, RowEdit
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
 from attnviz.engine.scan.plan import MISFITS, ScanPlan, fitting, ordered, run_expanded
 from attnviz.errors import UnsupportedError
-from attnviz.records import Input, Kind
+from attnviz.records import Input
 
 _ALONE = Strategy("leave", late=False)
 
@@ -135,10 +135,8 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
     points: dict[What, dict[int, HookedCall]] = {"residual": {}, "mlp": {}}
     for call, point in zip(plan.entries, model.hook_points.found, strict=True):
         for each, found in points.items():
-            mine = (
-                point.kind == model.kind if each == "residual" else _same_stack(point, model.kind)
-            )
-            if mine and each in what:
+            same_stack = (point.kind == "encoder") == (model.kind == "encoder")
+            if (point.kind == model.kind if each == "residual" else same_stack) and each in what:
                 block = plan.calls[call].block
                 whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
                 found.setdefault(call, whole)
@@ -149,11 +147,6 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
         points["mlp"],
         tuple({id(module): module for module in modules.values()}.values()),
     )
-
-
-def _same_stack(point: HookedCall, kind: Kind) -> bool:
-    """Return True if the attention call is in the same stack as attention of this kind."""
-    return (point.kind == "encoder") == (kind == "encoder")
 
 
 def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:

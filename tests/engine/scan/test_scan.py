@@ -9,11 +9,11 @@ from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 
 from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, ScanOptions, Variant
-from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patchable import patchable_transformers, probe_of
 from attnviz.engine.scan import on_torch
+from attnviz.engine.scan.plan import is_causal
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Tokens
 
@@ -121,13 +121,6 @@ def test_chunks_change_nothing(monkeypatch):
     assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
     for name, values in measured(scan, variants).items():
         assert values == pytest.approx(at_once[name], rel=0, abs=1e-6)
-
-
-def test_only_what_is_wanted_is_measured():
-    scan = torch_scan(small_model("gpt2"), texts=(IDS, OTHER))
-    (piece,) = scan.scan(1, every(scan), [0, 1, 2, 3, 5, 6, 7, 8])
-    assert piece.text == 1
-    assert sorted(piece.variants) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 def test_a_control_takes_off_as_much_in_a_direction_of_its_own():
@@ -267,38 +260,6 @@ def test_the_context_manager_removes_heads_from_any_run():
         pass
 
 
-def test_the_bundled_model_equals_its_numpy_twin_with_a_zeroed_projection():
-    model = Bundled()
-    tokens = model.encode("One day, a girl named Lily found a needle.")
-    scan = open_scan(model, [Input(tokens)])
-    variants = every(scan)
-    (piece,) = scan.scan(0, variants, range(len(variants)))
-    clean = _log_softmax(model.stack.logits(tokens.ids))
-    info = model.info
-    for layer, head in ((0, 1), (info.layers - 1, info.heads - 1)):
-        name = f"layers.{layer}.output.weight"
-        fresh = Bundled().stack
-        columns = slice(head * info.head_dim, (head + 1) * info.head_dim)
-        weight = fresh.tensors[name].copy()
-        weight[:, columns] = 0
-        fresh.tensors._kept[name] = weight
-        removed = _log_softmax(fresh.logits(tokens.ids))
-        at = piece.variants.index(variants.index(Variant(((layer, head),))))
-        kl = (np.exp(clean) * (clean - removed)).sum(-1).mean()
-        loss = np.mean([(clean - removed)[i, word] for i, word in enumerate(tokens.ids[1:])])
-        assert piece.metrics["kl"][at] == pytest.approx(kl, abs=1e-5)
-        assert piece.metrics["loss_delta"][at] == pytest.approx(loss, abs=1e-5)
-
-
-def _log_softmax(logits):
-    logits = logits.astype(np.float64)
-    return (
-        logits
-        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
-        - (logits.max(-1, keepdims=True))
-    )
-
-
 @pytest.mark.parametrize("kv_heads", [None, 2])
 def test_the_own_attention_loses_what_the_head_put_in(kv_heads):
     model = OwnAttention(24, 4, kv_heads, seed=3)
@@ -410,27 +371,14 @@ def test_a_head_without_rows_in_the_projection_costs_exactly_nothing(name, kind)
     assert set(losses[losses == losses]) == {0.0}
 
 
-@pytest.mark.parametrize("name", ["gpt2", "bert", "bart", "gptj", "gpt_neox", "opt"])
-def test_all_heads_removed_leaves_the_bias_of_the_projection(name):
-    model, (inputs, _) = small_model(name), short_inputs(name)
-    kind = next(iter(PROJECTIONS[name]))
-    subject = patchable_transformers(model, kind, input_of(inputs), MASK)
-    pairs = heads_of(name, kind, layers_of(name, kind))
-    seen = []
-    for layer in subject.heads:
-        projection = model.get_submodule(PROJECTIONS[name][kind].format(layer))
-        bias = 0 if projection.bias is None else projection.bias
-        projection.register_forward_hook(
-            lambda *call, b=bias: seen.append((call[-1] - b).abs().max())
-        )
-    with ablating(subject, pairs), torch.inference_mode():
-        model(**inputs)
-    assert len(seen) == len(subject.heads)
-    assert max(seen) == 0
-
-
-def test_the_loop_of_this_test_removes_something():
-    model, (inputs, _) = small_model("gpt2"), short_inputs("gpt2")
-    clean = outputs_without(model, "gpt2", "self", 3, (), inputs)
-    removed = outputs_without(model, "gpt2", "self", 3, [(1, 2)], inputs)
-    assert (clean.logits - removed.logits).abs().max() > 0.01
+@pytest.mark.parametrize("name", ["distilbert", "bert", "gpt2"])
+def test_attention_that_moves_states_by_rounding_alone_still_shows_what_it_sees(name):
+    model = small_model(name)
+    with torch.no_grad():  # what attention writes is lost beside the stream
+        for layer in ARCHITECTURES[name].layers:
+            model.get_submodule(PROJECTIONS[name]["self"].format(layer)).weight.mul_(1e-5)
+    subject = patchable_transformers(model, "self", Input.of_ids(IDS), MASK)
+    with torch.inference_mode(), subject.hook_points.borrowed():
+        assert is_causal(subject, probe_of(Input.of_ids(IDS))) == (name == "gpt2")
+    scan = torch_scan(model, mask=MASK)
+    assert scan.causal == (name == "gpt2")
