@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
@@ -149,15 +148,6 @@ def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size)
     assert any(each.endswith(f"  {said}") for each in lines)
     narrow = play(explorer("a b c d", second=SideSource(SESSION, "a b c e")), key, size=(70, 24))
     assert any(each.endswith(f"  {said}") for each in narrow.lines)
-
-
-@pytest.mark.parametrize("room", range(4, 60, 5))
-def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
-    words = [("ablated", "bad"), ("previous token .87", False), ("uniform .18", "faint")]
-    told = "".join(text for text, *_ in one_line(words, Theme(), room))
-    assert len(told) <= room
-    whole = " · ".join(text for text, _ in words)
-    assert whole.startswith(told.removesuffix("…").rstrip())
 
 
 def test_an_ablated_head_is_dark_and_links_nothing() -> None:
