@@ -25,9 +25,6 @@ attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 """
 
 _TEXT = "The cat sat on the mat because it was tired."
-_LARGEST = 1000
-"""Largest plausible number of columns or lines of a terminal."""
-
 _LONG = 4_000
 """The characters from which the progress of the first pass is shown."""
 
@@ -56,11 +53,6 @@ class _Zoom(Options):
 
 
 @dataclass(frozen=True)
-class _Kinds(options.Kind):
-    """The kind of attention, if a model has several."""
-
-
-@dataclass(frozen=True)
 class _Screen(Options, panel="Screen"):
     """The options on the colours and characters of the screen."""
 
@@ -78,7 +70,7 @@ def explore(
     opened: _Opened,
     shown: options.HeadChoice,
     zoom: _Zoom,
-    kinds: _Kinds,
+    kinds: options.Kind,
     truncation: options.Truncation,
     known: options.Known,
     regions: options.RegionOptions,
@@ -161,17 +153,14 @@ def explore(
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
 
-    opened: the text or file of the command. typed: the given options, for the command in the
-        message.
+    typed: the given options, for the command in the message.
     """
-    terminal = os.environ.get("TERM", "")
+    terminal, reason = os.environ.get("TERM", ""), ""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"
         reason = f"standard {stream} is no terminal"
     elif terminal in ("dumb", "unknown", ""):
         reason = f"this terminal cannot move its cursor (TERM={terminal})"
-    else:
-        reason = ""
     if reason:
         from attnviz.inspect.explore.saving import shell_word
 
@@ -180,7 +169,10 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
         words = " ".join(shell_word(word) for word in ("attnviz", "heads", *text, *file, *typed))
         again = "" if opened.other is None else f", and again for {visible(opened.other)}"
         raise UsageError(f"explore needs a terminal, and {reason}: use {words}{again}")
-    _steady_environment()
+    for name, value in list(os.environ.items()):  # Textual's own settings, impossible sizes
+        size = name in ("COLUMNS", "LINES") and not (value.isdecimal() and int(value) <= 1000)
+        if size or name.startswith("TEXTUAL"):
+            del os.environ[name]
     try:
         import_module("textual.app")
     except ImportError as error:
@@ -188,11 +180,3 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
             "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
             f"({visible(str(error))})"
         ) from error
-
-
-def _steady_environment() -> None:
-    """Remove Textual's own settings and impossible terminal sizes from the environment."""
-    for name, value in list(os.environ.items()):
-        size = name in ("COLUMNS", "LINES") and not (value.isdecimal() and int(value) <= _LARGEST)
-        if size or name.startswith("TEXTUAL"):
-            del os.environ[name]

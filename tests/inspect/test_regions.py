@@ -150,7 +150,7 @@ def test_explore_reads_and_tells_regions(chat_model: str) -> None:
     from attnviz.options import RegionOptions
 
     session = open_session(chat_model, regions=RegionOptions(chat=json.dumps([*CHAT])))
-    frame = session.frame(session.texts[0])
+    frame = session.frame(session.text)
     view = View.of(frame).at(40, 5)
     (cell, *_) = screen.word_lines(view, Theme(colour=False), 160, 4)
     said = "".join(segment.text for segment in cell)

@@ -163,6 +163,9 @@ class Moves:
     def head(self, step: int) -> None:
         self._desk.see(self._desk.view.next_in(self._desk.view.shown.heads, step))
 
+    def choose(self, layer: int, head: int) -> None:
+        self._desk.see(self._desk.view.with_head((layer, head)))
+
     def same(self, step: int) -> None:
         view = self._desk.view.next_same_label(step)
         if view.head == self._desk.view.head:

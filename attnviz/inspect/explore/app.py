@@ -19,7 +19,7 @@ from attnviz.inspect.explore.desk import Desk, SideSource
 from attnviz.inspect.explore.dialogs import AskedLine, Field, Help, KeysPane, Palette
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import MapPane, Size
-from attnviz.inspect.explore.panes import GridPane, HeadingPane, Pane, WordsPane, grid_columns
+from attnviz.inspect.explore.panes import Act, GridPane, HeadingPane, Pane, WordsPane, grid_columns
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.terminal_app import TerminalApp
 from attnviz.inspect.explore.view import View
@@ -78,9 +78,12 @@ class Explorer(TerminalApp):
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
         self.map_pane.size_chosen = Size(1, 1) if zoomed else None
         self.writing = Writing(self.desk)
-        self._moves = Moves(self.desk, self.writing, self.map_pane)
-        questions = Questions(self.desk, self.keys_pane)
-        self._parts = (self._moves, Ablating(self.desk), self.writing, questions)
+        self._parts = (
+            Moves(self.desk, self.writing, self.map_pane),
+            Ablating(self.desk),
+            self.writing,
+            Questions(self.desk, self.keys_pane),
+        )
 
     # The panes -------------------------------------------------------------------------------
 
@@ -212,16 +215,5 @@ class Explorer(TerminalApp):
     def action_commands(self) -> None:
         self.push_screen(Palette(self.desk.drawn_with))
 
-    # The mouse -------------------------------------------------------------------------------
-
-    def on_grid_pane_chosen(self, message: GridPane.Chosen) -> None:
-        self.desk.see(self.desk.view.with_head(message.head))
-
-    def on_grid_pane_wheeled(self, message: GridPane.Wheeled) -> None:
-        self._moves.head(message.steps)
-
-    def on_map_pane_pointed(self, message: MapPane.Pointed) -> None:
-        self._moves.point(*message.cell)
-
-    def on_map_pane_wheel_turned(self, message: MapPane.WheelTurned) -> None:
-        self._moves.move(0, message.steps)
+    async def on_act(self, message: Act) -> None:
+        await self.do(message.action)

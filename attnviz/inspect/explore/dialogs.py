@@ -18,7 +18,6 @@ from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.keys import HINTS, KEYS, POOLED, WINDOW, WRITING, KeyBinding
 from attnviz.inspect.explore.panes import Lines, Pane
-from attnviz.inspect.explore.view import View
 
 _SEEN = 4
 """How many characters are looked at per column, since some characters take none."""
@@ -123,8 +122,9 @@ class KeysPane(Pane):
         if self.note:
             return [one_line([(self.note, "strong")], theme, columns)]
         line: Line = []
-        used = 0
-        for key, said in hints_of(self.view):
+        used, part = 0, self.view.frame.long
+        hints = HINTS if part is None else POOLED if part.pooled else WINDOW
+        for key, said in hints if self.view.written is None else WRITING:
             taken = width(key) + 1 + width(said) + (2 if line else 0)
             if used + taken > columns:
                 continue
@@ -132,14 +132,6 @@ class KeysPane(Pane):
             line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
             used += taken
         return [line]
-
-
-def hints_of(view: View) -> Sequence[tuple[str, str]]:
-    """Return the keys to show, with their words, for a screen state."""
-    if view.written is not None:
-        return WRITING
-    part = view.frame.long
-    return HINTS if part is None else POOLED if part.pooled else WINDOW
 
 
 class Help(ModalScreen[None]):
@@ -150,14 +142,11 @@ class Help(ModalScreen[None]):
         self._look = theme
 
     def compose(self) -> ComposeResult:
-        yield Vertical(Lines("help", self._lines()), id="sheet")
-
-    def _lines(self) -> Sequence[Line]:
         groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
-        sides = [stack(groups[:3]), stack(groups[3:])]
-        if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
-            return stack(groups).lines
-        return beside(sides, 3).lines
+        sheet = beside([stack(groups[:3]), stack(groups[3:])], 3)
+        if sheet.width > self.app.size.width - 6:
+            sheet = stack(groups)
+        yield Vertical(Lines("help", sheet.lines), id="sheet")
 
     def _group(self, group: str) -> Block:
         rows: dict[str, list[str]] = {}

@@ -63,8 +63,7 @@ class Heads(NamedTuple):
     def thumbnail(self, frame: Frame, theme: Theme, lines: int, columns: int) -> Thumbnail | None:
         """Return the size of small maps of all heads; None if they do not fit or are too small.
 
-        frame: the result of the pass. theme: colours and characters. lines, columns: the available
-            lines and width in characters.
+        lines, columns: the size that is free.
         """
         record = frame.report.record
         queries, keys = len(record.queries), len(record.keys)
@@ -79,8 +78,7 @@ class Heads(NamedTuple):
     def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
         """Return a grid of small maps, each under the name and the cell of its head.
 
-        frame: the result of the pass. theme: colours and characters. size: of each map. focused:
-            whether the cursor keys move in the grid.
+        size: of each map. focused: whether the cursor keys move in the grid.
         """
         maps = _small_maps(frame, theme, size)
         places = {
@@ -118,13 +116,17 @@ def heads_of(view: View) -> Heads:
     These are, in this order if available, the tokens that a generated token attended to, the
     attention that moved between two sides, the effects of removals, and the labels.
     """
-    written = view.written
-    if written is not None and written.at:
-        return _grid(view, _sources(view, written.steps[written.at - 1]))
+    if view.step is not None:
+        return _grid(view, _sources(view, view.step))
     if view.side == "difference" and view.against is not None:
         moved = moved_attention(view.frame, view.against)
         if moved:
-            return _grid(view, {head: _amount(value) for head, value in moved.items()})
+            steps = weight_steps(np.array([*moved.values()]))
+            cells = {
+                head: GridCell((share(value), ""), Tint(int(step)), value)
+                for (head, value), step in zip(moved.items(), steps, strict=True)
+            }
+            return _grid(view, cells)
     if view.by_effect and view.effects is not None:
         return _grid(view, _effects(view.effects))
     return labelled(view)
@@ -154,9 +156,8 @@ def _grid(view: View, cells: Mapping[Head, GridCell]) -> Heads:
 
 @lru_cache(maxsize=4)
 def _labels(frame: Frame) -> Mapping[Head, GridCell]:
-    grid, (layers, numbers) = label_grid(frame.report), zip(*frame.heads, strict=True)
-    layers, numbers = sorted(set(layers)), sorted(set(numbers))
-    cells = {}
+    grid, cells = label_grid(frame.report), {}
+    layers, numbers = (sorted(set(axis)) for axis in zip(*frame.heads, strict=True))
     for entry in frame.report.heads:
         drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
         label = entry.label
@@ -169,10 +170,7 @@ def _labels(frame: Frame) -> Mapping[Head, GridCell]:
 
 
 def _sources(view: View, step: Step) -> dict[Head, GridCell]:
-    """Return for each head the token with its largest weight in a generation step, sinks excluded.
-
-    step: one generated token.
-    """
+    """Return for each head the token with its largest weight in a step, sinks excluded."""
     labels = token_labels(view.record.keys)
     cells = {}
     for layer, rows in step.rows.items():
@@ -190,13 +188,9 @@ def _sources(view: View, step: Step) -> dict[Head, GridCell]:
 def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
     """Return for each head the share of attention, 0 to 1, that goes to other keys on another side.
 
-    frame, other: the results of the first and the second side. Empty if their tokens differ.
+    Empty if the tokens of the two sides differ.
     """
     return compare_heads([frame.report, other.report]).moved[1] or {}
-
-
-def _amount(value: float) -> GridCell:
-    return GridCell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
 
 
 def _effects(effects: Effects) -> dict[Head, GridCell]:

@@ -6,7 +6,7 @@ layer, from which a window is computed; if those are too large, a window takes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,40 +77,32 @@ class LongPart:
         query, key: its indices on the axes. Of a pooled cell it is the middle.
         """
         middle = self.queries.step // 2
-        query, key = (
-            each.start + place * each.step + middle
-            for each, place in ((self.queries, query), (self.keys, key))
-        )
-        query = min(max(query, 0), self.size - 1)
+        query = min(max(self.queries.start + query * self.queries.step + middle, 0), self.size - 1)
+        key = self.keys.start + key * self.keys.step + middle
         return query, min(max(key, 0), query if self.text.causal else self.size - 1)
 
     def cell(self, query: int, key: int) -> tuple[int, int] | None:
         """Return the indices of a query and key of the text on the axes; None if outside."""
-        found = [
-            (place - each.start) // each.step
-            for each, place in ((self.queries, query), (self.keys, key))
-        ]
-        inside = 0 <= found[0] < len(self.queries) and 0 <= found[1] < len(self.keys)
-        return (found[0], found[1]) if inside else None
+        row = (query - self.queries.start) // self.queries.step
+        column = (key - self.keys.start) // self.keys.step
+        inside = 0 <= row < len(self.queries) and 0 <= column < len(self.keys)
+        return (row, column) if inside else None
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
         """Return the names of the queries and keys, with their index in the text.
 
         encoding: of the terminal, for characters that it cannot draw.
         """
-        queries, keys = (list(self._names(each)) for each in (self.queries, self.keys))
-        return [visible(name, encoding) for name in queries], [
-            visible(name, encoding) for name in keys
-        ]
+        queries, keys = (
+            [visible(name, encoding) for name in self._names(axis)]
+            for axis in (self.queries, self.keys)
+        )
+        return queries, keys
 
-    def _names(self, places: range) -> Iterator[str]:
-        if self.pooled:
-            for place in places:
-                last = min(place + places.step, self.size) - 1
-                yield f"{place:,}–{last:,}"
-        else:
-            labels = token_labels(self.text.tokens.taken(places))
-            yield from map(numbered, labels, places)
+    def _names(self, axis: range) -> Iterable[str]:
+        if not self.pooled:
+            return map(numbered, token_labels(self.text.tokens.taken(axis)), axis)
+        return (f"{at:,}–{min(at + axis.step, self.size) - 1:,}" for at in axis)
 
 
 class LongText:
@@ -138,35 +130,36 @@ class LongText:
         held = 2 * 4 * info.layers * info.heads * info.head_dim * len(tokens)
         request = HeadsRequest(index_base=base)
         keep = self._held.__setitem__ if held <= _HELD else None
-        found = long_heads(model, tokens, kind, request, advance, text=given, keep=keep)
-        self.finding, self.causal, self._bucket = long_finding(found), found.causal, found.bucket
+        sums = long_heads(model, tokens, kind, request, advance, text=given, keep=keep)
+        self.finding, self.causal = long_finding(sums), sums.causal
         named = {} if known is None else known.named()
-        labels = [plain_label(one.scores, named.get((one.layer, one.head))) for one in found.heads]
-        heads = tuple(
-            HeadScores(one.layer, one.head, one.scores, label)
-            for one, label in zip(found.heads, labels, strict=True)
-        )
+        heads = []
         pooled: dict[int, dict[int, np.ndarray]] = {}
-        for one in found.heads:
-            weights = np.array(one.pooled, np.float32)
+        for entry in sums.heads:
+            layer, head = entry.layer, entry.head
+            label = plain_label(entry.scores, named.get((layer, head)))
+            heads.append(HeadScores(layer, head, entry.scores, label))
+            weights = np.array(entry.pooled, np.float32)
             if self.causal:
                 weights[np.triu_indices(len(weights), 1)] = np.nan
-            pooled.setdefault(one.layer, {})[one.head] = weights
+            pooled.setdefault(layer, {})[head] = weights
         layers = tuple(
             LayerWeights(layer, tuple(of_heads), np.stack([*of_heads.values()]))
             for layer, of_heads in sorted(pooled.items())
         )
-        cells = range(0, len(tokens), self._bucket)
+        cells = range(0, len(tokens), sums.bucket)
         axis = tokens.taken(cells)
-        record = AttentionRecord(found.model, kind, False, axis, axis, layers)
-        report = HeadsRecord(record, heads, notable_heads(heads, NOTABLE), False, base, text=given)
+        record = AttentionRecord(sums.model, kind, False, axis, axis, layers)
+        notable = notable_heads(tuple(heads), NOTABLE)
+        report = HeadsRecord(record, tuple(heads), notable, False, base, text=given)
         self.overview = LongPart(self, report, cells, cells, pooled=True)
 
     def around(self, query: int, key: int) -> LongPart:
         """Return the window around a query and a key of the text, in full resolution."""
         info = self._model.info
         side = min(_SIDE, max(int((_CELLS / (info.layers * info.heads)) ** 0.5), 1))
-        queries, keys = (_window(place, side, len(self.tokens)) for place in (query, key))
+        starts = (max(min(at - side // 2, len(self.tokens) - side), 0) for at in (query, key))
+        queries, keys = (range(at, min(at + side, len(self.tokens))) for at in starts)
         reader = _WindowReader(self.kind, queries, keys)
         if self._held:
             for layer, found in self._held.items():
@@ -197,9 +190,3 @@ class _WindowReader:
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
         weights = part_of(found, self._queries, self._keys)
         self.layers.append(LayerWeights(layer, tuple(range(found.heads)), weights))
-
-
-def _window(place: int, side: int, size: int) -> range:
-    """Return ``side`` tokens around one, as many as the text has. size: of the text."""
-    start = max(min(place - side // 2, size - side), 0)
-    return range(start, min(start + side, size))

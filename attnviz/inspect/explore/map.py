@@ -1,4 +1,7 @@
-"""The pane of the map of one head, and the size of its cells."""
+"""The pane of the map of one head, and the size of its cells.
+
+In every function, ``theme`` has the colours and characters; ``columns`` counts characters.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,6 @@ import numpy as np
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
-from textual.message import Message
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM, Block, Line, beside, widest
@@ -29,7 +30,6 @@ from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.panes import (
     BETWEEN,
     MOST_LIST,
-    GridPane,
     Pane,
     links_lines,
 )
@@ -61,10 +61,7 @@ class Size(NamedTuple):
         return cls(plan.factors[0], plan.wide // 2)
 
     def plan(self, theme: Theme) -> Fit:
-        """Return the layout of a map with cells of this size.
-
-        theme: says which characters can be drawn.
-        """
+        """Return the layout of a map with cells of this size."""
         if self.near:
             return Fit(2 * self.near, False, (1, 1), self.near)
         return Fit(1, theme.half_blocks, (self.zoom, self.zoom))
@@ -82,12 +79,25 @@ class Size(NamedTuple):
         return self if whole else Size(zoom * 2)
 
 
-def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits.
+def draw_map(
+    part: MapPart, size: Size | None, theme: Theme, lines: int, columns: int
+) -> MapPicture:
+    """Return the drawn map, as much of it as fits.
 
-    axes: the labels of the queries and keys. lines, columns: the available lines and width in
-        characters. theme: says which characters can be drawn.
+    size: of the cells; None for the largest with which the whole map is visible.
     """
+    theme = theme.signed if part.limit else theme
+    if size is None:
+        for near in range(NEAREST, 0, -1):
+            plan = Size(1, near).plan(theme)
+            if part.ends_on_diagonal(plan, lines, columns):
+                return map_part(part, plan, theme, lines, columns)
+        size = _largest(part.axes, lines - 1, columns - part.gutter(columns), theme)
+    return map_part(part, size.plan(theme), theme, lines, columns)
+
+
+def _largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
+    """Return the largest cells with which the whole map fits."""
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
@@ -96,38 +106,19 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
     return Size(max(math.ceil(queries / down), math.ceil(keys / max(columns, 1))))
 
 
-def draw_map(
-    part: MapPart, size: Size | None, theme: Theme, lines: int, columns: int
-) -> MapPicture:
-    """Return the drawn map, as much of it as fits.
-
-    part: the weights and the cursor. size: of the cells; None for the largest with which the whole
-        map is visible. theme: colours and characters. lines, columns: the available lines and width
-        in characters.
-    """
-    theme = theme.signed if part.limit else theme
-    if size is None:
-        for near in range(NEAREST, 0, -1):
-            plan = Size(1, near).plan(theme)
-            if part.ends_on_diagonal(plan, lines, columns):
-                return map_part(part, plan, theme, lines, columns)
-        size = largest(part.axes, lines - 1, columns - part.gutter(columns), theme)
-    return map_part(part, size.plan(theme), theme, lines, columns)
-
-
 @lru_cache(maxsize=1024)
 def _darker(segment: Segment) -> Segment:
     """Return a segment of a map at half its brightness; the cursor, which is bold, stays bright."""
     style = segment.style or DIM
     if style.bold:
         return segment
-    found = [
-        None
-        if colour is None or colour.triplet is None
-        else Color.from_rgb(*(part // 2 for part in colour.triplet))
+    text, ground = (
+        Color.from_rgb(*(part // 2 for part in colour.triplet))
+        if colour and colour.triplet
+        else None
         for colour in (style.color, style.bgcolor)
-    ]
-    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
+    )
+    return Segment(segment.text, style + Style(color=text, bgcolor=ground))
 
 
 class MapPane(Pane, can_focus=True):
@@ -138,24 +129,16 @@ class MapPane(Pane, can_focus=True):
         of the map, coloured by what the cursor's query attends to.
     """
 
-    class Pointed(Message):
-        """The message to the app that a cell of the map was clicked."""
-
-        def __init__(self, cell: Place) -> None:
-            super().__init__()
-            self.cell = cell
-
-    class WheelTurned(GridPane.Wheeled):
-        """The message to the app that the mouse wheel was turned over the map."""
-
+    wheel = "move(0, {})"
     size_chosen: Size | None = None
     as_text = False
 
     def show(self, view: View, theme: Theme) -> None:
-        before, after = (each.shown.long for each in (self.view, view))
-        windows = [each is not None and not each.pooled for each in (before, after)]
-        if windows[0] != windows[1]:
-            self.size_chosen, self.as_text = Size(1, 1) if windows[1] else None, False
+        before, after = (
+            part is not None and not part.pooled for part in (self.view.shown.long, view.shown.long)
+        )
+        if before != after:  # a window of a long text opens or closes
+            self.size_chosen, self.as_text = Size(1, 1) if after else None, False
         super().show(view, theme)
 
     _pages: Sequence[int] = (0,)
@@ -163,12 +146,13 @@ class MapPane(Pane, can_focus=True):
     drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view = self.view
-        part = view.shown.long
+        view, part = self.view, self.view.shown.long
         if self.as_text and view.written is None and not (part is not None and part.pooled):
             return self._text(view, columns, rows)
-        across = (columns + BETWEEN) // 3 - BETWEEN
-        if not self._fits(across, rows):
+        across = (columns + BETWEEN) // 3 - BETWEEN  # of both sides and their difference
+        asked = view.other is not None or view.side != "a"
+        wanted = 2 * len(view.record.keys) + _LEAST_NAME
+        if not asked or not view.comparable or wanted > across:
             self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
             self.corner = self.drawn.corner
             left = columns - widest(self.drawn.lines) - BETWEEN
@@ -176,8 +160,7 @@ class MapPane(Pane, can_focus=True):
         blocks: list[Block] = []
         for side in SIDES:
             chosen = side == view.side
-            one = replace(view, side=side)
-            picture, drawn = self._one(one, across, rows, chosen)
+            picture, drawn = self._one(replace(view, side=side), across, rows, chosen)
             if chosen:
                 self.drawn = picture._replace(left=picture.left + len(blocks) * (across + BETWEEN))
                 self.corner = picture.corner
@@ -212,14 +195,12 @@ class MapPane(Pane, can_focus=True):
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
         """Return the lines of a map with tables at its right: the strongest links and the effects.
 
-        They are added only if small maps in the grid of heads leave no space for them there. drawn:
-        the lines of the map. left: the free width in characters at the right. columns: the width of
-        the pane.
+        They are added only if small maps in the grid of heads leave no space for them there.
+        left: the free width in characters at the right.
         """
         view, rows = self.view, len(drawn) - 4
-        heads = heads_of(view)
         grid = self.app.query_one("#grid").size.width
-        small = heads.thumbnail(view.shown, self.look, len(drawn), grid)
+        small = heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
         if view.written is not None or small is None:
             return drawn
         lists = [*links_lines(view, self.look, left, min(rows, MOST_LIST))]
@@ -229,22 +210,14 @@ class MapPane(Pane, can_focus=True):
         blocks = Block(tuple(drawn), columns - left), Block(([], *lists), left)
         return beside(blocks, 0).lines
 
-    def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether both sides and their difference fit next to each other in the pane."""
-        view = self.view
-        asked = view.other is not None or view.side != "a"
-        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
-
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one compared model, and its lines: title, map, legend and scores.
+        """Return the map of one side, and its lines: title, map, legend and scores.
 
-        view: the screen state for that side. columns, rows: the available width in characters and
-            lines. strong: whether its title stands out.
+        view: the screen state for that side. strong: whether its title stands out.
         """
-        theme = self.look
-        room = rows - 2
+        theme, room = self.look, rows - 2
         part = MapPart(
             weights=view.weights,
             axes=view.axes(theme.encoding),
@@ -264,14 +237,10 @@ class MapPane(Pane, can_focus=True):
         return picture, [top, *body, screen.score_line(view, theme, columns)]
 
     def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return the line on the meaning of colours or glyphs, and how many tokens share a cell.
-
-        picture: the drawn map. columns: the width of the line in characters.
-        """
+        """Return the line on the meaning of colours or glyphs, and how many tokens share a cell."""
         theme = self.look
         if view.limit:
-            signs = "blue −, orange +" if theme.colour else ""
-            words = ([signs] if signs else []) + [f"full at ±{view.limit:.2g}"]
+            words = ["blue −, orange +"] * theme.colour + [f"full at ±{view.limit:.2g}"]
             return [Segment(theme.spell(theme.dot.join(words)), DIM)]
         samples = scale_samples(
             WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
@@ -280,14 +249,6 @@ class MapPane(Pane, can_focus=True):
         caption = pooling(picture.plan.factors)
         return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
 
-    def on_click(self, event: events.Click) -> None:
-        if self.drawn is not None:
-            cell = self.drawn.cell_at(event.x, event.y - 1)
-            if cell is not None:
-                self.post_message(self.Pointed(cell))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.WheelTurned(1))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.WheelTurned(-1))
+    def clicked(self, column: int, line: int) -> str:
+        cell = None if self.drawn is None else self.drawn.cell_at(column, line - 1)
+        return "" if cell is None else f"point({cell.query}, {cell.key})"

@@ -1,4 +1,7 @@
-"""The panes of the screen; each draws one ``View``, and sends only the lines that have changed."""
+"""The panes of the screen; each draws one ``View``, and sends only the lines that have changed.
+
+In every function, ``theme`` has the colours and characters; ``columns`` counts characters.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from attnviz.draw.grid_part import GridPicture, draw_part
 from attnviz.draw.labels import at_blanks, wrap
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
-from attnviz.engine.head_run import Head
 from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.grid import heads_of, labelled
 from attnviz.inspect.explore.session import Frame
@@ -33,8 +35,21 @@ LEAST_COLUMNS, LEAST_ROWS = 40, 12
 """The smallest terminal in which anything but a note is drawn."""
 
 
+class Act(Message):
+    """The message to the app to carry out an action, given as a call such as ``head(1)``."""
+
+    def __init__(self, action: str) -> None:
+        super().__init__()
+        self.action = action
+
+
 class Pane(Widget):
-    """The base of the panes of explore: draws its ``lines``, and sends only changed ones."""
+    """The base of the panes of explore: draws its ``lines``, and sends only changed ones.
+
+    wheel: the action of the mouse wheel, with ``{}`` for its steps: 1 down, −1 up.
+    """
+
+    wheel = ""
 
     def __init__(self, name: str, view: View, theme: Theme) -> None:
         super().__init__(id=name)
@@ -44,13 +59,8 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """Return the lines to show; every pane has its own.
-
-        columns, rows: the available width in characters and lines.
-        """
-        # Textual's widgets have a metaclass of their own, which no ABC can share, and its
-        # ``query`` takes no abstract class.
-        raise NotImplementedError
+        """Return the lines to show; every pane has its own."""
+        raise NotImplementedError  # Textual's widgets have a metaclass that no ABC can share
 
     def show(self, view: View, theme: Theme) -> None:
         self.view, self.look = view, theme
@@ -70,15 +80,14 @@ class Pane(Widget):
     def _draw(self) -> list[Strip]:
         columns, rows = self.size
         across, down = self.app.size
-        if across < LEAST_COLUMNS or down < LEAST_ROWS:
-            lines = self.too_small()[:rows]
-        else:
+        if across >= LEAST_COLUMNS and down >= LEAST_ROWS:
             lines = self.lines(columns, rows)[:rows]
+        elif self.id == "heading":
+            note = f"too small: {LEAST_COLUMNS} columns, {LEAST_ROWS} lines"
+            lines = [[Segment(note, BOLD)]][:rows]
+        else:
+            lines = []
         return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
-
-    def too_small(self) -> Sequence[Line]:
-        """Return the lines to show in a terminal that is too small."""
-        return []
 
     def render_line(self, y: int) -> Strip:
         if self._drawn_for != self.size:
@@ -91,12 +100,28 @@ class Pane(Widget):
     def on_blur(self) -> None:
         self.redraw()
 
+    # The mouse -------------------------------------------------------------------------------
+
+    def clicked(self, column: int, line: int) -> str:
+        """Return the action of a click at a position in the pane; empty if it has none."""
+        return ""
+
+    def on_click(self, event: events.Click) -> None:
+        self._act(self.clicked(event.x, event.y))
+
+    def on_mouse_scroll_down(self) -> None:
+        self._act(self.wheel.format(1))
+
+    def on_mouse_scroll_up(self) -> None:
+        self._act(self.wheel.format(-1))
+
+    def _act(self, action: str) -> None:
+        if action:
+            self.post_message(Act(action))
+
 
 def strip_of(line: Line, columns: int) -> Strip:
-    """Return a line as textual's strip of exactly this width; equal styles are joined.
-
-    columns: the width in characters.
-    """
+    """Return a line as textual's strip of exactly this width; equal styles are joined."""
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 
@@ -155,44 +180,20 @@ class HeadingPane(Pane):
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
-        return [
-            screen.heading(view, theme, columns),
-            *screen.finding_lines(view, theme, columns, rows - 1),
-        ]
-
-    def too_small(self) -> Sequence[Line]:
-        return [[Segment(f"too small: {LEAST_COLUMNS} columns, {LEAST_ROWS} lines", BOLD)]]
+        finding = screen.finding_lines(view, theme, columns, rows - 1)
+        return [screen.heading(view, theme, columns), *finding]
 
 
 class GridPane(Pane, can_focus=True):
     """The grid of all heads, and below it their strongest links or effects if there is room."""
 
-    class Chosen(Message):
-        """The message to the app that a head of the grid was clicked."""
-
-        def __init__(self, head: Head) -> None:
-            super().__init__()
-            self.head = head
-
-    class Wheeled(Message):
-        """The message to the app that the mouse wheel was turned over the grid of heads.
-
-        steps: 1 for down, −1 for up.
-        """
-
-        def __init__(self, steps: int) -> None:
-            super().__init__()
-            self.steps = steps
-
+    wheel = "head({})"
     _drawn: GridPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme = self.view, self.look
-        heads = heads_of(view)
-        size = None
-        if view.written is None:
-            size = heads.thumbnail(view.shown, theme, rows, columns)
-        if size is not None:
+        view, theme, heads = self.view, self.look, heads_of(self.view)
+        size = heads.thumbnail(view.shown, theme, rows, columns)
+        if size is not None and view.written is None:
             self._drawn = heads.small_maps(view.shown, theme, size, self.has_focus)
             return self._drawn.lines
         self._drawn = draw_part(heads.part, theme, rows, columns, self.has_focus)
@@ -204,24 +205,17 @@ class GridPane(Pane, can_focus=True):
             drawn += [[], *lines_of(view, theme, columns, min(left, MOST_LIST))]
         return drawn
 
-    def on_click(self, event: events.Click) -> None:
-        if self._drawn is not None:
-            head = heads_of(self.view).head_at(self._drawn, event.x, event.y)
-            if head is not None:
-                self.post_message(self.Chosen(head))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.Wheeled(1))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.Wheeled(-1))
+    def clicked(self, column: int, line: int) -> str:
+        drawn = self._drawn
+        head = None if drawn is None else heads_of(self.view).head_at(drawn, column, line)
+        return "" if head is None else f"choose{head}"
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     """Return the width in characters of the grid of heads on the screen.
 
-    theme: colours and characters. columns, lines: the size of the screen in characters and lines.
-        The map gets the width that it needs first; what is over goes to the links below the grid.
+    columns, lines: the size of the screen. The map gets the width that it needs first; what is over
+    goes to the links below the grid.
     """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
@@ -242,6 +236,7 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
 
 
 def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    """Return the table of the strongest links of all heads, in at most ``rows`` lines."""
     if view.shown.long is not None:  # its cells are no links, or only a part of them
         return []
     links = _strongest(view.shown, rows - 1)
@@ -251,10 +246,7 @@ def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[L
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """Return the ``count`` strongest links (query, key) of all heads.
-
-    frame: the result of the pass. Empty if there are too many weights to sort.
-    """
+    """Return the strongest links of all heads; empty if there are too many weights to sort."""
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
         return []

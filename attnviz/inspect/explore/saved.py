@@ -105,8 +105,12 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
         return _of_run(_run_with_regions(run, regions) if regions.regions_given else run, name)
     reports = read_heads(content, name).reports[:2]
     if regions.regions_given:
-        reports = tuple(_with_regions(each, regions) for each in reports)
-    first, *others = (SavedSession(_frame(each)) for each in reports)
+        reports = tuple(_with_regions(report, regions) for report in reports)
+    frames = (  # with the heads in their original order
+        Frame(report.text, replace(report, sorted_by=None), frozenset(report.ablated))
+        for report in reports
+    )
+    first, *others = map(SavedSession, frames)
     return replace(first, other=others[0] if others else None)
 
 
@@ -122,15 +126,6 @@ def _run_with_regions(run: WrittenRun, asked: RegionOptions) -> WrittenRun:
     if run.kind == "cross" and run.source is not None:
         return replace(run, source=saved_regions(run.source, run.text, asked))
     return replace(run, begun=saved_regions(run.begun, run.text, asked))
-
-
-def _frame(report: HeadsRecord) -> Frame:
-    """Return the result of a saved run, with its heads in their original order."""
-    removed = frozenset(report.ablated)
-    return Frame(report.text, replace(report, sorted_by=None), removed)
-
-
-# Runs ----------------------------------------------------------------------------------------
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:

@@ -14,7 +14,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.files import check_path, save, text_file
 from attnviz.draw.labels import cut, visible
-from attnviz.draw.page.data import Page, PageCapture
+from attnviz.draw.page.data import Page
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
@@ -60,19 +60,18 @@ def command_line(view: View, options: Sequence[str] = (), file: Path | None = No
 
 def shell_word(word: str) -> str:
     """Return one word quoted for a shell, its control characters escaped."""
-    if all(
-        unicodedata.category(character)[0] not in "CZ" or character == " " for character in word
-    ):
+    if all(map(_is_plain, word)):
         return shlex.quote(word)
-    return "$'" + "".join(map(_spelled, word)) + "'"
+    spelled = ""
+    for character in word:
+        escapes = (f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+        kept = f"\\{character}" if character in "\\'" else character
+        spelled += kept if _is_plain(character) else "".join(escapes)
+    return f"$'{spelled}'"
 
 
-def _spelled(character: str) -> str:
-    if character in "\\'":
-        return f"\\{character}"
-    if character == " " or unicodedata.category(character)[0] not in "CZ":
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+def _is_plain(character: str) -> bool:
+    return character == " " or unicodedata.category(character)[0] not in "CZ"
 
 
 _LONGEST = 40
@@ -82,7 +81,7 @@ _MODES = {"raw": "raw", "no-sink": "sinkless", "value-weighted": "value"}
 def explored_document(view: View) -> doc.Document:
     """Return the documents of all sides as one, with a page that opens at the view."""
     documents = [compare_heads([frame.report]).document() for frame, _ in _sides(view)]
-    names, page = [name for _, name in _sides(view)], explored_page(view)
+    names, page = [name for _, name in _sides(view)], _page(view)
     groups = [group for each in documents for group in each.groups]
     whole = documents[0]._replace(groups=groups, page=lambda: page)
     if len(names) == 1:
@@ -92,10 +91,14 @@ def explored_document(view: View) -> doc.Document:
     return whole._replace(finding=f"{finding}.")
 
 
-def explored_page(view: View) -> Page:
+def _page(view: View) -> Page:
     """Return the page: one side, or both and their difference where they have one."""
     sides, effects = _sides(view), view.effects
-    captures = [_capture(view, frame, name) for frame, name in sides]
+    captures = [page_capture(frame.report, name) for frame, name in sides]
+    if view.mode == "value-weighted":
+        for at, (frame, _) in enumerate(sides):
+            norms = [frame.norms[head.layer][head.head] for head in captures[at].heads]
+            captures[at] = replace(captures[at], norms=np.stack(norms))
     known = measures(captures[0].heads)
     if effects is not None and not sides[0][0].removed:
         unit = "nats a token" if effects.metric == "loss_delta" else ""
@@ -132,14 +135,6 @@ def _sides(view: View) -> list[tuple[Frame, str]]:
 
 def _without(frame: Frame) -> str:
     return f"without {', '.join(frame.report.name(*head) for head in sorted(frame.removed))}"
-
-
-def _capture(view: View, frame: Frame, name: str) -> PageCapture:
-    capture = page_capture(frame.report, name)
-    if view.mode != "value-weighted":
-        return capture
-    norms = [frame.norms[head.layer][head.head] for head in capture.heads]
-    return replace(capture, norms=np.stack(norms))
 
 
 ENDINGS = (*EVERY.split(), ".npz")

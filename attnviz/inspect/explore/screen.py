@@ -1,6 +1,7 @@
 """What explore says in words: the finding, the chosen head, the cursor, the prediction.
 
-In every function, ``theme`` has the colours and characters, and ``max_width`` counts characters.
+In every function, ``theme`` has the colours and characters; ``max_width`` counts characters, and
+``rows`` lines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from attnviz.engine.likely import Likely
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.grid import moved_attention
 from attnviz.inspect.explore.session import Frame, model_name, same_tokens, two_models
-from attnviz.inspect.explore.view import View, Written
+from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.look import named_links
 from attnviz.inspect.heads.sentences import finding, scored
 from attnviz.measures.registry import MEASURES, said_name
@@ -39,10 +40,7 @@ ROUNDED = 0.005
 
 
 def heading(view: View, theme: Theme, max_width: int) -> Line:
-    """Return the line with the model, the size of the text, its loss, then the text itself.
-
-    theme: colours and characters. max_width: in characters.
-    """
+    """Return the line with the model, the size of the text, its loss, then the text itself."""
     report = view.shown.report
     info, record = report.record.model, view.record
     short = replace(info, name=model_name(info))
@@ -69,10 +67,7 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
 
 
 def finding_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
-    """Return the finding in at most ``rows`` lines: as many whole sentences as fit.
-
-    theme: colours and characters. max_width: in characters.
-    """
+    """Return the finding in at most ``rows`` lines: as many whole sentences as fit."""
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", max_width, "", theme.ellipsis)
@@ -98,8 +93,15 @@ def at_finding(view: View) -> View:
 
 def _answer(view: View) -> list[str]:
     """Return the sentences of the finding on the maps in view, without full stops."""
-    if view.written is not None:
-        return [_progress(view, view.written)]
+    if (text := view.written) is not None:
+        sampling, state = text.sampling, "done"
+        if text.running:
+            state = "paused" if text.paused else "writes"
+        warm = f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+        without = f" without {removed_names(view)}" if view.frame.removed else ""
+        done = f"token {text.at} of {len(text.steps)}"
+        chosen = warm if sampling.temperature else "greedy"
+        return [f"Generating{without}, {state}: {done}, {chosen}"]
     if view.removed:
         return _of_removed(view)
     if view.other is not None:
@@ -119,10 +121,15 @@ def _of_removed(view: View) -> list[str]:
     elif effects is not None and len(view.removed) == 1:
         (head,) = view.removed
         said += f": {effect_words(effects, head)}" if head in effects.values else ""
-    both = [each.likely[0] for each in (whole, frame) if each.likely]
-    if len(both) < 2 or all(each.probability < ROUNDED for each in both):
-        return [said]
-    return [said, f"Next {likely_words(both[0])} → {likely_words(both[1])}"]
+    return [said, *_next_tokens(whole, frame)]
+
+
+def _next_tokens(before: Frame, after: Frame) -> list[str]:
+    """Return the sentence on the likeliest token of two results; none if it says nothing."""
+    tops = [frame.likely[0] for frame in (before, after) if frame.likely]
+    if len(tops) < 2 or all(token.probability < ROUNDED for token in tops):
+        return []
+    return [f"Next {likely_words(tops[0])} → {likely_words(tops[1])}"]
 
 
 def removed_names(view: View) -> str:
@@ -136,10 +143,7 @@ def _of_heads(frame: Frame) -> str:
 
 
 def _of_two(view: View, other: Frame) -> list[str]:
-    """Return the finding on two sides: the head that moved most, the new prediction, both losses.
-
-    other: the result of the second side.
-    """
+    """Return the finding on two sides: the head that moved most, the next token, both losses."""
     frames = view.frame, other
     said = [f"N{view.unlike[1:]}"] if view.unlike else []
     moved = moved_attention(*frames)
@@ -150,29 +154,13 @@ def _of_two(view: View, other: Frame) -> list[str]:
             f"{view.name(most)} moved most: {share(moved[most])} of its attention "
             f"(mean of {len(moved)} heads {share(mean)})"
         )
-    tops = [frame.likely[0] for frame in frames if frame.likely]
-    if len(tops) == 2 and any(each.probability >= ROUNDED for each in tops):
-        said.append(f"Next {likely_words(tops[0])} → {likely_words(tops[1])}")
+    said += _next_tokens(*frames)
     losses = [frame.loss for frame in frames if frame.loss is not None]
     if len(losses) == 2:
         models = [model_name(frame.report.record.model) for frame in frames]
         between = f" ({' → '.join(models)})" if two_models(*frames) else ""
         said.append(f"Loss {losses[0]:.3f} → {losses[1]:.3f} nats/token{between}")
     return said or ["Two texts of as many tokens, compared by position"]
-
-
-def _progress(view: View, written: Written) -> str:
-    sampling, removed = written.sampling, view.frame.removed
-    state = "done"
-    if written.running:
-        state = "paused" if written.paused else "writes"
-    chosen = (
-        f"temperature {sampling.temperature:g}, seed {sampling.seed}"
-        if sampling.temperature
-        else "greedy"
-    )
-    without = f" without {removed_names(view)}" if removed else ""
-    return f"Generating{without}, {state}: token {written.at} of {len(written.steps)}, {chosen}"
 
 
 def likely_words(likely: Likely) -> str:
@@ -183,10 +171,7 @@ def likely_words(likely: Likely) -> str:
 
 
 def effect_words(effects: Effects, head: Head) -> str:
-    """Return the effect of removing a head as a string, with its rank among all heads.
-
-    effects: of all heads.
-    """
+    """Return the effect of removing a head as a string, with its rank among all heads."""
     rank = effects.ranking().index(head) + 1
     unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
     return f"{effects.values[head]:+.3f} {unit}, {rank} of {len(effects.values)}"
@@ -202,8 +187,7 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 def head_line(view: View, theme: Theme, max_width: int, strong: bool) -> Line:
     """Return the line with the chosen head's name, label, score, uniform score and weight mode.
 
-    theme: colours and characters. max_width: in characters. strong: whether the name
-        stands out, because the cursor keys move in this pane.
+    strong: whether the name stands out, because the cursor keys move in this pane.
     """
     label = view.shown.report.scores(*view.head).label
     words = _states(view)
@@ -238,10 +222,7 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, max_width: int) -> Line:
-    """Return the line with the head's pattern scores, and the effect of its removal if known.
-
-    theme: colours and characters. max_width: in characters.
-    """
+    """Return the line with the head's pattern scores, and the effect of its removal if known."""
     report = view.shown.report
     words: list[tuple[str, Tone | bool]] = []
     if view.effects is not None and view.head in view.effects.values:
@@ -267,10 +248,7 @@ def score_line(view: View, theme: Theme, max_width: int) -> Line:
 
 
 def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, row and column in words, and the likeliest next tokens.
-
-    theme: colours and characters. max_width, rows: the available width in characters and lines.
-    """
+    """Return the cursor's cell, row and column in words, and the likeliest next tokens."""
     if view.step is not None:
         return _written_lines(view, view.step, theme, max_width)[:rows]
     queries, keys = view.names(theme.encoding)
@@ -333,25 +311,14 @@ def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list
     step: that wrote the token.
     """
     queries, keys = view.names(theme.encoding)
-    layer, head = view.head
-    row = np.full(len(view.record.keys), np.nan)
-    weights = step.rows[layer][head]
-    row[: len(weights)] = weights
+    row = view.weights[step.place]
     lead = width("next token") + 2
     chosen = Likely(step.text, step.id, step.probability)
     words: list[tuple[str, Tone | bool]] = [(likely_words(chosen), True)]
     words += [(likely_words(each), False) for each in step.likely if each.id != step.id]
     return [
         *_tail(view, row, theme, max_width),
-        _ranked(
-            f"from {queries[step.place]}",
-            lead,
-            weights=row,
-            names=keys,
-            theme=theme,
-            max_width=max_width,
-            signed=False,
-        ),
+        _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
         [_lead("wrote", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
 
@@ -385,7 +352,7 @@ def _ranked(
     names: Sequence[str],
     theme: Theme,
     max_width: int,
-    signed: bool,
+    signed: bool = False,
 ) -> Line:
     """Return the line with the tokens of the largest weights of a row or a column.
 
@@ -412,7 +379,6 @@ def _weight(value: float, signed: bool) -> str:
 def effect_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
     """Return the lines with the effects of removing single heads, the most important first.
 
-    theme: colours and characters. max_width, rows: the available width in characters and lines.
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """
     effects, name = view.effects, view.name

@@ -21,7 +21,7 @@ from attnviz.engine.capture import Asked, Choice, asked, attention_kind, encoded
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.likely import Likely, likeliest
+from attnviz.engine.likely import Likely, likeliest, log_softmax
 from attnviz.engine.observer import reads_sums
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
@@ -160,22 +160,20 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
         return "no difference: the sides are of other kinds of attention"
     if len(a.queries) != len(b.queries) or len(a.keys) != len(b.keys):
         return f"no difference: one text has {size_words(a)}, the other {size_words(b)}"
-    known = any((entry.layer, entry.head) == head for entry in other.report.heads)
     name = frame.report.name(*head)
-    return "" if known else f"no difference: the other side has no {name}"
+    return "" if head in other.heads else f"no difference: the other side has no {name}"
 
 
 def two_models(frame: Frame, other: Frame) -> bool:
     """Return whether two results come from different models."""
-    one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
+    one, two = (replace(side.report.record.model, notes=()) for side in (frame, other))
     return one != two
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
     """Return whether two results have the same tokens in the same order."""
-    records = (frame.report.record, other.report.record)
-    one, two = ((each.queries.texts, each.keys.texts) for each in records)
-    return one == two
+    a, b = frame.report.record, other.report.record
+    return (a.queries.texts, a.keys.texts) == (b.queries.texts, b.keys.texts)
 
 
 def model_name(info: ModelInfo) -> str:
@@ -301,9 +299,7 @@ class LiveSession:
     ) -> tuple[tuple[Likely, ...], float | None]:
         if passed.logits is None or not np.isfinite(passed.logits).all():
             return (), None
-        last = passed.logits[-1].astype(np.float64)
-        last -= last.max()
-        logs = last - np.log(np.exp(last).sum())
+        logs = log_softmax(passed.logits[-1].astype(np.float64))
         losses = token_losses(passed.logits, wanted.given.predicted.ids)
         loss = float(losses.mean()) if len(losses) else None
         return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss

@@ -6,7 +6,7 @@ A view is immutable: each change makes a new one.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, get_args
@@ -325,7 +325,7 @@ class View:
         return view.at(*(part.cell(query, key) or (0, 0)))
 
 
-def _within(place: int, among: Sequence[Head] | Tokens) -> int:
+def _within(place: int, among: Sized) -> int:
     return min(max(place, 0), max(len(among) - 1, 0))
 
 

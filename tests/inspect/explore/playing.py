@@ -121,16 +121,19 @@ def play(
     return played[0]
 
 
+def noting(read: Callable[[], Any]) -> tuple[list[Any], Act]:
+    """A list, and an act that appends to it what is read."""
+    seen: list[Any] = []
+
+    async def note(pilot: Pilot[Any]) -> None:
+        seen.append(read())
+
+    return seen, note
+
+
 def typed(words: str) -> Sequence[str]:
     """The keys that type some words."""
-    names = {
-        " ": "space",
-        ".": "full_stop",
-        ",": "comma",
-        "/": "slash",
-        "-": "minus",
-        "_": "underscore",
-    }
+    names = {" ": "space", ".": "full_stop", "/": "slash", "-": "minus", "_": "underscore"}
     return [names.get(letter, letter) for letter in words]
 
 

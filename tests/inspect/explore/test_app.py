@@ -28,7 +28,19 @@ from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 
-from .playing import ASCII, COLOUR, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
+from .playing import (
+    ASCII,
+    COLOUR,
+    GLYPHS,
+    SENTENCE,
+    SESSION,
+    explorer,
+    line,
+    noting,
+    play,
+    settled,
+    typed,
+)
 
 PLOTTED = (".png", ".pdf")
 LAST = 12  # the place of the full stop
@@ -80,6 +92,12 @@ def test_words_name_the_cell_the_row_and_the_column() -> None:
     np.testing.assert_allclose(told, np.sort(weights[LAST])[::-1][: len(told)], atol=0.0051)
 
 
+def test_the_next_head_of_the_same_label_and_the_next_palette() -> None:
+    seen = view("n", "p", "p", "p", "p", "p")
+    assert (seen.head, seen.palette) == (view().next_same_label(1).head, "magma")
+    assert view("n", "N").head == view().head
+
+
 def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
     start = view().head
     played = play(explorer(), "tab", "right", "down", "h", "k")
@@ -88,26 +106,9 @@ def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
     assert moved == (start[0] - 1, start[1] + 1)
 
 
-def test_the_next_head_of_the_same_label() -> None:
-    labels = {(e.layer, e.head): e.label.name for e in SESSION.frame(SENTENCE).report.heads}
-    app = explorer()
-    seen = []
-
-    async def note(pilot) -> None:
-        seen.append(app.desk.view.head)
-
-    play(app, "[", "[", "<", note, "n", note, "N", note)
-    assert labels[seen[0]] == labels[seen[1]] == "induction"
-    assert seen[0] != seen[1]
-    assert seen[2] == seen[0]
-
-
 def test_zoom_and_the_whole_map() -> None:
     app = explorer("the cat sat on the mat " * 12)
-    sizes = []
-
-    async def note(pilot) -> None:
-        sizes.append(Size.of(app.map_pane.drawn.plan))
+    sizes, note = noting(lambda: Size.of(app.map_pane.drawn.plan))
 
     play(app, note, "+", note, "plus", note, "+", note, "-", note, "0", note)
     assert sizes[0].zoom > 1
@@ -119,10 +120,7 @@ def test_zoom_and_the_whole_map() -> None:
 
 def test_the_map_moves_with_the_cursor() -> None:
     app = explorer("the cat sat on the mat " * 12)
-    corners = []
-
-    async def note(pilot) -> None:
-        corners.append(app.map_pane.drawn.corner)
+    corners, note = noting(lambda: app.map_pane.drawn.corner)
 
     play(app, "+", "+", "+", note, *["left"] * 30, note, *["up"] * 40, note)
     assert corners[0].key > corners[1].key
@@ -200,7 +198,12 @@ def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
     for key in KEYS:
         assert (key.listed or key.said) in sheet, key
         assert key.shown in sheet
-    assert "weights as they are" not in play(explorer(), "?", "w").screen
+    closed = play(explorer(), "?", "w")
+    assert "weights as they are" not in closed.screen
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        app = closed.app
+        assert any(hasattr(part, name) for part in app._parts) or hasattr(app, f"action_{name}")
 
 
 def test_commands_are_found_by_their_words() -> None:
@@ -208,20 +211,6 @@ def test_commands_are_found_by_their_words() -> None:
     assert played.view.palette == "magma"
     assert view(":", "down", "up", "escape") == view()
     assert "no such command" in play(explorer(), ":", *typed("zzz")).screen
-
-
-def test_every_command_of_the_palette_is_an_action() -> None:
-    app = explorer()
-    for key in KEYS:
-        name = key.action.partition("(")[0]
-        assert any(hasattr(part, name) for part in app._parts) or hasattr(app, f"action_{name}"), (
-            key
-        )
-
-
-def test_palettes_go_round() -> None:
-    seen = [view(*["p"] * times).palette for times in range(5)]
-    assert seen == ["viridis", "magma", "blues", "grey", "viridis"]
 
 
 # Ways to see weights -------------------------------------------------------------------------
@@ -268,10 +257,7 @@ def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
             return super().effects(text, advance)
 
     app = explorer(session=Counting(Bundled()))
-    walked = []
-
-    async def note(pilot) -> None:
-        walked.append(app.desk.view.head)
+    walked, note = noting(lambda: app.desk.view.head)
 
     played = play(app, "x", "i", note, "i", note, "i", note, "I", note, "v", size=(120, 40))
     ranking = SESSION.effects(SENTENCE, lambda share: None).ranking()
@@ -458,14 +444,6 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path: Pa
         assert path.read_text() == "kept"
     play(explorer(), "s", line(str(path)), "enter", "y", "enter")
     assert "weights" in path.read_text()
-
-
-def test_what_is_asked_takes_the_line_of_keys_and_nothing_else() -> None:
-    before = play(explorer()).lines
-    for key, question in (("/", "/"), ("e", "text "), ("s", "save as ")):
-        asked = play(explorer(), key).lines
-        assert asked[:-1] == before[:-1]
-        assert asked[-1].startswith(question)
 
 
 EDITS = [

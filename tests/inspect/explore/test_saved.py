@@ -27,7 +27,6 @@ TEXT = "The cat sat on the mat."
 VIEWS = {
     "plain": [TEXT],
     "changed": [TEXT, "--ablate", "L0H1", "--norm-weighted", "--no-sink", "--sort", "entropy"],
-    "chosen": [TEXT, "--head", "L2H1,L0H3"],
     "masks": [TEXT, "--model", "mha", "--compare-mask"],
     "kinds": ["a b c", "--model", "mha", "--kind", "self,cross", "--target", "x y"],
 }
@@ -46,30 +45,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("view", VIEWS)
-def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
-    told = json.loads((saved / f"{view}.json").read_text())
-    session = open_saved(saved / f"{view}.{ending}")
-    sides = [session] if session.other is None else [session, session.other]
-    assert len(sides) == len(told.get("variants", [0]))
-    for variant, side in enumerate(sides):
-        facts = {**told, **told.get("variants", [{}])[variant]}
-        report = side.frame(side.seen.text).report
-        assert side.frame(side.seen.text, side.seen.removed).report is report
-        assert report.record.queries.texts == tuple(facts["tokens"])
-        assert report.record.keys.texts == tuple(facts.get("key_tokens", facts["tokens"]))
-        assert (report.record.kind, report.record.causal) == (facts["kind"], facts["causal"])
-        assert report.sink is not facts["sink"]["left_out"]
-        assert [list(head) for head in report.ablated] == facts.get("ablated", [])
-        assert report.norm_weighted is facts.get("norm_weighted", False)
-        entries = [each for each in told["heads"] if each.get("variant", 0) == variant]
-        for entry, scores in zip(entries, report.heads, strict=True):
-            head = (entry["layer"], entry["head"])
-            assert (scores.layer, scores.head, scores.label.name) == (*head, entry["trait"]["name"])
-            assert scores.scores["entropy"] == entry["entropy"]
-            assert report.sinks.get(head) == entry["sink_weight"]
-            expected = np.array(entry["weights"], float).astype(np.float32)
-            np.testing.assert_array_equal(side.seen.weights(head), expected)
+def test_what_was_saved_comes_back_as_one_side_or_two(saved: Path, ending: str) -> None:
+    """That the reports are the saved ones, is tested where they are read."""
+    seen = open_saved(saved / f"changed.{ending}").seen
+    assert (seen.removed, seen.report.sorted_by) == ({(0, 1)}, None)
+    for name, field in (("masks", "causal"), ("kinds", "kind")):
+        told = json.loads((saved / f"{name}.json").read_text())["variants"]
+        first = open_saved(saved / f"{name}.{ending}")
+        for side, facts in zip((first, first.other), told, strict=True):
+            assert getattr(side.seen.report.record, field) == facts[field]
+            assert side.frame(side.seen.text).report is side.seen.report
 
 
 def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
@@ -192,20 +177,16 @@ HOSTILE = {
     "a broken npz": lambda place: zipped(b"no array at all"),
     "a pickle": lambda place: zipped(pickled()),
     "a lying shape": lambda place: zipped(header("(1000000, 1000000, 1000)") + b"abcd"),
-    "a negative shape": lambda place: zipped(header("(-1,)") + b"abcd"),
     "a bomb": lambda place: zipped(header("(1073741824,)") + bytes(2**26)),
     "fewer tokens": lambda place: changed(place, weights=weights(place)[:, :3, :3]),
-    "fewer heads": lambda place: changed(place, weights=weights(place)[:5]),
     "texts for weights": lambda place: changed(place, weights=np.array("abc")),
     "NaN": lambda place: with_weight(place, np.nan),
-    "infinity": lambda place: with_weight(place, np.inf),
     "less than nothing": lambda place: with_weight(place, -0.1),
     "more than all": lambda place: with_weight(place, 1.5),
     "a long header": lambda place: b"\xff\xff\xff\xff\xff\xff\xff\x00{}",
     "no provenance": lambda place: b"\x02" + bytes(7) + b"{}",
     "cut JSON": lambda place: (place / "plain.json").read_bytes()[:-99],
     "deep JSON": lambda place: b'{"a":' * 90_000,
-    "a list": lambda place: b"[1]",
     "another schema": lambda place: b'{"schema": "attnviz.params/1"}',
     "a head twice": lambda place: facts(place, lambda told: told["heads"][1].update(head=0)),
     "a head too many": lambda place: facts(place, lambda told: told["heads"][1].update(head=99)),

@@ -43,6 +43,23 @@ def sent(child: pexpect.spawn, keys: str, quiet: float = 0.4) -> str:
 
 
 @pytest.fixture
+def spawned(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
+    """A script in a terminal of its own."""
+
+    def call(script: str, *arguments: str) -> pexpect.spawn:
+        return pexpect.spawn(
+            sys.executable,
+            ["-c", script, *arguments],
+            env=environment | {"TERM": "xterm-256color"},
+            cwd=tmp_path,
+            encoding="utf-8",
+            timeout=600,
+        )
+
+    return call
+
+
+@pytest.fixture
 def opened(start: Start) -> Callable[..., tuple[pexpect.spawn, list[object]]]:
     """The app over a sentence, drawn, and how the terminal was before."""
 
@@ -123,14 +140,8 @@ main()
 """
 
 
-def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(environment) -> None:
-    child = pexpect.spawn(
-        sys.executable,
-        ["-c", BROKEN, "explore"],
-        env=environment | {"TERM": "xterm-256color"},
-        encoding="utf-8",
-        timeout=600,
-    )
+def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(spawned) -> None:
+    child = spawned(BROKEN, "explore")
     before = settings(child)
     child.expect("tiny")
     sent(child, "")
@@ -157,14 +168,8 @@ main()
 
 
 @pytest.mark.long
-def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
-    child = pexpect.spawn(
-        sys.executable,
-        ["-c", CONTINUED, "explore"],
-        env=environment | {"TERM": "xterm-256color"},
-        encoding="utf-8",
-        timeout=600,
-    )
+def test_a_late_signal_does_not_begin_it_anew(spawned) -> None:
+    child = spawned(CONTINUED, "explore")
     before = settings(child)
     child.expect("tiny")
     sent(child, "")
@@ -287,24 +292,9 @@ sys.exit(code)
 """
 
 
-@pytest.fixture
-def watched(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
-    def call(*arguments: str) -> pexpect.spawn:
-        return pexpect.spawn(
-            sys.executable,
-            ["-c", WATCHED, *arguments],
-            env=environment | {"TERM": "xterm-256color"},
-            cwd=tmp_path,
-            encoding="utf-8",
-            timeout=600,
-        )
-
-    return call
-
-
 @pytest.mark.parametrize("state", ["--without", "--broken"])
-def test_without_textual_one_line_says_how_to_get_it(watched, state: str) -> None:
-    child = watched("explore", state)
+def test_without_textual_one_line_says_how_to_get_it(spawned, state: str) -> None:
+    child = spawned(WATCHED, "explore", state)
     told = " ".join(child.read().split())
     child.wait()
     assert child.exitstatus == 5
@@ -312,9 +302,9 @@ def test_without_textual_one_line_says_how_to_get_it(watched, state: str) -> Non
 
 
 @pytest.mark.long
-def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) -> None:
+def test_the_bundled_model_is_explored_without_torch(spawned, tmp_path: Path) -> None:
     """Not even when heads are removed, all of them measured, and a text is written."""
-    child = watched("explore", SENTENCE, "--head", "L1H2")
+    child = spawned(WATCHED, "explore", SENTENCE, "--head", "L1H2")
     child.expect("induction")
     sent(child, "")
     sent(child, "x")

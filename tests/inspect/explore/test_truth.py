@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
@@ -127,37 +126,7 @@ def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
     np.testing.assert_array_equal(played.view.weights[12, :13], steps[0].rows[3][1])
 
 
-def test_numbers_of_the_prompt_are_called_so_while_a_text_is_written() -> None:
-    played = play(explorer(), "g", size=(120, 40))
-    loss = SESSION.frame(SENTENCE).loss
-    assert f"13 + 8 tokens · prompt loss {loss:.3f} nats/token" in played.lines[0]
-    assert "(prompt)" in played.screen
-    assert "of the prompt · sink weight" in played.screen
-    assert "prompt" not in "\n".join(play(explorer(), "g", "escape", size=(120, 40)).lines)
-
-
 # Words ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("key", "said", "size"), [("2", "sink left out", (80, 24)), ("3", "value-weighted", (200, 60))]
-)
-def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size) -> None:
-    keys = [*["["] * 3, "<", key]
-    lines = play(explorer(), *keys, size=size).lines
-    assert any(f" L0H0  {said}" in each for each in lines)
-    assert any(each.endswith(f"  {said}") for each in lines)
-    narrow = play(explorer("a b c d", second=SideSource(SESSION, "a b c e")), key, size=(70, 24))
-    assert any(each.endswith(f"  {said}") for each in narrow.lines)
-
-
-@pytest.mark.parametrize("room", range(4, 60, 5))
-def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
-    words = [("ablated", "bad"), ("previous token .87", False), ("uniform .18", "faint")]
-    told = "".join(text for text, *_ in one_line(words, Theme(), room))
-    assert len(told) <= room
-    whole = " · ".join(text for text, _ in words)
-    assert whole.startswith(told.removesuffix("…").rstrip())
 
 
 def test_an_ablated_head_is_dark_and_links_nothing() -> None:
