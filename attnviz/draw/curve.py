@@ -260,14 +260,11 @@ def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
     """Return those of the places that are whole numbers, none of which touches the next."""
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
-    return [
-        *(
-            place
-            for place in sorted({*places[:-1]}, key=canvas.column)
-            if place == round(place) and canvas.column(place) + len(short_number(place)) < before
-        ),
-        last,
-    ]
+    whole = []
+    for place in sorted({*places[:-1]}, key=canvas.column):
+        if place == round(place) and canvas.column(place) + len(short_number(place)) < before:
+            whole.append(place)
+    return [*whole, last]
 
 
 def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, max_width: int) -> list[Line]:

@@ -212,22 +212,22 @@ def _fitted(
     rows and maps are left out; empty lines go. A rest that is still too long is cut.
     """
     kept = list(groups)
+
+    def first(fits: Callable[[doc.Group], object]) -> int | None:
+        order = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
+        return next((place for place in order if fits(kept[place])), None)
+
     while True:
         drawn = _stacked(kept, theme, max_width)
         over = len(drawn.lines) - lines
         if over <= 0:
             return drawn
-        places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
-
-        def first(fits: Callable[[doc.Group], object]) -> int | None:
-            return next((place for place in places if fits(kept[place])), None)  # noqa: B023
-
         if shorten_texts and (place := first(_has_long_text)) is not None:
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
         elif (place := first(lambda group: _spare(group, doc.Table))) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
-        elif kept and kept[places[0]].yields:
-            del kept[places[0]]
+        elif (place := first(lambda group: group.yields)) is not None:
+            del kept[place]
         elif theme.half_blocks and (place := first(_has_dense_grid)) is not None:
             kept[place] = _changed(kept[place], _halved)
         elif (place := first(lambda group: _spare(group, doc.HeadGrid))) is not None:
