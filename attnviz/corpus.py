@@ -29,6 +29,7 @@ MOST_SHARDS = 10**6
 """The most shards that a corpus may be cut into."""
 
 _SPLIT = "train"
+_INSTALL = "needs a further library: pip install 'attnviz[data]'"
 
 
 class Shard(NamedTuple):
@@ -178,7 +179,7 @@ def open_corpus(
         texts = texts_of(named)
         assert texts is not None
         numbers = texts.lines or range(1, len(texts.texts) + 1)
-        lines = [Line(*each) for each in zip(numbers, texts.texts, strict=True)]
+        lines = [Line(*line) for line in zip(numbers, texts.texts, strict=True)]
         size = sum(len(line.text.encode("utf-8", "replace")) + 1 for line in lines)
         return TextCorpus(texts.source, lambda: iter(lines), size)
     path, shown = Path(named), visible(os.fspath(named))
@@ -206,8 +207,8 @@ _ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv", ".
 def _is_data_set(named: str) -> bool:
     """Return True if a string has the form of a hub's data set, ``OWNER/NAME[:SPLIT[:COLUMN]]``."""
     name = named.partition(":")[0]
-    one = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-    return one and Path(named).suffix not in _ENDINGS
+    owned = name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    return owned and Path(named).suffix not in _ENDINGS
 
 
 def _file_lines(path: Path, column: str | None) -> Iterator[Line]:
@@ -222,7 +223,7 @@ def _file_lines(path: Path, column: str | None) -> Iterator[Line]:
                 utf8(content.removesuffix(b"\n").removesuffix(b"\r"), f"{name} line {number}")
                 for number, content in enumerate(_lines(stream, name), start=1)
             )
-            yield from (Line(*each) for each in texts_in(path, name, lines, column))
+            yield from (Line(*line) for line in texts_in(path, name, lines, column))
     except OSError as error:
         raise LoadError(f"cannot read {name}: {error.strerror or error}") from error
 
@@ -250,7 +251,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         import pyarrow.parquet as parquet
     except ImportError as error:
-        raise LoadError(_install("a Parquet file")) from error
+        raise LoadError(f"a Parquet file {_INSTALL}") from error
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(1024):
@@ -267,7 +268,7 @@ def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise LoadError(f"there is no file {name}, and {_install('a data set')}") from error
+        raise LoadError(f"there is no file {name}, and a data set {_INSTALL}") from error
 
     @contextmanager
     def in_one_line() -> Iterator[None]:
@@ -284,7 +285,3 @@ def _hub(name: str, split: str) -> Callable[[], Iterator[Any]]:
     with in_one_line():
         data: Iterable[Any] = load_dataset(name, split=split, streaming=True)
     return rows
-
-
-def _install(what: str) -> str:
-    return f"{what} needs a further library: pip install 'attnviz[data]'"

@@ -114,7 +114,7 @@ def _known(form: Form, arrays: Arrays, twin: bool) -> Iterator[tuple[str, Number
             for whole, its in alike:
                 numbered = re.compile(re.escape(whole) + "[0-9]{1,9}")
                 there = filter(numbered.fullmatch, arrays) if whole.endswith(".") else [whole]
-                yield from ((each, its) for each in there)
+                yield from ((array, its) for array in there)
 
 
 def _terms(

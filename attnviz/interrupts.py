@@ -45,10 +45,10 @@ def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) ->
         yield
         return
     # An ignored signal stays ignored: nohup asks for that, or a script for a background job.
-    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, handler) for one in heeded}
+    heeded = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:
-        for one, old in before.items():
-            signal.signal(one, old)
+        for number, old in before.items():
+            signal.signal(number, old)

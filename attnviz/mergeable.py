@@ -55,13 +55,8 @@ _ADVICE = "it is no part of a corpus, or was changed; measure it again"
 
 _SHARD = tuple[Annotated[int, range(MOST_SHARDS)], Annotated[int, range(1, MOST_SHARDS + 1)]]
 _TEXTS = Annotated[int, range(10**8 + 1)]  # an exact sum has room for as many terms
-_HEAD = {
-    "command": str,
-    "run": dict,
-    "shown": dict,
-    "parts": list[tuple[_SHARD, _TEXTS, _TEXTS, str, WHOLE, str]],
-    "texts": dict,
-}
+_PART = tuple[_SHARD, _TEXTS, _TEXTS, str, WHOLE, str]
+_HEAD = {"command": str, "run": dict, "shown": dict, "parts": list[_PART], "texts": dict}
 """The kinds of what a file says beside its arrays."""
 
 _SECONDS = 30.0
@@ -102,11 +97,8 @@ class Tallies:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays, by kind and name, such as ``sums.texts``."""
-        return {
-            f"{kind}.{name}": np.asarray(values, order="C")
-            for kind in _JOINS
-            for name, values in getattr(self, kind).items()
-        }
+        every = ((kind, *entry) for kind in _JOINS for entry in getattr(self, kind).items())
+        return {f"{kind}.{name}": np.asarray(values, order="C") for kind, name, values in every}
 
     def __add__(self, other: Tallies) -> Tallies:
         """Return the numbers of both; raise LoadError if they are not of the same heads."""
@@ -154,9 +146,7 @@ def _ranked(entries: Floats) -> Floats:
 _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
     "sums": np.add,
     "most": np.maximum,
-    "best": lambda one, two: best_of(
-        np.concatenate([one, two], 1), max(one.shape[1], two.shape[1])
-    ),
+    "best": lambda a, b: best_of(np.concatenate([a, b], 1), max(a.shape[1], b.shape[1])),
 }
 """How the arrays of each kind are joined."""
 
@@ -180,7 +170,7 @@ class CorpusRecord:
         """Return the record of both; raise UsageError if they are not of the same run."""
         if not isinstance(other, CorpusRecord):
             return NotImplemented
-        one, two = (str(each) for each in (self, other))
+        one, two = str(self), str(other)
         if self.command != other.command:
             raise UsageError(f"{two} is of {other.command}, {one} of {self.command}")
         refuse_other_run(two, other.run, self.run, f"merge it with those of its own run, not {one}")
@@ -193,7 +183,7 @@ class CorpusRecord:
         if len(read := {(part.whole, part.digest) for part in parts if part.digest}) > 1:
             sizes = listed([f"{whole:,}" for whole, _ in sorted(read)])
             raise UsageError(f"{one} and {two} read different texts ({sizes} of them)")
-        shown = min(self, other, key=lambda each: each.parts[0]).shown
+        shown = min(self, other, key=lambda record: record.parts[0]).shown
         return replace(self, shown=shown, parts=parts, tallies=self.tallies + other.tallies)
 
     def __str__(self) -> str:
@@ -245,10 +235,10 @@ class CorpusRecord:
 
 def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return a hash of a record's facts and of its arrays, their names and bytes in order."""
-    found = hashlib.sha256(told.encode())
+    digest = hashlib.sha256(told.encode())
     for name in sorted(arrays):
-        found.update(name.encode() + arrays[name].tobytes())
-    return found.hexdigest()
+        digest.update(name.encode() + arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def read_record(path: Path) -> CorpusRecord:
@@ -299,10 +289,10 @@ def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
     """Return the record of all shards; raise UsageError, in words, if one is missing."""
     if not records:
         raise UsageError("expected the records of all shards, got none")
-    found = reduce(add, records)
-    if found.missing:
-        raise UsageError(f"{found.missing}; give the records of all shards")
-    return found
+    record = reduce(add, records)
+    if record.missing:
+        raise UsageError(f"{record.missing}; give the records of all shards")
+    return record
 
 
 def recorded(
@@ -327,26 +317,22 @@ def recorded(
     run, shown = (json.loads(json.dumps(facts)) for facts in (begun.run, begun.shown))
     record = replace(begun, run=run, shown=shown, parts=(ShardPart(shard),))
     name = visible(str(file))
+    mend = "it is left as it is, name another file"
+    other = UsageError(f"{name} is of other texts than {corpus.source}: {mend}")
     if file is not None:
         check_writable(file, named=True)
     if file is not None and file.exists():
-        kept = read_record(file)
-        mend = "it is left as it is, name another file"
-        if kept.command != begun.command or [part.shard for part in kept.parts] != [shard]:
-            raise UsageError(f"{name} is of {kept.command}, {kept}: {mend}")
-        refuse_other_run(name, kept.run, run, mend)
-        kept.check(form, name)
-        record = kept
-    other = UsageError(
-        f"{name} is of other texts than {corpus.source}: it is left as it is, name another file"
-    )
+        record = read_record(file)
+        if record.command != begun.command or [part.shard for part in record.parts] != [shard]:
+            raise UsageError(f"{name} is of {record.command}, {record}: {mend}")
+        refuse_other_run(name, record.run, run, mend)
+        record.check(form, name)
     reading, (part,) = Reading(corpus, shard), record.parts
     before, blocks, written = part.blocks, 0, time.monotonic()
     try:
         for blocks, block in enumerate(reading, start=1):
-            if (blocks == before and reading.digest != part.read) or (
-                blocks > before and part.digest
-            ):
+            unlike = part.digest if blocks > before else reading.digest != part.read
+            if unlike and blocks >= before:
                 raise other
             if blocks <= before:
                 continue

@@ -51,26 +51,26 @@ class Options:
 
         A function whose keywords are the options passes its ``locals()``.
         """
-        names = {one.name for one in fields(cls)}
+        names = {own.name for own in fields(cls)}
         return cls(**{name: value for name, value in keywords.items() if name in names})
 
     def given(self) -> Iterator[str]:
         """Yield the names of the options that differ from their defaults, as they are typed."""
-        for one in fields(self):
-            if getattr(self, one.name) != one.default:
-                yield typed_name(one)
+        for own in fields(self):
+            if getattr(self, own.name) != own.default:
+                yield typed_name(own)
 
     def typed(self) -> Iterator[str]:
         """Yield the options that differ from their defaults as arguments of a command line."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value == one.default or one.metadata.get("bare"):
+        for own in fields(self):
+            values = getattr(self, own.name)
+            if values == own.default or own.metadata.get("bare"):
                 continue
-            yes, _, no = typed_name(one).partition("/")
-            for each in value if isinstance(value, tuple) else (value,):
-                yield no if each is False else yes
-                if not isinstance(each, bool):
-                    yield str(each)
+            yes, _, no = typed_name(own).partition("/")
+            for value in values if isinstance(values, tuple) else (values,):
+                yield no if value is False else yes
+                if not isinstance(value, bool):
+                    yield str(value)
 
 
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
@@ -98,11 +98,10 @@ def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     return option(metavar, help, default, bare=True, **more)
 
 
-def typed_name(one: Field[Any]) -> str:
+def typed_name(field: Field[Any]) -> str:
     """Return what a person types for a field, such as ``--index-base``."""
-    if one.metadata.get("bare"):
-        return str(one.metadata["metavar"])
-    return str(one.metadata.get("name", "--" + one.name.replace("_", "-")))
+    rules, usual = field.metadata, "--" + field.name.replace("_", "-")
+    return str(rules["metavar"] if rules.get("bare") else rules.get("name", usual))
 
 
 @dataclass(frozen=True)
@@ -121,17 +120,17 @@ def options_of(group: Any) -> Mapping[str, Declared]:
     An option that a class declares again keeps its place in the base. If a class names a panel, the
     options of its bases move there.
     """
-    found: dict[str, Declared] = {}
+    options: dict[str, Declared] = {}
     for base in group.__bases__:
         if issubclass(base, Options):
-            found |= options_of(base)
+            options |= options_of(base)
     if "panel" in vars(group):
-        found = {name: replace(each, panel=group.panel) for name, each in found.items()}
+        options = {name: replace(own, panel=group.panel) for name, own in options.items()}
     types = get_type_hints(group)
-    for one in fields(group):
-        if one.name in vars(group).get("__annotations__", {}):
-            found[one.name] = Declared(one, types[one.name], group.panel)
-    return found
+    for own in fields(group):
+        if own.name in vars(group).get("__annotations__", {}):
+            options[own.name] = Declared(own, types[own.name], group.panel)
+    return options
 
 
 # Values --------------------------------------------------------------------------------------
@@ -149,7 +148,7 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     if value is declared.field.default or (value is None and get_origin(kind) is not tuple):
         return value
     if get_origin(kind) in (Union, UnionType):
-        kinds = [each for each in get_args(kind) if each is not type(None)]
+        kinds = [own for own in get_args(kind) if own is not type(None)]
         if len(kinds) > 1:  # the request class checks it
             return value
         kind = kinds[0]
@@ -158,7 +157,7 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
         kinds = [*get_args(kind)]
         if ... not in kinds and len(several) != len(kinds):
             raise UsageError(f"{name} takes {len(kinds)} values, got {len(several)}")
-        return tuple(_single(name, each, get_args(kind)[0], rules) for each in several)
+        return tuple(_single(name, single, get_args(kind)[0], rules) for single in several)
     return _single(name, value, kind, rules)
 
 
@@ -177,9 +176,8 @@ def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
             value = kind(int(value))
         elif kind is float and isinstance(value, Real):
             value = float(value)
-    if isinstance(kind, type) and (
-        not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-    ):
+    wrong = isinstance(value, bool) and kind is not bool
+    if isinstance(kind, type) and (wrong or not isinstance(value, kind)):
         raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
     least, most = rules.get("min"), rules.get("max")
     if (least is not None and value < least) or (most is not None and value > most):
@@ -234,11 +232,9 @@ class HeadChoice(Options):
 
     layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
-        "HEADS",
-        "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.",
-        (),
+        "HEADS", "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.", (),
         short="-H",
-    )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.layer is not None:
@@ -290,7 +286,10 @@ class ChatOption(Options):
         if isinstance(chat, os.PathLike):
             object.__setattr__(self, "chat", os.fspath(chat))
         elif chat is not None and not isinstance(chat, str):
-            object.__setattr__(self, "chat", _dumped(chat))
+            try:
+                object.__setattr__(self, "chat", json.dumps(chat))
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"chat is no list of messages: {error}") from error
         super().__post_init__()
         if self.chat is not None and getattr(self, "second", None) is not None:
             raise UsageError("--chat is one text: leave out --and")
@@ -311,12 +310,7 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
         (),
     )
     spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
-    second: str | None = option(
-        "TEXT",
-        f"{_JOINED}; each is a region.",
-        name="--and",
-        words=True,
-    )
+    second: str | None = option("TEXT", f"{_JOINED}; each is a region.", name="--and", words=True)
 
     def __post_init__(self) -> None:
         spans: Any = self.spans
@@ -331,13 +325,6 @@ class RegionOptions(ChatOption, panel="Chat and regions"):
     def regions_given(self) -> tuple[str, ...]:
         """Return the names of these options that are given, as they are typed."""
         return tuple(RegionOptions.of(vars(self)).given())
-
-
-def _dumped(chat: Any) -> str:
-    try:
-        return json.dumps(chat)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"chat is no list of messages: {error}") from error
 
 
 def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
@@ -422,9 +409,8 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
     @property
     def shape(self) -> dict[str, Any]:
         """Return the sizes that were given, by the keyword names of ``LoadOptions``."""
-        names = ("d_model", "heads", "kv_heads", "causal")
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
+        given = {name: getattr(self, name) for name in ("d_model", "heads", "kv_heads", "causal")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 _BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
@@ -459,9 +445,7 @@ def spelled_head(choice: Any) -> str:
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
-_BYTES |= {
-    f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t", "p"), start=1)
-}
+_BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate("kmgtp", start=1)}
 
 
 @dataclass(frozen=True)
@@ -474,20 +458,16 @@ class Budget:
 
 def read_budget(typed: str) -> Budget:
     match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
-    unit = match[2] if match is not None else None
-    if match is None or (unit not in _SECONDS and not match[1].isdigit()):
+    heads = "a number of heads such as 20"
+    if match is None or (match[2] not in _SECONDS and not match[1].isdigit()):
         raise UsageError(
-            f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or a number of "
-            "heads such as 20"
+            f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or {heads}"
         )
-    amount = float(match[1])
-    if amount == 0:
-        raise UsageError(
-            "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
-            "heads such as 20"
-        )
-    if unit in _SECONDS:
-        return Budget(seconds=amount * _SECONDS[unit])
+    if float(match[1]) == 0:
+        wanted = f"expected a time such as 30s or {heads}"
+        raise UsageError(f"--budget 0 leaves nothing to measure: {wanted}")
+    if match[2] in _SECONDS:
+        return Budget(seconds=float(match[1]) * _SECONDS[match[2]])
     return Budget(count=int(match[1]))
 
 

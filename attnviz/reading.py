@@ -96,8 +96,7 @@ _OF_LIBRARIES = (
 def damaged(name: str, mend: str = "") -> Iterator[None]:
     """Raise LoadError if reading in the block fails on damaged data; attnviz's errors pass.
 
-    name: the name of the data for the message. mend: what a person can do about it, for the
-        message.
+    name, mend: of the data, and what a person can do about it, for the message.
     """
     try:
         yield
@@ -242,9 +241,8 @@ def check_memory(text: str, name: str, most: int) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; LoadError if it cannot be read or is no object."""
     name = repr(str(path))
-    failure = f"{name} cannot be read as JSON"
-    found = read_bytes(path, failure=failure, most=SETTINGS_BYTES)
-    content = parse_json(found, name, SETTINGS_BYTES)
+    written = read_bytes(path, failure=f"{name} cannot be read as JSON", most=SETTINGS_BYTES)
+    content = parse_json(written, name, SETTINGS_BYTES)
     if not isinstance(content, dict):
         raise LoadError(f"{name} should hold a JSON object, not {type(content).__name__}")
     return content
@@ -294,9 +292,9 @@ def optional(value: Any, kind: type[Kind]) -> Kind | None:
 
 def one_of(value: Any, known: Collection[Known]) -> Known:
     """Return the value of ``known`` that equals ``value``; raise ValueError if there is none."""
-    for each in known:
-        if value == each:
-            return each
+    for own in known:
+        if value == own:
+            return own
     raise ValueError(f"{value!r:.40} is none of {', '.join(map(str, known))}")
 
 
@@ -338,12 +336,12 @@ def repeated(folded: Any, most: int) -> list[Any]:
 
     Raises TypeError for another structure, ValueError for more than ``most`` names.
     """
-    found: list[Any] = []
+    unfolded: list[Any] = []
     for names, times in folded:
-        if len(names) * typed(times, int) > most - len(found):
+        if len(names) * typed(times, int) > most - len(unfolded):
             raise ValueError(f"more than {most:,} names")
-        found += [*names] * times
-    return found
+        unfolded += [*names] * times
+    return unfolded
 
 
 def reason(error: BaseException) -> str:
@@ -354,8 +352,8 @@ def reason(error: BaseException) -> str:
         return "it does not fit the free memory"
     if isinstance(error, UnicodeEncodeError):
         return f"it holds half of a surrogate pair ({error.object[error.start]!a})"
-    said = " ".join(str(error).split())[:120]
-    words = "".join(one if one.isprintable() else "\ufffd" for one in said)
+    message = " ".join(str(error).split())[:120]
+    words = "".join(letter if letter.isprintable() else "\ufffd" for letter in message)
     if isinstance(error, KeyError):
         return f"{words} is missing"
     return words if isinstance(error, ValueError) and words else f"{type(error).__name__}: {words}"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.floating]
 """An array of numbers of any precision."""
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """The kind of attention: ``self`` with one stack, or one of the three of an encoder–decoder."""
@@ -58,10 +61,8 @@ class Tokens:
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
-            raise ValueError(
-                f"ids, texts and special differ in length: "
-                f"{len(self.ids)}, {len(self.texts)}, {len(self.special)}"
-            )
+            lengths = f"{len(self.ids)}, {len(self.texts)}, {len(self.special)}"
+            raise ValueError(f"ids, texts and special differ in length: {lengths}")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,15 +78,12 @@ class Tokens:
 
     def taken(self, places: Sequence[int]) -> Tokens:
         """Return the tokens with the indices ``places``, in the order of ``places``."""
-        return Tokens(
-            tuple(self.ids[place] for place in places),
-            tuple(self.texts[place] for place in places),
-            tuple(self.special[place] for place in places),
-            kept=tuple(self.places[place] for place in places),
-            regions=tuple(self.regions[place] for place in places if self.regions),
-            segments=tuple(self.segments[place] for place in places if self.segments),
-            spans=tuple(self.spans[place] for place in places if self.spans),
-        )
+
+        def of(values: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(values[place] for place in places if values)
+
+        own = of(self.ids), of(self.texts), of(self.special), of(self.places)
+        return Tokens(*own, of(self.regions), of(self.segments), of(self.spans))
 
     @property
     def spaced(self) -> tuple[str, ...]:
@@ -296,18 +294,14 @@ class LayerWeights:
     layer: int
     heads: tuple[int, ...]
     weights: Floats
-    mask: NDArray[np.bool_] | None = None
+    mask: Bools | None = None
 
     def __post_init__(self) -> None:
-        if self.weights.ndim != 3 or self.weights.shape[0] != len(self.heads):
-            raise ValueError(
-                f"expected weights of shape ({len(self.heads)}, query, key), "
-                f"got {self.weights.shape}"
-            )
-        if self.mask is not None and self.mask.shape != self.weights.shape[1:]:
-            raise ValueError(
-                f"expected a mask of shape {self.weights.shape[1:]}, got {self.mask.shape}"
-            )
+        shape, count = self.weights.shape, len(self.heads)
+        if len(shape) != 3 or shape[0] != count:
+            raise ValueError(f"expected weights of shape ({count}, query, key), got {shape}")
+        if self.mask is not None and self.mask.shape != shape[1:]:
+            raise ValueError(f"expected a mask of shape {shape[1:]}, got {self.mask.shape}")
 
 
 @dataclass(frozen=True)
@@ -336,7 +330,7 @@ class AttentionRecord:
                     f"{shape[1]} keys, got {layer.weights.shape[1:]}"
                 )
 
-    def seen(self, layer: LayerWeights) -> NDArray[np.bool_]:
+    def seen(self, layer: LayerWeights) -> Bools:
         """Return booleans (query, key), True if the query may attend to the key in this layer."""
         if layer.mask is not None:
             return layer.mask
@@ -372,17 +366,15 @@ class RegionShares:
     uniform: NDArray[np.float64]
     on_sink: NDArray[np.float64]
     above: NDArray[np.float64]
-    clear: NDArray[np.bool_]
+    clear: Bools
 
     least_queries: ClassVar = 5
 
     def __post_init__(self) -> None:
         shape = len(self.heads), len(self.queries), len(self.keys)
         for name in ("share", "uniform", "on_sink", "above", "clear"):
-            if getattr(self, name).shape != shape:
-                raise ValueError(
-                    f"expected {name} of shape {shape}, got {getattr(self, name).shape}"
-                )
+            if (own := getattr(self, name).shape) != shape:
+                raise ValueError(f"expected {name} of shape {shape}, got {own}")
 
 
 Source = Literal["card", "patterns", "text", "none"]
@@ -538,13 +530,12 @@ class HeadsRecord:
         """Return the attention weights (query, key) of a selected head; KeyError for another."""
         for kept in self.record.layers:
             if kept.layer == layer and head in kept.heads:
-                found: Floats = kept.weights[kept.heads.index(head)]
-                return found
+                return np.asarray(kept.weights[kept.heads.index(head)])
         raise KeyError(f"{self.name(layer, head)} was not kept")
 
     def scores(self, layer: int, head: int) -> HeadScores:
         """Return the scores of a selected head; KeyError for another."""
         for entry in self.heads:
-            if (entry.layer, entry.head) == (layer, head):
+            if entry.place == (layer, head):
                 return entry
         raise KeyError(f"{self.name(layer, head)} was not kept")

@@ -121,10 +121,15 @@ def read_chat(given: str, *, plain: bool = False) -> list[Message]:
         name = visible(given)
         given = utf8(read_bytes(Path(given), name=name), name)
     if _TURN.match(given.lstrip()):
-        found: Any = _turns(given)
+        messages: Any = []
+        for line in given.strip().splitlines():
+            if (begun := _TURN.match(line)) is not None:
+                messages.append({"role": begun[1], "content": begun[2]})
+            else:  # a line without a role continues the last message
+                messages[-1]["content"] += f"\n{line}"
     else:
         try:
-            found = parse_json(given, name)
+            messages = parse_json(given, name)
         except LoadError as error:
             if name != "--chat":
                 raise
@@ -134,10 +139,10 @@ def read_chat(given: str, *, plain: bool = False) -> list[Message]:
                 f"{name} is neither a file nor a chat: expected JSON such as "
                 '[{"role": "user", "content": "Hi"}], or lines such as user: Hi'
             ) from error
-        found = found.get("messages") if isinstance(found, dict) else found
-    if not isinstance(found, list) or not found:
+        messages = messages.get("messages") if isinstance(messages, dict) else messages
+    if not isinstance(messages, list) or not messages:
         raise UsageError(f"{name} has no messages: expected a list of roles and contents")
-    for number, message in enumerate(found, start=1):
+    for number, message in enumerate(messages, start=1):
         fields = message if isinstance(message, dict) else {}
         role, content = fields.get("role"), fields.get("content")
         parts = content if isinstance(content, list) else []
@@ -146,18 +151,7 @@ def read_chat(given: str, *, plain: bool = False) -> list[Message]:
             raise UsageError(
                 f"{name}: message {number} is no role and content, a text or a list of parts"
             )
-    return found
-
-
-def _turns(given: str) -> list[Message]:
-    """Return the messages in lines of a chat; a line without a role continues the last message."""
-    turns: list[dict[str, Any]] = []
-    for line in given.strip().splitlines():
-        if (begun := _TURN.match(line)) is not None:
-            turns.append({"role": begun[1], "content": begun[2]})
-        else:
-            turns[-1]["content"] += f"\n{line}"
-    return [*turns]
+    return messages
 
 
 # Spans ---------------------------------------------------------------------------------------
@@ -199,25 +193,21 @@ def _span(typed: str, option: str) -> _Span:
 
 def _spans(asked: RegionOptions) -> list[_Span]:
     """Return the spans of ``--span`` and ``--spans``; UsageError if a name is repeated."""
-    found = [_span(typed, "--span") for typed in asked.span]
+    spans = [_span(typed, "--span") for typed in asked.span]
     if asked.spans is not None:
         name, lines = lines_of(asked.spans)
         read = [_span(line, f"--spans {name}") for line in lines if line.strip()]
         if not read:
             raise UsageError(f"--spans {name} has no region: expected NAME=START:END, one a line")
-        found += read
-    names = [span.name for span in found]
+        spans += read
+    names = [span.name for span in spans]
     if twice := next((name for name in names if names.count(name) > 1 or name in REST), None):
         raise UsageError(f"--span: {visible(twice)!r} is given twice or the name of the rest")
-    return found
+    return spans
 
 
 def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
-    """Return the indices of a span's tokens.
-
-    placed: the tokens of the text or texts. texts: the texts themselves.
-    Raises UsageError if it has none, or its words occur not exactly once.
-    """
+    """Return the indices of a span's tokens; UsageError if there are none, or not one place."""
     if span.places is not None:
         start, end = span.places
         if end > len(placed.tokens):
@@ -229,21 +219,19 @@ def _tokens_of(span: _Span, placed: Placed, texts: Sequence[str]) -> list[int]:
     side, start, end = _once(span, span.words[0], texts, 0, 0)
     if len(span.words) > 1:
         _, _, end = _once(span, span.words[1], texts[: side + 1], side, end)
-    found = _between(placed, side, start, end)
-    if not found:
+    if not (tokens := _between(placed, side, start, end)):
         raise UsageError(f"--span {visible(span.name)}: its words are in no token of the text")
-    return found
+    return tokens
 
 
 def _named(
     names: Sequence[str], spans: Sequence[_Span], placed: Placed, texts: Sequence[str]
 ) -> list[str]:
-    """Return the region of each token; UsageError for a span that does not fit the text.
+    """Return the region of each token; UsageError for spans that overlap or do not fit the text.
 
-    names: the regions without the spans. spans: the named ones; no two may overlap. placed: the
-        tokens of the text or texts. texts: the texts themselves.
+    names: the regions without the spans. placed: the tokens of the texts.
     """
-    found, taken = [*names], dict[int, str]()
+    regions, taken = [*names], dict[int, str]()
     for span in spans:
         for token in _tokens_of(span, placed, texts):
             if token in taken:
@@ -251,8 +239,8 @@ def _named(
                     f"--span: {visible(taken[token])!r} and {visible(span.name)!r} overlap at "
                     f"token {token}"
                 )
-            taken[token] = found[token] = span.name
-    return found
+            taken[token] = regions[token] = span.name
+    return regions
 
 
 def saved_regions(tokens: Tokens, text: str, asked: RegionOptions) -> Tokens:
@@ -269,7 +257,7 @@ def saved_regions(tokens: Tokens, text: str, asked: RegionOptions) -> Tokens:
     if not places and any(span.places is None for span in spans):
         raise UsageError("--span: the file does not tell where words stand: give NAME=START:END")
     nowhere = [(0, 0)] * len(tokens)
-    placed = Placed(tokens, places or nowhere, [None if one else 0 for one in tokens.special])
+    placed = Placed(tokens, places or nowhere, [None if added else 0 for added in tokens.special])
     names = tokens.regions or (OTHER,) * len(tokens)
     return replace(tokens, regions=tuple(_named(names, spans, placed, [text])))
 
@@ -283,17 +271,16 @@ def _once(
     Raises UsageError unless they occur exactly once.
     """
     for form in (rf"(?<!\w){re.escape(words)}(?!\w)", re.escape(words)):
-        found = [
-            (number, *each.span())
-            for number, text in enumerate(texts)
-            for each in re.compile(form).finditer(text, after if number == side else 0)
-            if number >= side
+        there = [
+            (number, *match.span())
+            for number, text in enumerate(texts[side:], start=side)
+            for match in re.compile(form).finditer(text, after if number == side else 0)
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(there) == 1:
+            return there[0]
+        if there:
             break
-    times = f"{len(found)} times" if found else "nowhere"
+    times = f"{len(there)} times" if there else "nowhere"
     raise UsageError(
         f"--span {visible(span.name)}: {visible(words)!r} stands {times} in the text: give words "
         "that stand once, or START:END"
@@ -301,10 +288,7 @@ def _once(
 
 
 def _between(placed: Placed, side: int, start: int, end: int) -> list[int]:
-    """Return the indices of the tokens that overlap the characters from ``start`` to ``end``.
-
-    side: the index of the text that the characters are in.
-    """
+    """Return the tokens that overlap characters from ``start`` to ``end`` of the text ``side``."""
     return [
         token
         for token, (first, last) in enumerate(placed.places)
@@ -352,17 +336,15 @@ class RegionReader:
         placed = self.model.placed(text, self.second, bare=bool(self.turns))
         texts = [text] if self.second is None else [text, self.second]
         names = _named(self._usual(placed, turns), self.spans, placed, texts)
-        found = replace(placed.tokens, regions=tuple(names))
+        tokens = replace(placed.tokens, regions=tuple(names))
         if self.turns:
-            marks = zip(found.special, names, strict=True)
-            found = replace(found, special=tuple(one and at == TEMPLATE for one, at in marks))
-        return found if limit is None else self._cut(found, limit)
+            marks = zip(tokens.special, names, strict=True)
+            special = tuple(added and name == TEMPLATE for added, name in marks)
+            tokens = replace(tokens, special=special)
+        return tokens if limit is None else self._cut(tokens, limit)
 
     def _usual(self, placed: Placed, turns: Sequence[tuple[str, tuple[int, int]]]) -> list[str]:
-        """Return the region of each token as if no spans were named.
-
-        turns: the role of each message, and its character offsets (start, end).
-        """
+        """Return the region of each token as if no spans were named."""
         if self.second is not None:
             return [SPECIAL if side is None else PAIR[side] for side in placed.sides]
         names = [TEMPLATE if turns else OTHER for _ in placed.places]
@@ -411,6 +393,6 @@ def region_reader(
     template, roles = template_of(model), [message["role"] for message in chat]
     if answering and roles[-1] == "assistant":
         raise UsageError("the model is to write the answer: end the chat before the assistant")
-    found = chat_text(model.info.name, template, chat, answering)
-    turns = [(roles[owner], at) for owner, at in zip(found.owners, found.places, strict=True)]
-    return RegionReader(model, found.text, None, turns, spans)
+    read = chat_text(model.info.name, template, chat, answering)
+    turns = [(roles[owner], at) for owner, at in zip(read.owners, read.places, strict=True)]
+    return RegionReader(model, read.text, None, turns, spans)

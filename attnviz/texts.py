@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,9 +171,7 @@ def read_texts(
         return read_texts_file(many, "--texts", column)
     if argument is None and file is None:
         return built_in_texts()
-    source = (
-        visible(str(file)) if file is not None else ("standard input" if argument == "-" else "")
-    )
+    source = visible(str(file)) if file is not None else "standard input" * (argument == "-")
     return Texts((read_text(argument, file),), source)
 
 
@@ -185,10 +183,9 @@ def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts
     UsageError if there is no text, or it is not clear which column has the texts.
     """
     name, lines = lines_of(path)
-    found = list(texts_in(path, name, lines, column))
-    if not found:
+    if not (entries := list(texts_in(path, name, lines, column))):
         raise UsageError(f"{option} {name} has no text: expected one text a line")
-    numbers, texts = zip(*found, strict=True)
+    numbers, texts = zip(*entries, strict=True)
     return Texts(texts, source_of(path, name, column), numbers)
 
 
@@ -269,7 +266,7 @@ def encode_texts(
     before: the beginning of a message, before the name of the text.
     Raises UsageError for a text that is too short, or too long and not truncated.
     """
-    found = []
+    encoded = []
     for index, text in enumerate(texts.texts):
         place, tokens = before + texts.place(index), model.encode(text)
         if model.context is not None and len(tokens) > model.context:
@@ -284,29 +281,24 @@ def encode_texts(
                 f"{place} has {len(tokens)} token{'s' * (len(tokens) != 1)}: a loss needs at least "
                 f"{least}, one to read and one to predict"
             )
-        found.append(tokens)
-    return tuple(found)
+        encoded.append(tokens)
+    return tuple(encoded)
 
 
-def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """Return the id and the string of the one token that ``typed`` is in the model's vocabulary.
-
-    option: the option's name, for the message.
-    The word is encoded with a leading blank, as within a text, or without if only that is one
-    token. Raises UsageError with the tokens of ``typed`` if there are several.
-    """
+def _single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
+    """Return the token that ``typed`` is, with a leading blank as within a text, or without."""
     if not (typed := as_utf8(typed, option)):
         raise UsageError(f"{option} is empty: expected a word that is one token")
-    found = []
+    forms = []
     for spelled in dict.fromkeys((typed if typed.startswith(" ") else f" {typed}", typed)):
         tokens = model.encode(spelled)
-        each = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
-        found.append([(number, text) for number, text, special in each if not special])
-        if len(found[-1]) == 1:
-            return found[-1][0]
-    shown = " ".join(repr(text) for _, text in found[0][:_MOST_PIECES]) or "nothing"
+        entries = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
+        forms.append([(number, text) for number, text, special in entries if not special])
+        if len(forms[-1]) == 1:
+            return forms[-1][0]
+    shown = " ".join(repr(text) for _, text in forms[0][:_MOST_PIECES]) or "nothing"
     raise UsageError(
-        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit is of one, choose "
+        f"{option} {typed!r} is {len(forms[0])} tokens here ({shown}): a logit is of one, choose "
         "another word"
     )
 
@@ -321,18 +313,18 @@ def asked_word(
     Raises UsageError for a value that is not one token, or no label.
     """
     if not labels:
-        return single_token(model, typed, option)
+        return _single_token(model, typed, option)
     plain = [label.casefold() for label in labels]
     if typed.casefold() not in plain:
         some = ", ".join(map(visible, labels[:_LABELS])) + ", …" * (len(labels) > _LABELS)
         raise UsageError(f"{option} {visible(typed)!r} is no label of the model: it has {some}")
-    found = plain.index(typed.casefold())
-    return found, labels[found]
+    number = plain.index(typed.casefold())
+    return number, labels[number]
 
 
 def words_of(model: Model, labels: Sequence[str], ids: Sequence[int]) -> dict[int, str]:
     """Return the text of each id: of a token, or of one of the ``labels`` if there are any."""
-    texts = [labels[one] for one in ids] if labels else model.vocabulary().texts(ids)
+    texts = [labels[number] for number in ids] if labels else model.vocabulary().texts(ids)
     return dict(zip(ids, texts, strict=True))
 
 
@@ -432,23 +424,17 @@ def read_rows(
             if not isinstance(cell, str | int | None) or isinstance(cell, bool):
                 raise UsageError(f"{place}: {visible(name)!r} is no text")
         row = {name: str(cell) for name, cell in cells.items() if cell is not None}
-        _check(row, place, needed, known)
+        for name in row:
+            if name not in known:
+                raise UsageError(
+                    f"{place} has {visible(name)!r}: expected {', '.join(sorted(known))} and "
+                    "nothing else" + "; with --column it may have more" * (len(needed) == 1)
+                )
+        for name in needed:
+            if not row.get(name, "").strip():
+                raise UsageError(f"{place} has no {name}: expected {' and '.join(needed)}")
         rows.append({name: text for name, text in row.items() if text})
         numbers.append(number)
     if not rows:
         raise UsageError(f"{option} {source} is empty: expected rows with {' and '.join(needed)}")
     return Rows(tuple(rows), tuple(numbers), source)
-
-
-def _check(
-    row: Mapping[str, str], place: str, needed: Sequence[str], known: Collection[str]
-) -> None:
-    for name in row:
-        if name not in known:
-            raise UsageError(
-                f"{place} has {visible(name)!r}: expected {', '.join(sorted(known))} and nothing "
-                "else" + "; with --column it may have more" * (len(needed) == 1)
-            )
-    for name in needed:
-        if not row.get(name, "").strip():
-            raise UsageError(f"{place} has no {name}: expected {' and '.join(needed)}")

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from attnviz.draw.blocks import DIM, Block, Line, text_line
 from attnviz.draw.coloured_text import TextPiece, pieces_of
-from attnviz.draw.document import Map
+from attnviz.draw.document import LEAST_ARC, STRONG_ARC, Arc, Arcs, Map
 from attnviz.draw.drawing import Drawing, Item, Label, Stroke, Tip
 from attnviz.draw.labels import width, word_label
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
-from attnviz.draw.word_arcs import LEAST_ARC, STRONG_ARC, Arc, Arcs
 from attnviz.records import Tokens
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -70,20 +70,21 @@ def arcs_lines(part: Arcs) -> int:
 
 
 def arcs_block(part: Arcs, theme: Theme, max_width: int) -> Block:
-    """Return the arcs above the text, or as a list of words if the text is too long for a line.
-
-    max_width: in characters.
-    """
+    """Return the arcs above the text, or as a list of words if the text is too long for a line."""
     title = wrapped(spelled_parts(part.title, theme), max_width, theme)
     pieces = _pieces(part.tokens, theme)
     if sum(piece.width for piece in pieces) > max_width:
-        said = [(words, False) for words in arc_words(part)]
-        return Block((*title, *wrapped(spelled_parts(said, theme), max_width, theme)), max_width)
+        words = spelled_parts([(arc, False) for arc in arc_words(part)], theme)
+        return Block((*title, *wrapped(words, max_width, theme)), max_width)
     levels = part.lines - len(title) - 3 if part.lines else 0
     spans = _levelled(part.arcs, _columns(pieces, part.tokens), levels)
     text: Line = [segment for piece in pieces for segment in text_line(piece.gap + piece.label)]
-    legend = text_line((theme.spell(_legend(theme, len(part.arcs) - len(spans))), DIM))
-    return Block((*title, *_canvas(spans, theme), text, legend), max_width)
+    light, heavy, sign = "-=v" if theme.ascii else "─━▾"
+    weights = f"{light} from {share(LEAST_ARC)}  {heavy} from {share(STRONG_ARC)}"
+    left_out = len(part.arcs) - len(spans)
+    legend = f"{weights}  {sign} attended to" + f" · {left_out} weaker left out" * bool(left_out)
+    below = text_line((theme.spell(legend), DIM))
+    return Block((*title, *_canvas(spans, theme), text, below), max_width)
 
 
 def arc_words(part: Arcs) -> list[str]:
@@ -99,31 +100,21 @@ def _word(tokens: Tokens, word: range) -> str:
     return word_label(piece.removeprefix("##") for piece in pieces)
 
 
-def _legend(theme: Theme, left_out: int) -> str:
-    light, heavy, sign = "-=v" if theme.ascii else "─━▾"
-    more = f" · {left_out} weaker left out" if left_out else ""
-    weights = f"{light} from {share(LEAST_ARC)}  {heavy} from {share(STRONG_ARC)}"
-    return f"{weights}  {sign} attended to{more}"
-
-
 def _pieces(tokens: Tokens, theme: Theme) -> list[TextPiece]:
     blank = Map("", np.full((1, len(tokens)), np.nan), Tokens.bare((0,)), tokens)
     return pieces_of(blank, theme, 10**6)
 
 
 def _columns(pieces: Sequence[TextPiece], tokens: Tokens) -> list[tuple[int, int]]:
-    """Return for each token the first and the last character position of its piece in the line.
-
-    pieces: the text in pieces, each of one or several tokens.
-    """
-    found: list[tuple[int, int]] = []
+    """Return the first and last character position of each token's piece in the line."""
+    ends_of: list[tuple[int, int]] = []
     column = 0
     ends = [*(piece.place for piece in pieces[1:]), len(tokens)]
     for piece, end in zip(pieces, ends, strict=True):
         first = column + width(piece.gap)
         column += piece.width
-        found += [(first, max(column - 1, first))] * (end - piece.place)
-    return found
+        ends_of += [(first, max(column - 1, first))] * (end - piece.place)
+    return ends_of
 
 
 def _levelled(
@@ -160,26 +151,18 @@ def _canvas(spans: Sequence[_Span], theme: Theme) -> Iterator[Line]:
         inner = range(span.left + 1, span.right)
         cells = [(span.level, column, _LEFT | _RIGHT) for column in inner]
         cells += [(span.level, span.left, _RIGHT | _DOWN), (span.level, span.right, _LEFT | _DOWN)]
-        cells += [
-            (level, column, _UP | _DOWN)
-            for level in range(span.level)
-            for column in (span.left, span.right)
-        ]
+        sides = product(range(span.level), (span.left, span.right))
+        cells += [(level, column, _UP | _DOWN) for level, column in sides]
         for level, column, directions in cells:
             marks[level, column] |= directions
             heavy[level, column] |= strong
     light, bold = (_PLAIN, _STRONG) if theme.ascii else (_LIGHT, _HEAVY)
-    keys = {(0, span.end) for span in spans}
+    glyphs = {at: (bold if heavy[at] else light).get(sides, " ") for at, sides in marks.items()}
+    glyphs |= dict.fromkeys(((0, span.end) for span in spans), "v" if theme.ascii else "▾")
     for level in range(max((span.level for span in spans), default=-1), -1, -1):
         last = max(column for at, column in marks if at == level)
-        yield text_line(
-            "".join(
-                ("v" if theme.ascii else "▾")
-                if (level, column) in keys
-                else (bold if heavy[level, column] else light).get(marks[level, column], " ")
-                for column in range(last + 1)
-            )
-        )
+        line = [glyphs.get((level, column), " ") for column in range(last + 1)]
+        yield text_line("".join(line))
 
 
 def arcs_figure(part: Arcs) -> Drawing:
@@ -191,20 +174,17 @@ def arcs_figure(part: Arcs) -> Drawing:
     items: list[Item] = []
     for span in spans:
         middle, half = (span.start + span.end + 1) / 2, (span.end - span.start) / 2
-        angles = [math.pi * step / _STEPS for step in range(_STEPS + 1)]
-        points = [
-            (
-                (middle - half * math.cos(angle)) * _LETTER,
-                tall - (4 + _SIZE * span.level * math.sin(angle)) * (0 < angle < math.pi),
-            )
-            for angle in angles
-        ]
+        points = []
+        for angle in (math.pi * step / _STEPS for step in range(_STEPS + 1)):
+            up = (4 + _SIZE * span.level * math.sin(angle)) * (0 < angle < math.pi)
+            points.append(((middle - half * math.cos(angle)) * _LETTER, tall - up))
         strong = span.arc.weight >= STRONG_ARC
         items += [Stroke(points, _INK, dashed=not strong), Stroke(points[-1:], _INK, dots=2.4)]
-    for piece, first in zip(pieces, (columns[piece.place][0] for piece in pieces), strict=True):
+    for piece in pieces:
+        first = columns[piece.place][0]
         items.append(Label(first * _LETTER, tall + _SIZE, piece.label, "axis"))
-    said = arc_words(part)
-    for words, arc in zip(said, sorted(part.arcs, key=lambda arc: -arc.weight), strict=True):
+    arcs = sorted(part.arcs, key=lambda arc: -arc.weight)
+    for words, arc in zip(arc_words(part), arcs, strict=True):
         first, last = columns[arc.query.start][0], columns[arc.query.stop - 1][1] + 1
         items.append(Tip(first * _LETTER, tall, (last - first) * _LETTER, _SIZE + 4, words))
     legend = f"line: from {share(STRONG_ARC)}, dashed: from {share(LEAST_ARC)}, dot: attended to"

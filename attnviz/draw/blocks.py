@@ -1,4 +1,7 @@
-"""Rectangles of styled text, put side by side or below each other: every view is made of them."""
+"""Rectangles of styled text, put side by side or below each other: every view is made of them.
+
+All widths are in characters, all heights in lines.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,8 @@ class Block:
     @property
     def plain(self) -> str:
         """Return the lines of the block as one string without styles."""
-        return "".join(
-            "".join(segment.text for segment in line).rstrip() + "\n" for line in self.lines
-        )
+        lines = ("".join(segment.text for segment in line).rstrip() for line in self.lines)
+        return "".join(f"{line}\n" for line in lines)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from rich.segment import Segment
 
-from attnviz.draw.blocks import DIM, Block, Line, flow, text_line
+from attnviz.draw.blocks import DIM, Block, Line, text_line
 from attnviz.draw.document import Map, Scale
-from attnviz.draw.grid import scale_samples
+from attnviz.draw.grid import legend_block, scale_samples
 from attnviz.draw.labels import (
+    cut,
     fit,
     numbered,
     token_labels,
@@ -79,10 +80,8 @@ def text_block(
     most = max(lines // tall, 1) if lines else len(rows)
     captioned = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if captioned else most
-    if page is None:
-        start = _strongest_window(rows, most)
-    else:
-        start = [row[0].place for row in rows].index(page)
+    firsts = [row[0].place for row in rows]
+    start = _strongest_window(rows, most) if page is None else firsts.index(page)
     if page is None and 0 < start == len(rows) - most:  # the lines at the end of the text are full
         rows = [rows[0], *_last_rows(pieces, max_width - _INDENT - 2, most)]
         start = 1
@@ -105,8 +104,8 @@ def text_block(
             cells = [(regions[piece.place], piece.width) for piece in row]
             drawn.append([Segment(" " * _INDENT), *band_line(cells, region_marks(regions), theme)])
     if not lines:
-        for said in extremes(shown, theme.encoding):
-            for line in wrapped([(word, False) for word in said], max_width - _INDENT, theme):
+        for names in extremes(shown, theme.encoding):
+            for line in wrapped([(name, False) for name in names], max_width - _INDENT, theme):
                 drawn.append([Segment(" " * _INDENT), *line])
     return Block(tuple(drawn), max_width)
 
@@ -123,26 +122,23 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     ends = [("largest increase" if shown.limit else "highest", order, 1)]
     ends += [("largest decrease", order[::-1], -1)] if shown.limit else []
     for title, places, sign in ends:
-        named = [place for place in places[:_LISTED] if sign * values[place] > least]
-        found = [
-            f"{_name(shown.keys, labels[place], place, encoding)} {_number(values[place], shown)}"
-            for place in named
-        ]
-        if found:
-            yield [f"{title}: {found[0]}", *found[1:]]
+        named = []
+        for place in places[:_LISTED]:
+            if sign * values[place] > least:
+                name = _name(shown.keys, labels[place], place, encoding)
+                named.append(f"{name} {_number(values[place], shown)}")
+        if named:
+            yield [f"{title}: {named[0]}", *named[1:]]
 
 
 def scale_block(scale: Scale, theme: Theme, max_width: int, more: str = "") -> Block:
-    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
+    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``."""
 
-    max_width: in characters. more: a further remark, such as about blank cells.
-    """
-    samples = scale_samples(
-        scale, theme, max_width, lambda share: theme.glyph(round(share * (STEPS - 1)))
-    )
-    samples += [text_line((more, DIM))] if more else []
-    blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
-    return flow(blocks, max_width, gap=2, between=0)
+    def glyph(level: float) -> str:
+        return theme.glyph(round(level * (STEPS - 1)))
+
+    samples = scale_samples(scale, theme, max_width, glyph)
+    return legend_block([*samples, *([text_line((more, DIM))] if more else [])], max_width)
 
 
 # From tokens to lines ------------------------------------------------------------------------
@@ -157,25 +153,22 @@ def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
     pieces: list[TextPiece] = []
     for first, last in whole_characters(tokens.texts):
         values = shown.weights[0, first:last]
-        value = max(values.tolist(), key=lambda each: -1.0 if math.isnan(each) else abs(each))
+        value = max(values.tolist(), key=lambda size: -1.0 if math.isnan(size) else abs(size))
         text = texts[first]
         label = labels[first]
         if last - first > 1:
             label = word_label(tokens.texts[first:last], theme.encoding)
         elif text and not text.strip(" "):
             label = text  # within a text a token needs no sign for its blank, as it does on an axis
-        label = fit(label, max_width - 1, theme.ellipsis) if width(label) >= max_width else label
+        label = cut(label, max_width - 1, theme.ellipsis)
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
-        apart = beside_special or _begins_a_word(text, blanks)
+        if blanks:
+            begins = text.startswith(" ") and text.strip(" ") != ""
+        else:
+            begins = not text.startswith("##") and any(map(str.isalnum, text))
+        apart = beside_special or begins
         pieces.append(TextPiece(" " if apart and first else "", label, first, value))
     return pieces
-
-
-def _begins_a_word(text: str, blanks: bool) -> bool:
-    """Return whether a token begins a word. blanks: whether tokens of this text show blanks."""
-    if blanks:
-        return text.startswith(" ") and text.strip(" ") != ""
-    return not text.startswith("##") and any(map(str.isalnum, text))
 
 
 def rows_of(pieces: Sequence[TextPiece], max_width: int) -> list[list[TextPiece]]:
@@ -220,10 +213,7 @@ def _last_rows(pieces: Sequence[TextPiece], max_width: int, most: int) -> list[l
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the index of the first of ``most`` consecutive rows with the largest values.
-
-    The rows are compared by the sum of their absolute values.
-    """
+    """Return the first of ``most`` consecutive rows with the largest sum of absolute values."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -280,18 +270,13 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token with its index, such as ``Mary (27)``; within a word, ``A[ld]er (20)``.
-
-    label: the token as it is printed. place: its index.
-    encoding: of the output; characters that it lacks are escaped.
-    """
+    """Return a token with its index, such as ``Mary (27)``; within a word, ``A[ld]er (20)``."""
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()
         label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
-    label = fit(label, _LONGEST_NAME, ellipsis) if width(label) > _LONGEST_NAME else label
-    return numbered(label, place)
+    return numbered(cut(label, _LONGEST_NAME, ellipsis), place)
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:

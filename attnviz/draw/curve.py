@@ -90,7 +90,7 @@ class Canvas:
 
     def lines(self) -> list[Line]:
         """Return the lines of the canvas as segments, without the blanks at their ends."""
-        found = []
+        lines = []
         for glyphs, styles in zip(self._glyphs, self._styles, strict=True):
             line: Line = []
             for glyph, style in zip(glyphs, styles, strict=True):
@@ -98,8 +98,8 @@ class Canvas:
                     line[-1] = Segment(line[-1].text + glyph, style)
                 else:
                     line.append(Segment(glyph, style))
-            found.append(without_trailing_blanks(line))
-        return found
+            lines.append(without_trailing_blanks(line))
+        return lines
 
 
 def _index(value: float, ends: tuple[float, float], count: int) -> int:
@@ -110,20 +110,17 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
     """Return (column, value) from the first point to the last, interpolated between points.
 
-    column is a character position on the canvas; parts: 1 counts whole characters, 2 halves and so
-    on.
+    column: in characters, or in their ``parts``-th parts, from the left of the canvas.
     """
-    found: dict[int, list[float]] = {}
+    there: dict[int, list[float]] = {}
     for place, value in points:
-        found.setdefault(canvas.column(place, parts), []).append(value)
-    means = [(column, sum(values) / len(values)) for column, values in found.items()]
+        there.setdefault(canvas.column(place, parts), []).append(value)
+    means = [(column, sum(values) / len(values)) for column, values in there.items()]
     drawn = means[:1]
     for column, value in means[1:]:
-        left, start = drawn[-1]
-        steps = column - left
-        drawn += [
-            (left + step, start + (value - start) * step / steps) for step in range(1, steps + 1)
-        ]
+        (left, start), steps = drawn[-1], column - drawn[-1][0]
+        rise = value - start
+        drawn += [(left + step, start + rise * step / steps) for step in range(1, steps + 1)]
     return drawn
 
 
@@ -136,10 +133,7 @@ _BETWEEN_SIGNS = 9
 
 
 def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
-    """Draw the curves of a plot, each in its own hue and with its own sign.
-
-    Later curves cover earlier ones. max_width: in characters.
-    """
+    """Draw the curves of a plot, each in its own hue and sign; later ones cover earlier ones."""
     curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
     values += [level.value for level in plot.levels]
@@ -152,23 +146,20 @@ def plot_block(plot: Plot, theme: Theme, max_width: int) -> Block:
     canvas = Canvas(max(min(max_width - gutter, _WIDEST), _LEAST), rows, ends, (low, high))
     for mark in plot.marks:
         for row in range(rows):
-            canvas.put(canvas.column(mark.at), row, _wall(theme), DIM)
+            canvas.put(canvas.column(mark.at), row, _signs(theme)[0], DIM)
     for level in plot.levels:
         for column in range(canvas.width):
-            canvas.put(column, canvas.row(level.value), _level(theme), DIM)
+            canvas.put(column, canvas.row(level.value), _signs(theme)[1], DIM)
     pens = [_Pen.of(index, curves, theme) for index in range(len(curves))]
     for curve, pen in zip(curves, pens, strict=True):
         pen.draw(curve.points, canvas)
     at = {canvas.row(tick): label for tick, label in zip(ticks, labels, strict=True)}
     wall = "|" if theme.ascii else "▕"
-    lines = [
-        [Segment(at.get(row, "").rjust(gutter - 1) + wall, DIM), *line]
-        for row, line in enumerate(canvas.lines())
-    ]
-    floor = _axis_numbers(
-        canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, max_width
-    )
-    lines.append([Segment(floor, DIM)])
+    gutters = [at.get(row, "").rjust(gutter - 1) + wall for row in range(rows)]
+    drawn = zip(gutters, canvas.lines(), strict=True)
+    lines = [[Segment(number, DIM), *line] for number, line in drawn]
+    named, unit = plot.ends is not None, theme.spell(plot.across)
+    lines.append([Segment(_axis_numbers(canvas, ends, named, unit, gutter, max_width), DIM)])
     head = wrapped(spelled_parts(plot.title, theme), max_width, theme)
     legend = _legend(plot, pens, theme, max_width)
     return trimmed(Block((*head, *lines, *legend), max_width))
@@ -215,12 +206,9 @@ class _Pen:
             return
         columns = [(canvas.column(place), value) for place, value in points]
         if self.line:
-            drawn = _by_column(points, canvas, 1)
-            columns = [
-                (column, value)
-                for column, value in drawn
-                if (column + 2 * self.offset) % _BETWEEN_SIGNS == 0
-            ] or drawn[-1:]
+            drawn, shift = _by_column(points, canvas, 1), 2 * self.offset
+            signed = [point for point in drawn if (point[0] + shift) % _BETWEEN_SIGNS == 0]
+            columns = signed or drawn[-1:]
         for column, value in columns:
             canvas.put(column, canvas.row(value), self.sign, self.style)
 
@@ -237,12 +225,9 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
     return low - lack / 2 - margin, high + (lack or 1e-9) / 2 + margin
 
 
-def _wall(theme: Theme) -> str:
-    return ":" if theme.ascii else "┊"
-
-
-def _level(theme: Theme) -> str:
-    return "-" if theme.ascii else "┈"
+def _signs(theme: Theme) -> str:
+    """Return the glyph of vertical lines, then that of horizontal ones."""
+    return ":-" if theme.ascii else "┊┈"
 
 
 def _axis_numbers(
@@ -272,30 +257,23 @@ def _axis_numbers(
 
 
 def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return whole numbers for the axis, from left to right, none of which touches the next.
-
-    places: the numbers to choose from.
-    """
+    """Return those of the places that are whole numbers, none of which touches the next."""
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
-    return [
-        *(
-            place
-            for place in sorted({*places[:-1]}, key=canvas.column)
-            if place == round(place) and canvas.column(place) + len(short_number(place)) < before
-        ),
-        last,
-    ]
+    whole = []
+    for place in sorted({*places[:-1]}, key=canvas.column):
+        if place == round(place) and canvas.column(place) + len(short_number(place)) < before:
+            whole.append(place)
+    return [*whole, last]
 
 
 def _legend(plot: Plot, pens: Sequence[_Pen], theme: Theme, max_width: int) -> list[Line]:
-    entries = [
-        (pen.sample, pen.style, curve.name) for curve, pen in zip(plot.curves, pens, strict=True)
-    ]
+    curves = zip(plot.curves, pens, strict=True)
+    entries = [(pen.sample, pen.style, curve.name) for curve, pen in curves]
     if plot.marks:
         names = ", ".join(f"{mark.name} from {short_number(mark.at)}" for mark in plot.marks)
-        entries.append((f" {_wall(theme)} ", DIM, f"{names} on"))
-    entries += [(_level(theme) * 3, DIM, level.name) for level in plot.levels]
+        entries.append((f" {_signs(theme)[0]} ", DIM, f"{names} on"))
+    entries += [(_signs(theme)[1] * 3, DIM, level.name) for level in plot.levels]
     blocks = []
     for sample, style, name in entries:
         lead = width(sample) + 1

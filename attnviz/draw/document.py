@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from attnviz.draw.palette import Tint as Tint  # parts are made of these: doc.Tint
 from attnviz.draw.theme import Tone as Tone
 from attnviz.draw.theme import Words as Words
-from attnviz.draw.word_arcs import Arcs as Arcs
 
 if TYPE_CHECKING:  # documents without maps need no NumPy
     import numpy as np
@@ -373,6 +372,34 @@ class Maps(NamedTuple):
     texts: bool = False
     scale: Scale | None = WEIGHTS
     hidden: int = 0
+
+
+LEAST_ARC, STRONG_ARC = 0.1, 0.5
+"""The weight from which an arc is drawn, and that from which its line is heavy."""
+
+
+class Arc(NamedTuple):
+    """An arc of a drawing: the attention weight of a head from one word to another.
+
+    query: the token indices of the word that attends. key: those of the word that is attended to.
+    """
+
+    query: range
+    key: range
+    weight: float
+
+
+class Arcs(NamedTuple):
+    """Arcs of one head over one line of text.
+
+    tokens: the text. arcs: one for each query word and key word. title: a heading and remarks.
+    lines: the most lines on a terminal, 0 for any number.
+    """
+
+    tokens: Tokens
+    arcs: Sequence[Arc]
+    title: Words = ()
+    lines: int = 0
 
 
 class Curve(NamedTuple):

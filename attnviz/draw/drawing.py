@@ -124,13 +124,7 @@ def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
 
     name: describes the whole for people who cannot see it. gap: the pixels between two drawings.
     """
-    parts: list[tuple[float, float, Drawing]] = []
-    y = width = 0.0
-    for drawing in drawings:
-        parts.append((0.0, y, drawing))
-        width = max(width, drawing.width)
-        y += drawing.height + gap
-    return Drawing(name, width, max(y - gap, 0.0), parts=tuple(parts))
+    return flow(name, drawings, 0.0, gap)
 
 
 def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Style, Tip
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Style
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 from attnviz.errors import UsageError
@@ -26,22 +26,10 @@ if TYPE_CHECKING:
 _BASE = "DejaVu Sans"  # comes with matplotlib
 
 _PREFERRED = (
-    "Noto Sans CJK KR",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Apple SD Gothic Neo",
-    "Malgun Gothic",
-    "Hiragino Sans",
-    "Yu Gothic",
-    "PingFang SC",
-    "Microsoft YaHei",
-    "WenQuanYi Zen Hei",
-    "NanumGothic",
-    "Arial Unicode MS",
-    "Noto Emoji",
-    "Noto Sans Symbols 2",
-    "Segoe UI Symbol",
-    "Symbola",
+    *("Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC", "Apple SD Gothic Neo"),
+    *("Malgun Gothic", "Hiragino Sans", "Yu Gothic", "PingFang SC", "Microsoft YaHei"),
+    *("WenQuanYi Zen Hei", "NanumGothic", "Arial Unicode MS", "Noto Emoji"),
+    *("Noto Sans Symbols 2", "Segoe UI Symbol", "Symbola"),
 )
 _CONTROL_PICTURES = 0x2400  # ``labels.visible`` shows a control character by its picture
 _UNDRAWABLE = ("color emoji", "colour emoji", "lastresort", "last resort")
@@ -58,36 +46,19 @@ def _upright_fonts() -> Iterator[FontEntry]:
     """Yield a regular font of each installed family, preferred families first."""
     from matplotlib.font_manager import fontManager
 
-    found: dict[str, FontEntry] = {}
+    fonts: dict[str, FontEntry] = {}
     for font in fontManager.ttflist:
         plain = font.style == "normal" and font.variant == "normal"
         if plain and not any(word in font.name.lower() for word in _UNDRAWABLE):
-            known = found.get(font.name)
+            known = fonts.get(font.name)
             if known is None or abs(_weight(font) - 400) < abs(_weight(known) - 400):
-                found[font.name] = font
+                fonts[font.name] = font
     ranks = {name: rank for rank, name in enumerate(_PREFERRED)}
-    yield from sorted(found.values(), key=lambda font: (ranks.get(font.name, 99), font.name))
+    yield from sorted(fonts.values(), key=lambda font: (ranks.get(font.name, 99), font.name))
 
 
 def _weight(font: FontEntry) -> int:
     return font.weight if isinstance(font.weight, int) else 400
-
-
-def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
-    """Return installed fonts that together draw ``texts``, and the code points that no font has."""
-    from matplotlib.font_manager import FontProperties, findfont
-
-    base = _characters(findfont(FontProperties(family=_BASE)))
-    missing = {ord(character) for text in texts for character in text} - base
-    families = [_BASE]
-    for font in _upright_fonts() if missing else ():
-        found = missing & _characters(font.fname)
-        if found:
-            families.append(font.name)
-            missing -= found
-        if not missing:
-            break
-    return families, frozenset(missing)
 
 
 @dataclass(frozen=True)
@@ -104,18 +75,24 @@ class Pen:
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> Pen:
         """Return a pen with the fonts that these texts need."""
-        return cls(*_covering(visible(text) for text in texts))
+        from matplotlib.font_manager import FontProperties, findfont
+
+        base = _characters(findfont(FontProperties(family=_BASE)))
+        missing = {ord(character) for text in texts for character in visible(text)} - base
+        families = [_BASE]
+        for font in _upright_fonts() if missing else ():
+            if covered := missing & _characters(font.fname):
+                families.append(font.name)
+                missing -= covered
+            if not missing:
+                break
+        return cls(families, frozenset(missing))
 
     def text(self, content: str) -> str:
         """Return ``content`` in characters that can be drawn."""
-        return "".join(map(self._drawable, visible(content)))
-
-    def _drawable(self, character: str) -> str:
-        code = ord(character)
-        if code not in self.missing:
-            return character
-        control = code - _CONTROL_PICTURES
-        return f"<U+{control if 0 <= control < 0x20 else code:04X}>"
+        controls = {_CONTROL_PICTURES + code: code for code in range(0x20)}
+        escapes = {code: f"<U+{controls.get(code, code):04X}>" for code in self.missing}
+        return visible(content).translate(escapes)
 
     def style(self, size: float, **more: Any) -> dict[str, Any]:
         """Return matplotlib's keyword arguments for a text of ``size`` points.
@@ -166,11 +143,7 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
 
 @contextmanager
 def _defaults() -> Iterator[None]:
-    """Use matplotlib's own defaults in this context, whatever a matplotlibrc or MPLBACKEND says.
-
-    The user's settings may draw grids over the cells. An invalid backend does no harm, since no
-    window is opened.
-    """
+    """Use matplotlib's own defaults in this context, whatever the user's settings are."""
     matplotlib = sys.modules.get("matplotlib") or _without_backend()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -191,10 +164,7 @@ def _without_backend() -> ModuleType:
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Yield (x, y, item) for every item of a drawing and of the drawings in it.
-
-    x, y: the corner of the drawing; in the result, of the drawing that the item belongs to.
-    """
+    """Yield every item of a drawing and its parts, after the corner (x, y) that it counts from."""
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:
         yield from _placed(part, x + right, y + down)
@@ -209,9 +179,7 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
         elif isinstance(item, Label):
             _label(axes, item, x, y, pen, palette)
         elif isinstance(item, Stroke):
-            _stroke(axes, item, x, y)
-        else:
-            assert isinstance(item, Tip)  # a picture has no tips
+            _stroke(axes, item, x, y)  # a picture has no tips
 
 
 def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
@@ -239,11 +207,8 @@ def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str)
     ink = label.ink or _INKS.get(label.style, _INK)
     if label.on is not None:
         ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
-    look: dict[str, Any] = {
-        "color": ink,
-        "ha": {"start": "left", "middle": "center", "end": "right"}[label.anchor],
-        "va": "baseline",
-    }
+    side = {"start": "left", "middle": "center", "end": "right"}[label.anchor]
+    look: dict[str, Any] = {"color": ink, "ha": side, "va": "baseline"}
     if label.style in _BOLD:
         look["fontweight"] = "bold"
     if label.turn:

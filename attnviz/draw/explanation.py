@@ -35,12 +35,13 @@ def said_about(
     room = LINES - 1 - _lines(measured, spell) - _lines(more, spell)
     yield Say(measured)
     for words, meaning in (*manual_terms(explanation.page), *explanation.terms):
-        there = [word for word in words if _stands(spell(word), screen)]
-        longest = [word for word in there if not any(word in one for one in {*there} - {word})]
-        said = f"{', '.join(longest)}: {meaning}"
-        if there and (size := _lines(said, spell)) <= room:
+        spelled = {word: re.escape(spell(word)) for word in words}
+        there = [word for word in words if re.search(rf"(?<![\w-]){spelled[word]}(?!\w)", screen)]
+        longest = [word for word in there if not any(word in other for other in {*there} - {word})]
+        sentence = f"{', '.join(longest)}: {meaning}"
+        if there and (size := _lines(sentence, spell)) <= room:
             room -= size
-            yield Say(said)
+            yield Say(sentence)
     yield Say(more)
 
 
@@ -49,15 +50,11 @@ def manual_terms(page: str) -> Sequence[Meaning]:
     """Return the glossary entries of a page of the manual."""
     text = (_MANUAL / f"{page}.md").read_text(encoding="utf-8")
     section = text.partition(_SECTION)[2].partition("\n## ")[0]
-    found = []
+    terms = []
     for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]:
         words, _, meaning = " ".join(entry.split()).partition("**: ")
-        found.append(Meaning(words.strip("*").split("**, **"), meaning.replace("**", "")))
-    return found
-
-
-def _stands(word: str, screen: str) -> bool:
-    return re.search(rf"(?<![\w-]){re.escape(word)}(?!\w)", screen) is not None
+        terms.append(Meaning(words.strip("*").split("**, **"), meaning.replace("**", "")))
+    return terms
 
 
 def _lines(text: str, spell: Callable[[str], str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -53,16 +54,13 @@ def document_drawing(document: doc.Document) -> Drawing:
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
     for drawing in drawings:
-        y += _BEFORE_HEADING if placed and _headed(drawing) else 0
+        first = drawing.items[0] if drawing.items else None
+        headed = isinstance(first, Label) and first.style == "heading"
+        y += _BEFORE_HEADING if placed and headed else 0
         placed.append((_MARGIN, y, drawing))
         y += drawing.height + (6 if drawing.name == "text" else _GAP)
     across = max((drawing.width for drawing in drawings), default=0.0) + 2 * _MARGIN
     return Drawing(document.name, across, y - _GAP + _MARGIN, parts=tuple(placed))
-
-
-def _headed(drawing: Drawing) -> bool:
-    first = drawing.items[0] if drawing.items else None
-    return isinstance(first, Label) and first.style == "heading"
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
@@ -101,15 +99,13 @@ def _group(group: doc.Group) -> Iterator[Drawing]:
     if group.full:
         return
     members = [list(_member(part)) for part in group.parts]
-    if group.beside is not None:
-        if group.beside.tight:
-            members = [[_tight(drawing) for drawing in found] for found in members]
-        stacks = [below(found[0].name, found, 8) for found in members if found]
-        if stacks:
-            yield flow("side by side", stacks, _MAPS_ROOM, _MAP_GAP)
+    if group.beside is None:
+        yield from itertools.chain(*members)
         return
-    for found in members:
-        yield from found
+    if group.beside.tight:
+        members = [[_tight(drawing) for drawing in member] for member in members]
+    if stacks := [below(member[0].name, member, 8) for member in members if member]:
+        yield flow("side by side", stacks, _MAPS_ROOM, _MAP_GAP)
 
 
 def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
@@ -149,9 +145,7 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     return [*scale, below("small maps", lines, 10), *pooled]
 
 
-def part_drawings(
-    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot,
-) -> list[Drawing]:
+def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot) -> list[Drawing]:
     """Return a drawing of each map of the part, or one of the whole part; empty if it is empty."""
     match part:
         case doc.Table():
@@ -180,10 +174,7 @@ _LONGEST_CELL = 84
 
 
 def _table(table: doc.Table) -> Drawing:
-    """Draw a table with columns as wide as their cells.
-
-    Bars follow the names in ranked tables; else they are the last column.
-    """
+    """Draw a table; bars follow the names in ranked tables, else they are the last column."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     barred = any(row.bar is not None for row in rows)
     x, starts, ends = 0.0, [], []
@@ -212,8 +203,10 @@ def _table(table: doc.Table) -> Drawing:
         if row.ruled:
             items.append(Stroke([(0, y + 1), (x - _CELL_GAP, y + 1)]))
         items += _row(row, table, (starts, ends), y)
-        if row.bar is not None:
-            items += _bar(row, table, bar_at, y)
+        value, limit = row.bar or (0.0, 0.0)
+        if value:
+            long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
+            items.append(tinted(bar_at, y + 4, max(long, 1.0), _ROW - 8, bar_tint(row, table)))
         y += _ROW
         for text in row.below:
             for piece in textwrap.wrap(visible(text), 150):
@@ -222,9 +215,8 @@ def _table(table: doc.Table) -> Drawing:
     if table.more:
         items.append(Label(0, y + 14, table.more, "faint"))
         y += _ROW
-    return Drawing(
-        heading_words(table.title)[0] or "table", max(across, 1.0), max(y, 1.0), tuple(items)
-    )
+    name = heading_words(table.title)[0] or "table"
+    return Drawing(name, max(across, 1.0), max(y, 1.0), tuple(items))
 
 
 def _row(
@@ -243,13 +235,6 @@ def _row(
         x = sides[1][place] if column.right else sides[0][place]
         x += row.depth * _INDENT * (place == 0)
         yield Label(x, y + 14, cut(visible(cell), _LONGEST_CELL), style, anchor, ink=ink)
-
-
-def _bar(row: doc.Row, table: doc.Table, x: float, y: float) -> Iterator[Item]:
-    value, limit = row.bar or (0.0, 0.0)
-    long = _BAR * min(abs(value) / limit, 1.0) if limit else 0.0
-    if value:
-        yield tinted(x, y + 4, max(long, 1.0), _ROW - 8, bar_tint(row, table))
 
 
 # Grids ---------------------------------------------------------------------------------------
@@ -299,8 +284,8 @@ def grid_legends(grid: doc.HeadGrid) -> list[Drawing]:
 
 
 def _key(key: Sequence[doc.Key]) -> Drawing:
-    items: list[Item] = []
-    x, y = 0.0, 0.0
+    items = list[Item]()
+    x = y = 0.0
     for entry in key:
         words = f"{entry.letter} {entry.words}".strip()
         lead = 24.0 if entry.tint is not None else 0.0

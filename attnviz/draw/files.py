@@ -14,7 +14,7 @@ import codecs
 import csv
 import importlib.util
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -88,19 +88,17 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
     document: returns the document, when it is needed. palette: the name of the colours of cells.
     """
 
-    def lines(pieces: Callable[[], Iterable[str]], stream: SupportsWrite[str]) -> None:
-        for piece in pieces():
-            stream.write(f"{piece}\n")
-
-    def html() -> Iterator[str]:
+    def html(stream: SupportsWrite[str]) -> None:
         from attnviz.draw.html import document_html
 
-        return document_html(document(), palette)
+        for piece in document_html(document(), palette):
+            stream.write(f"{piece}\n")
 
-    def markdown() -> Iterator[str]:
+    def markdown(stream: SupportsWrite[str]) -> None:
         from attnviz.draw.markdown import document_markdown
 
-        return document_markdown(document())
+        for piece in document_markdown(document()):
+            stream.write(f"{piece}\n")
 
     def svg(stream: SupportsWrite[str]) -> None:
         from attnviz.draw.figure import document_drawing
@@ -115,8 +113,8 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
         write_drawing(document_drawing(document()), palette, stream, form)
 
     return {
-        ".html": text_file(partial(lines, html)),
-        ".md": text_file(partial(lines, markdown)),
+        ".html": text_file(html),
+        ".md": text_file(markdown),
         ".svg": text_file(svg),
         **{ending: partial(plot, form=ending.removeprefix(".")) for ending in _PLOTTED},
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -86,10 +87,7 @@ def _widest_cell(grid: HeadGrid) -> int:
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
-    """Return the layout of cells that are ``cell`` characters wide.
-
-    Text is left out first if it does not fit, then letters.
-    """
+    """Return the layout of cells that are ``cell`` wide: texts are left out first, then letters."""
     letters, texts = _contents(grid)
     inner = cell - 1 if cell > _LEAST else cell
     for mark in (1,) if letters and not theme.colour else (1, 0):
@@ -108,17 +106,13 @@ def full_width(grid: HeadGrid) -> int:
 def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     """Return all cells of a grid, with the title above and the key below.
 
-    max_width: in characters. Cells hold letters and text if both fit in all, else
-        the letters, cut if necessary. If not even three letters fit, rows continue in lines of one
-        length if the screen has enough of them, each after the name of its first cell. Cells that
-        do not exist stay blank.
+    Cells hold letters and text if both fit in all, else the letters, cut if necessary. If not even
+    three letters fit, rows continue in lines of one length if the screen has enough of them, each
+    after the name of its first cell. Cells that do not exist stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), max_width, theme)), max_width)
-    halved = (
-        grid.halved
-        and theme.half_blocks
-        and len(grid.columns) <= max_width - names_width(grid.rows) - 3
-    )
+    fits = len(grid.columns) <= max_width - names_width(grid.rows) - 3
+    halved = grid.halved and theme.half_blocks and fits
     drawn = _two_a_line(grid, theme, max_width) if halved else _cells(grid, theme, max_width)
     cells = stack([title, drawn], gap=0)
     return stack([cells, key_block(grid.key, grid.scale, theme, max_width)])
@@ -160,8 +154,8 @@ def _two_a_line(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     for name, row in zip(names, range(0, rows, 2), strict=True):
         line = [Segment(name.ljust(indent), BOLD)]
         for column in range(count):
-            found = (grid.cells.get((each, column)) for each in (row, row + 1))
-            above, below = (each and each.tint and theme.ink(each.tint) for each in found)
+            cells = (grid.cells.get((at, column)) for at in (row, row + 1))
+            above, below = (cell and cell.tint and theme.ink(cell.tint) for cell in cells)
             line.append(theme.halves(above, below, wide))
         lines.append(without_trailing_blanks(line))
     return _ended(lines, grid)
@@ -188,18 +182,11 @@ def _per_row(grid: HeadGrid, theme: Theme, max_width: int) -> int:
 
 
 def _headings(names: Sequence[str], form: _Form) -> Line:
-    """Return the line of column names above the cells, or some column numbers if cells are narrow.
-
-    names: the columns' names. form: the layout of the cells.
-    """
+    """Return the line of column names above the cells; narrow cells have some column numbers."""
     if max(map(width, names)) < form.cell:
         start = " " * form.mark
-        shown = [
-            (start + name).ljust(form.cell)
-            if form.left
-            else name.rjust(form.inner).ljust(form.cell)
-            for name in names
-        ]
+        shown = [start + name if form.left else name.rjust(form.inner) for name in names]
+        shown = [name.ljust(form.cell) for name in shown]
         return text_line(("".join(shown).rstrip(), DIM))
     numbered = [name for name in names if any(map(str.isdigit, name))]
     line = tick_line([int("".join(filter(str.isdigit, name))) for name in numbered], 0, form.cell)
@@ -224,22 +211,20 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
         mark = cell_glyph(root, entry.tint, theme)
     shown = mark * (form.mark if content.strip() else form.inner) + content
     style = DIM if entry.tint is None else theme.ground(entry.tint)
-    return [
-        Segment(shown.ljust(form.inner)[: form.inner], style),
-        *[Segment(" ")] * (form.cell - form.inner),
-    ]
+    drawn = Segment(shown.ljust(form.inner)[: form.inner], style)
+    return [drawn, *[Segment(" ")] * (form.cell - form.inner)]
 
 
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, max_width: int) -> Block:
-    """Draw the legend of a grid: a sample of each colour with its meaning.
-
-    max_width: in characters.
-    """
+    """Draw the legend of a grid: a sample of each colour with its meaning."""
     samples = [line for entry in key for line in _sample(entry, theme, max_width)]
     if scale is not None:
-        samples += scale_samples(
-            scale, theme, max_width, lambda share: strength_glyph(share, theme)
-        )
+        samples += scale_samples(scale, theme, max_width, partial(strength_glyph, theme=theme))
+    return legend_block(samples, max_width)
+
+
+def legend_block(samples: Sequence[Line], max_width: int) -> Block:
+    """Return the samples of a legend side by side, in as many lines as they need."""
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, max_width, gap=2, between=0)
 
@@ -260,12 +245,10 @@ def scale_samples(
 ) -> list[Line]:
     """Return the legend of a colour scale: its words, a sample for each tick, and its last words.
 
-    max_width: in characters. glyph: returns the glyph that draws a level from 0 to 1
-        without colour.
+    glyph: returns the glyph that draws a level from 0 to 1 without colour.
     """
-    samples = [
-        text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), max_width) if line
-    ]
+    words = at_blanks(theme.spell(scale.words), max_width)
+    samples = [text_line((line, DIM)) for line in words if line]
     for place, text in scale.ticks:
         step = round(scale.first + (scale.last - scale.first) * place)
         if theme.colour:

@@ -66,7 +66,7 @@ class GridPart(NamedTuple):
             max((width(cell.texts[min(form, len(cell.texts) - 1)]) for cell in texts), default=1)
             for form in range(forms)
         ]
-        return (*(left + (max(each, 1) + 1) * count for each in wide), left + count)
+        return (*(left + (max(text, 1) + 1) * count for text in wide), left + count)
 
 
 class GridPicture(NamedTuple):
@@ -161,23 +161,15 @@ def draw_small_maps(
 
 
 def _headings(part: GridPart, left: int, wide: int, lit: Style) -> Line:
-    """Return the line of the grid's column names; if they do not fit, of some column numbers.
-
-    left: the characters before the first cell. wide: the width of a cell in characters. lit: the
-        style of the cursor's column.
-    """
+    """Return the line of column names, ``lit`` at the cursor; narrow cells have some numbers."""
     names = part.columns
     if max(map(width, names)) >= wide:
         names = [name.removeprefix("H") for name in names]
     if max(map(width, names)) >= wide:
         return tick_line([*map(int, names)], left, wide)
-    return [
-        Segment(" " * left),
-        *(
-            Segment(name.ljust(wide), lit if place == part.cursor[1] else DIM)
-            for place, name in enumerate(names)
-        ),
-    ]
+    styles = [lit if place == part.cursor[1] else DIM for place in range(len(names))]
+    named = zip(names, styles, strict=True)
+    return [Segment(" " * left), *(Segment(name.ljust(wide), style) for name, style in named)]
 
 
 def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Line:
@@ -199,10 +191,7 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
 
 
 def _halves(part: GridPart, row: int, column: int, wide: int, theme: Theme) -> Segment:
-    """Return a cell and the one below it in one line, by their colours only.
-
-    row, column: of the upper cell. wide: the width of both in characters.
-    """
+    """Return a cell and the one below it in one line, by their colours only."""
     found: list[Style | None] = []
     for place in ((row, column), (row + 1, column)):
         cell = part.cells.get(place)

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 
-from attnviz.draw.document import Cell, HeadGrid
+from attnviz.draw.document import HeadGrid
 from attnviz.draw.figure import grid_legends
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 from attnviz.draw.svg import safe, svg_element
@@ -34,13 +34,14 @@ def _cell(grid: HeadGrid, place: tuple[int, int], names: list[str], palette: str
     if cell is None or math.isnan(cell.strength):
         return "<td></td>"
     name = grid.name(place)
+    tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
     look = [f"border-color:#{cell.hue}"] * bool(cell.hue)
     if cell.tint is not None:
         colour = paper_table(cell.tint.palette or palette)[cell.tint.step]
         look += [f"background-color:{to_hex(colour)}", f"color:{to_hex(contrasting(colour))}"]
-    numbers = [f"{cell.values.get(each, math.nan):.6g}" for each in names]
+    numbers = [f"{cell.values.get(measure, math.nan):.6g}" for measure in names]
     facts = {
-        "title": _tip(cell, name),
+        "title": tip if cell.label in tip else f"{tip} · {cell.label}",
         "style": ";".join(look),
         "data-name": name,
         "data-label": cell.label,
@@ -48,9 +49,3 @@ def _cell(grid: HeadGrid, place: tuple[int, int], names: list[str], palette: str
     }
     written = "".join(f' {key}="{safe(value)}"' for key, value in facts.items() if value)
     return f"<td{written}>{safe(cell.content if grid.written else cell.letter)}</td>"
-
-
-def _tip(cell: Cell, name: str) -> str:
-    """Return the tip of a cell in one line, with the label of its head."""
-    tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
-    return tip if cell.label in tip else f"{tip} · {cell.label}"

@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
 from attnviz.draw.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
-from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.labels import at_blanks, cut, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import share
@@ -43,23 +43,25 @@ def heatmap(
     max_width -= band_room(axes)
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
-        return _dense(
-            weights, axes, theme=theme, max_width=max_width, values=values, lines=lines, limit=limit
-        )
+        plan = _dense_fit(axes, theme, max_width, lines)
+        drawn = _dense(weights, axes, plan, theme, max_width, limit)
+        drawn += _room_for_values(axes, max_width) if values else []
+        return Block(tuple(drawn), widest(drawn))
     plan = Fit(cells.wide, False, (1, 1))
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
 
     def text(query: int, key: int) -> str:
         return _value(float(weights[query, key]), theme, limit)
 
-    drawn: list[Line] = []
+    drawn = []
     for query, line in enumerate(cell_lines(steps, plan, theme, text if cells.values else None)):
         if axes.diagonal:
-            label = _cut(axes.queries[query], max_width - cells.wide * (query + 1) - 1, theme)
+            room = max(max_width - cells.wide * (query + 1) - 1, 1)
+            label = cut(axes.queries[query], room, theme.ellipsis)
             drawn.append([*line[: query + 1], Segment(f" {label}")])
         else:
-            room_for_label = axes.label_width - 1
-            label = row_label(axes, query, room_for_label, cells.header == "numbers", theme)
+            numbered = cells.header == "numbers"
+            label = row_label(axes, query, axes.label_width - 1, numbered, theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
     note = [] if cells.values or not values else _room_for_values(axes, max_width)
     indent = 0 if axes.diagonal else axes.label_width
@@ -70,10 +72,7 @@ def heatmap(
 
 
 def _plan(axes: Axes, max_width: int, values: bool, lines: int) -> KeyCells | None:
-    """Return the layout of a map with a line for each query; None if it does not fit.
-
-    values: True if weights should be written in the cells.
-    """
+    """Return the layout of a map with a line for each query; None if it does not fit."""
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(max_width, values)
 
@@ -85,11 +84,7 @@ def values_fit(axes: Axes, max_width: int) -> bool:
 
 
 def quality(axes: Axes, theme: Theme, max_width: int, values: bool, lines: int) -> tuple[int, ...]:
-    """Return how well a map can be drawn, as a tuple for comparisons: larger is better.
-
-    max_width: in characters. values: True if weights should be written in the cells.
-        lines: the most lines.
-    """
+    """Return how well a map can be drawn, as a tuple for comparisons: larger is better."""
     max_width -= band_room(axes)
     cells = _plan(axes, max_width, values, lines)
     if cells is None:
@@ -112,16 +107,12 @@ def _value(weight: float, theme: Theme, limit: float) -> str:
     return share(weight)
 
 
-def _cut(label: str, cells: int, theme: Theme) -> str:
-    return label if width(label) <= cells else fit(label, max(cells, 1), theme.ellipsis)
-
-
 def row_label(axes: Axes, query: int, max_width: int, numbered: bool, theme: Theme) -> str:
     """Return a query's label, aligned at the right, and a blank.
 
     max_width: the width of the label in characters. numbered: True if its index stands at the left.
     """
-    label = _cut(axes.queries[query], max_width, theme)
+    label = cut(axes.queries[query], max(max_width, 1), theme.ellipsis)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
     return index + " " * (max_width - width(label)) + label + " "
 
@@ -137,7 +128,7 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
     line = [Segment(" " * indent)]
     for label in axes.keys:
         # A cut word has no ellipsis where that would leave it less than four letters.
-        shown = _cut(label, cells.wide - 1, theme)
+        shown = cut(label, cells.wide - 1, theme.ellipsis)
         if width(shown) < len(theme.ellipsis) + 4 and shown != label:
             shown = fit(label, cells.wide - 1, "")
         line.append(Segment(fit(" " * ((cells.wide - width(shown)) // 2) + shown, cells.wide)))
@@ -145,18 +136,13 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
 
 
 def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> list[Line]:
-    """Return lines that list the keys by number, if the map shows numbers only.
-
-    Empty if the rows already name the same tokens. max_width: in characters.
-    """
+    """Return lines that list the keys by number, if neither the map nor its rows name them."""
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:
         return []
     names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
-    return [
-        text_line((line, DIM))
-        for line in at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)
-    ]
+    lines = at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)
+    return [text_line((line, DIM)) for line in lines]
 
 
 def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
@@ -170,10 +156,7 @@ def _room_for_values(axes: Axes, max_width: int) -> list[Line]:
 
 
 def _dense_labels(axes: Axes, max_width: int) -> int:
-    """Return the width in characters of the row labels next to a downsampled map.
-
-    The map gets at least half of ``max_width``, the available width.
-    """
+    """Return the width of the row labels of a downsampled map, at most half of ``max_width``."""
     labels = _LEAST_NAME if axes.diagonal else min(axes.label_width - 1, LONGEST_LABEL)
     return min(axes.digits + 1 + labels + 1, max(max_width // 2, 2))
 
@@ -184,20 +167,9 @@ def _dense_fit(axes: Axes, theme: Theme, max_width: int, lines: int) -> Fit:
 
 
 def _dense(
-    weights: NDArray[np.floating],
-    axes: Axes,
-    theme: Theme,
-    max_width: int,
-    values: bool,
-    lines: int,
-    limit: float,
-) -> Block:
-    """Return a map with small cells; each line has the index and the text of its first query.
-
-    values: True if weights were to be written in the cells.
-    limit: for values of either sign the absolute value with the full colour; 0 for weights.
-    """
-    plan = _dense_fit(axes, theme, max_width, lines)
+    weights: NDArray[np.floating], axes: Axes, plan: Fit, theme: Theme, max_width: int, limit: float
+) -> list[Line]:
+    """Return a map with small cells; each line has the index and the text of its first query."""
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * plan.rows
     indent = 0 if axes.diagonal else _dense_labels(axes, max_width)
@@ -214,14 +186,12 @@ def _dense(
             used = plan.wide * min((place + 1) * plan.rows, steps.shape[1])
             kept = without_trailing_blanks(cells)
             blank = " " * (used - widest([kept]) + 1)
-            drawn.append([*kept, Segment(blank + _cut(name, max_width - used - 1, theme), DIM)])
+            label = cut(name, max(max_width - used - 1, 1), theme.ellipsis)
+            drawn.append([*kept, Segment(blank + label, DIM)])
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
     drawn = banded(above, drawn, axes, plan, indent, theme)
-    caption = theme.spell(pooling(plan.factors, limit > 0))
-    drawn += [
-        text_line((line, DIM)) for line in at_blanks(caption, max_width, "", theme.ellipsis) if line
-    ]
-    drawn += _room_for_values(axes, max_width) if values else []
-    return Block(tuple(drawn), widest(drawn))
+    words = theme.spell(pooling(plan.factors, limit > 0))
+    caption = at_blanks(words, max_width, "", theme.ellipsis)
+    return [*drawn, *(text_line((line, DIM)) for line in caption if line)]

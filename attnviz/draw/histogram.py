@@ -65,15 +65,13 @@ def histogram_blocks(
     """
     layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS))
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
-    drawn = [
-        _block(found, layout, theme, gutter)
-        for found, gutter in zip(histograms, gutters, strict=True)
-    ]
+    pairs = zip(histograms, gutters, strict=True)
+    drawn = [_block(histogram, layout, theme, gutter) for histogram, gutter in pairs]
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
 
 
-def _layout(found: Histogram, count: int, max_width: int, rows: int) -> _Layout:
-    bins, apart = len(found.shares), found.edges[0] == 0
+def _layout(histogram: Histogram, count: int, max_width: int, rows: int) -> _Layout:
+    bins, apart = len(histogram.shares), histogram.edges[0] == 0
     coarser = [(2, 1), (4, 1)] if count > 2 else []
     for merged, wide in ((1, 2), (1, 1), *coarser):
         layout = _Layout(rows, True, merged, wide, bins, apart)
@@ -86,55 +84,44 @@ def _layout(found: Histogram, count: int, max_width: int, rows: int) -> _Layout:
     return layout
 
 
-def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Block:
-    first, rest = found.shares[: layout.apart], found.shares[layout.apart :]
-    bars = [
-        sum(rest[start : start + layout.merged]) for start in range(0, len(rest), layout.merged)
-    ]
-    top = found.top * layout.merged
-    style = theme.ink(found.tint)
+def _block(histogram: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Block:
+    first, rest = histogram.shares[: layout.apart], histogram.shares[layout.apart :]
+    starts = range(0, len(rest), layout.merged)
+    shares = [*first, *(sum(rest[start : start + layout.merged]) for start in starts)]
+    top, levels = histogram.top * layout.merged, _ASCII_LEVELS if theme.ascii else _LEVELS
+    steps = len(levels) - 1  # of a line; a share above zero is always seen
+    heights = [math.ceil(layout.rows * share / top * steps - 1e-9) for share in shares]
+    style = theme.ink(histogram.tint)
     lead = _GUTTER if gutter else 0
     lines: list[Line] = []
-    for words, shade in ((found.name, style), (found.words, DIM)):
+    for words, shade in ((histogram.name, style), (histogram.words, DIM)):
         lines += [
             [Segment(" " * lead), Segment(piece, shade)]
             for piece in at_blanks(theme.spell(words), layout.columns, "", theme.ellipsis)
             if piece
         ]
-    levels = _ASCII_LEVELS if theme.ascii else _LEVELS
     for row in reversed(range(layout.rows)):
-        heights = [*first, *bars]
-        glyphs = [_glyph(layout.rows * share / top, row, levels) * layout.wide for share in heights]
+        filled = [min(max(height - row * steps, 0), steps) for height in heights]
+        glyphs = [levels[step] * layout.wide for step in filled]
         drawn = " ".join([*glyphs[: len(first)], "".join(glyphs[len(first) :])]).rstrip()
         label = percent(top) if gutter and row == layout.rows - 1 else ""
         lines.append([Segment(label.rjust(lead - 1).ljust(lead), DIM), Segment(drawn, style)])
-    lines += [[Segment(" " * lead + line, DIM)] for line in _axis(found, layout)]
+    lines += [[Segment(" " * lead + line, DIM)] for line in _axis(histogram, layout)]
     return Block(tuple(lines), lead + layout.columns)
 
 
-def _glyph(rows: float, row: int, levels: str) -> str:
-    """Return the glyph of a bar in one of the lines that it is drawn in.
-
-    rows: the height of the bar in lines. row: the line, counted from the bottom.
-    levels: the glyphs from an empty to a full line.
-    """
-    steps = len(levels) - 1
-    height = math.ceil(rows * steps - 1e-9)  # a share above zero is always seen
-    return levels[min(max(height - row * steps, 0), steps)]
-
-
-def _axis(found: Histogram, layout: _Layout) -> list[str]:
+def _axis(histogram: Histogram, layout: _Layout) -> list[str]:
     text = [" "] * layout.columns
     text[0] = "<" if layout.apart else " "
     free = 0
-    for place, name in found.ticks:
+    for place, name in histogram.ticks:
         at = layout.column(place)
         if at >= free and at + len(name) <= layout.columns:
             text[at : at + len(name)] = name
             free = at + len(name) + 1
     lines = ["".join(text).rstrip()]
-    if found.mark is not None:
-        at, words = layout.column(found.mark[0]), found.mark[1]
+    if histogram.mark is not None:
+        at, words = layout.column(histogram.mark[0]), histogram.mark[1]
         if len(words) + 1 <= at:
             lines.append(f"{words:>{at - 1}} ^")
         elif at + 2 + len(words) <= layout.columns:

@@ -126,9 +126,8 @@ def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[s
     beside = group.beside is not None
     yield from ['<div class="beside">'] * beside
     for part in group.parts:
-        yield from ["<div>"] * beside
-        yield from _part(part, palette, names)
-        yield from ["</div>"] * beside
+        members = _part(part, palette, names)
+        yield from ["<div>", *members, "</div>"] if beside else members
     yield from ["</div>"] * beside
 
 
@@ -235,8 +234,8 @@ def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
     value, limit = row.bar or (0.0, 0.0)
     if not value or not limit:
         return '<td class="bar"></td>'
-    step, name = bar_tint(row, table)
-    ink = to_hex(paper_table(name or palette)[step])
+    step, own = bar_tint(row, table)
+    ink = to_hex(paper_table(own or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
     return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
 

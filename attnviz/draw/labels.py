@@ -16,26 +16,10 @@ if TYPE_CHECKING:
 _ROOT = re.compile(r"√(\w[\w,]*\w|\w)")
 _VECTORS = re.compile(r"(?<=[a-z])·(?=[a-z])")
 _SPELLED = {
-    "√": "sqrt",
-    "−∞": "-inf",
-    "±": "+-",
-    "→": "->",
-    "←": "<-",
-    "↑": "^",
-    "↓": "v",
-    "≤": "<=",
-    "≥": ">=",
-    "ε": " eps",
-    "Σ": "sum",
-    "ᵀ": "^T",
-    "‖": "||",
-    "²": "^2",
-    "…": "...",
-    "Δ": "delta",
-    "∝": "~",
-    "✓": "ok",
-    "✗": "FAIL",
-}
+    "√": "sqrt", "−∞": "-inf", "±": "+-", "→": "->", "←": "<-", "↑": "^", "↓": "v", "≤": "<=",
+    "≥": ">=", "ε": " eps", "Σ": "sum", "ᵀ": "^T", "‖": "||", "²": "^2", "…": "...", "Δ": "delta",
+    "∝": "~", "✓": "ok", "✗": "FAIL",
+}  # fmt: skip
 _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 
 
@@ -194,11 +178,9 @@ def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _raw(text: str) -> bytes:
     """Return the bytes of a string; a byte written as ``<0xED>`` becomes that byte."""
-    parts = re.split(f"({_BYTES.pattern})", text)
-    return b"".join(
-        _unwritten(part) if place % 2 else part.encode("utf-8", "replace")
-        for place, part in enumerate(parts)
-    )
+    parts = [part.encode("utf-8", "replace") for part in re.split(f"({_BYTES.pattern})", text)]
+    parts[1::2] = (_unwritten(part.decode()) for part in parts[1::2])
+    return b"".join(parts)
 
 
 def _unwritten(names: str) -> bytes:
@@ -226,9 +208,9 @@ def fit(text: str, cells: int, ellipsis: str = "…") -> str:
     return set_cell_size(text, cells)
 
 
-def cut(text: str, cells: int) -> str:
+def cut(text: str, cells: int, ellipsis: str = "…") -> str:
     """Cut ``text`` with an ellipsis if it is wider than ``cells`` characters."""
-    return text if width(text) <= cells else fit(text, cells)
+    return text if width(text) <= cells else fit(text, cells, ellipsis)
 
 
 def cut_at_word(text: str, cells: int) -> str:

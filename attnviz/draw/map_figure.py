@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,17 +35,17 @@ _LONGEST_TIP = 60
 _LONGEST_LABEL = 16
 
 
-def _cell(tokens: int) -> float:
-    """Return the side of a cell in pixels for a map with this many tokens on its longer axis."""
-    for most, pixels in _CELLS:
-        if tokens <= most:
-            return pixels
-    return max(1, _LARGEST // tokens)
+class _Frame(NamedTuple):
+    """The upper left corner of the cells of a map, and the side of a cell, all in pixels."""
 
+    left: float
+    top: float
+    cell: float
 
-def _every(cell: float) -> int:
-    """Return how many cells share one axis label. cell: the side of a cell in pixels."""
-    return math.ceil(_LINE / cell)
+    @property
+    def every(self) -> int:
+        """Return how many cells share one axis label."""
+        return math.ceil(_LINE / self.cell)
 
 
 def _axis_labels(tokens: Tokens) -> list[str]:
@@ -55,37 +56,30 @@ def _longest(tokens: Tokens) -> float:
     return max(map(width, _axis_labels(tokens)), default=0) * _LETTER
 
 
-def _styles(tokens: Tokens) -> list[Style]:
-    return ["axis-faint" if special else "axis" for special in tokens.special]
-
-
-def _row_labels(queries: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = _axis_labels(queries), _styles(queries)
-    for place in range(0, len(labels), _every(cell)):
-        yield Label(x - 6, y + (place + 0.5) * cell + 4, labels[place], styles[place], "end")
-
-
-def _column_labels(keys: Tokens, x: float, y: float, cell: float) -> Iterator[Item]:
-    labels, styles = _axis_labels(keys), _styles(keys)
+def _labels(shown: Map, frame: _Frame) -> Iterator[Item]:
+    """Yield the labels of the queries at the left of a map, then those of the keys above it."""
+    left, top, cell = frame
+    for place, label, style in _named(shown.queries, frame.every):
+        yield Label(left - 6, top + (place + 0.5) * cell + 4, label, style, "end")
     turn = -45 if cell >= _LEAST_SLANTED else -90
-    for place in range(0, len(labels), _every(cell)):
-        middle = x + (place + 0.5) * cell + 3
-        yield Label(middle, y - 6, labels[place], styles[place], turn=turn)
+    for place, label, style in _named(shown.keys, frame.every):
+        yield Label(left + (place + 0.5) * cell + 3, top - 6, label, style, turn=turn)
+
+
+def _named(tokens: Tokens, every: int) -> Iterator[tuple[int, str, Style]]:
+    """Yield the index, the label and the style of each ``every``-th token."""
+    labels = _axis_labels(tokens)
+    for place in range(0, len(labels), every):
+        yield place, labels[place], "axis-faint" if tokens.special[place] else "axis"
 
 
 def _values(
-    weights: NDArray[np.floating],
-    steps: NDArray[np.intp],
-    x: float,
-    y: float,
-    cell: float,
-    limit: float,
+    weights: NDArray[np.floating], steps: NDArray[np.intp], frame: _Frame, limit: float
 ) -> Iterator[Item]:
     """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot.
 
-    steps: the colour level of each cell. x, y: the map's corner. cell: the side of a cell in
-        pixels.
-    limit: for values of either sign the absolute value with the full colour; 0 for weights.
+    steps: the colour level of each cell. limit: for values of either sign the absolute value with
+        the full colour; 0 for weights.
     """
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
@@ -93,43 +87,30 @@ def _values(
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
         number = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
         text = number if any(digit in "123456789" for digit in number) else "·" if value else ""
-        place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
-        yield Label(*place, text, "value", "middle", on=on)
+        x, y = frame.left + (column + 0.5) * frame.cell, frame.top + (row + 0.5) * frame.cell + 3.5
+        yield Label(x, y, text, "value", "middle", on=on)
 
 
-def _tips(
-    weights: NDArray[np.floating],
-    names: tuple[list[str], list[str]],
-    causal: bool,
-    corner: tuple[float, float],
-    cell: float,
-) -> Iterator[Item]:
-    """Yield a tip for each cell or, if cells are many, for each query with its largest values.
-
-    names: the labels of the queries, then of the keys. causal: True leaves later keys out.
-    corner: x and y of the map. cell: the side of a cell, all in pixels.
-    """
-    (queries, keys), (x, y) = names, corner
-    for row, query in enumerate(queries):
-        seen = min(row + 1, len(keys)) if causal else len(keys)
-        top = y + row * cell
+def _tips(shown: Map, weights: NDArray[np.floating], frame: _Frame) -> Iterator[Item]:
+    """Yield a tip for each cell or, if cells are many, for each query with its largest values."""
+    (left, top, cell), keys = frame, _numbered(shown.keys)
+    for row, query in enumerate(_numbered(shown.queries)):
+        seen = min(row + 1, len(keys)) if shown.causal else len(keys)
+        y = top + row * cell
         if max(weights.shape) <= _TIPPED_CELLS:
             for column in range(seen):
                 text = f"{query} → {keys[column]}: {weights[row, column]:.4f}"
-                yield Tip(x + column * cell, top, cell, cell, text)
+                yield Tip(left + column * cell, y, cell, cell, text)
         else:
             best = np.argsort(-np.abs(weights[row, :seen]), kind="stable")[:_STRONGEST]
-            text = "\n".join(f"→ {keys[place]}: {weights[row, place]:.4f}" for place in best)
-            yield Tip(x, top, seen * cell, cell, f"{query}\n{text}")
+            text = "\n".join(f"→ {keys[key]}: {weights[row, key]:.4f}" for key in best)
+            yield Tip(left, y, seen * cell, cell, f"{query}\n{text}")
 
 
 def _numbered(tokens: Tokens) -> list[str]:
-    return [
-        numbered(cut(token_label(text) if special else label, _LONGEST_TIP), place)
-        for place, (text, special, label) in enumerate(
-            zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
-        )
-    ]
+    known = zip(tokens.texts, tokens.special, token_labels(tokens), strict=True)
+    names = [token_label(text) if special else label for text, special, label in known]
+    return [numbered(cut(name, _LONGEST_TIP), place) for place, name in enumerate(names)]
 
 
 def room_for_values(shown: Map) -> bool:
@@ -149,42 +130,38 @@ def map_figure(shown: Map, written: bool) -> Drawing:
     rows, columns = weights.shape
     steps = cell_steps(finite, (1, 1), shown.causal, limit)
     steps[~np.isfinite(weights)] = -1
-    cell = _cell(max(rows, columns))
+    most = max(rows, columns, 1)
+    cell = next((pixels for tokens, pixels in _CELLS if most <= tokens), max(1, _LARGEST // most))
     left = _longest(queries) + 10
     slanted = cell >= _LEAST_SLANTED
     top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
+    frame = _Frame(left, top, cell)
     items: list[Item] = [
         Label(0, 14, shown.name, "title"),
         Label(0, 31, words, "faint"),
         Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
-        *_row_labels(queries, left, top, cell),
-        *_column_labels(keys, left, top, cell),
+        *_labels(shown, frame),
     ]
-    if written:
-        items += _values(finite, steps, left, top, cell, limit)
-    named = _numbered(queries), _numbered(keys)
-    items += _tips(finite, named, shown.causal, (left, top), cell)
+    items += _values(finite, steps, frame, limit) if written else ()
+    items += _tips(shown, finite, frame)
     overhang = top - _TITLE if slanted else 8
     across = max(left + columns * cell + overhang, width(words) * 6.2)
     down = top + rows * cell + 2
     if keys.regions:
-        items += _bands(shown, left, top, cell)
+        items += _bands(shown, frame)
         down += _BAND + 2
-    if _every(cell) > 1:
+    if frame.every > 1:
         down += 16
-        items.append(Label(left, down - 4, f"1 token in {_every(cell)} is named", "faint"))
+        items.append(Label(left, down - 4, f"1 token in {frame.every} is named", "faint"))
     return Drawing(shown.name, across, down, tuple(items))
 
 
 _BAND = 16.0
 
 
-def _bands(shown: Map, left: float, top: float, cell: float) -> Iterator[Item]:
-    """Yield the coloured bands and the names of a map's regions, at its left and below it.
-
-    left, top: the map's corner. cell: the side of a cell, all in pixels.
-    """
-    queries, keys = shown.queries.regions, shown.keys.regions
+def _bands(shown: Map, frame: _Frame) -> Iterator[Item]:
+    """Yield the coloured bands and the names of a map's regions, at its left and below it."""
+    (left, top, cell), queries, keys = frame, shown.queries.regions, shown.keys.regions
     marks, below = region_marks([*queries, *keys]), top + len(shown.queries) * cell + 2
     for name, places in runs_of(queries):
         if (tint := marks[name].tint) is not None:
@@ -244,9 +221,8 @@ def scale_figure(scale: Scale) -> Drawing:
         Cells(left, 12, _BAR, _THICK, steps, scale.palette or None),
         Label(left + _BAR + 16, 22, scale.after, "faint"),
     ]
-    items += [
-        Label(left + _BAR * place, 38, text, "faint", "middle") for place, text in scale.ticks
-    ]
+    for place, text in scale.ticks:
+        items.append(Label(left + _BAR * place, 38, text, "faint", "middle"))
     across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))
 
@@ -273,9 +249,9 @@ def text_figure(shown: Map) -> Drawing:
                 items += [tinted(*under, 2, tint), Tip(*under, 4, regions[piece.place])]
             x += width(piece.label) * _LETTER
         y += _ROW
-    for said in extremes(shown):
+    for words in map(" · ".join, extremes(shown)):
         y += 16
-        items.append(Label(0, y - 2, " · ".join(said), "faint"))
+        items.append(Label(0, y - 2, words, "faint"))
     return Drawing(shown.name, _ACROSS * _LETTER, y + 6, tuple(items))
 
 

@@ -51,12 +51,8 @@ class MapPart:
         """
         names = self.axes.queries
         ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
-        return (
-            self.axes.diagonal
-            and plan.wide > 1
-            and plan.tall * len(names) <= lines
-            and max(ends, default=0) <= columns
-        )
+        fits = plan.tall * len(names) <= lines and max(ends, default=0) <= columns
+        return self.axes.diagonal and plan.wide > 1 and fits
 
     def gutter(self, columns: int) -> int:
         """Return the width in characters of the token numbers and tokens at the left of the map.
@@ -131,11 +127,16 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
         query = corner.query + line // plan.tall * plan.rows * plan.factors[0]
         named = line % plan.tall == (plan.tall - 1) // 2
         if gutter:
-            label = _name_at_left(part, query, plan, gutter, theme)
-            drawn.append([label if named else Segment(" " * gutter), *cells])
-        else:
-            label_at_end = _name_at_end(part, query, theme) if named else []
-            drawn.append([*cells[: query + 1], *label_at_end])
+            chosen = query <= part.cursor.query < query + plan.rows * plan.factors[0]
+            at = part.cursor.query if chosen else query
+            name = row_label(axes, at, gutter - axes.digits - 2, True, theme) if named else ""
+            style = theme.accent() if chosen else _ink(part, at, theme)
+            drawn.append([Segment(fit(name, gutter), style if named else None), *cells])
+        else:  # the token ends its row, on the diagonal
+            style = BOLD if query == part.cursor.key else _ink(part, query, theme)
+            style = theme.accent() if query == part.cursor.query else style
+            end = text_line(" ", (axes.queries[query], style)) if named else []
+            drawn.append([*cells[: query + 1], *end])
     return MapPicture(
         lines=drawn,
         left=gutter,
@@ -148,11 +149,10 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
 
 
 def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
-    """Return the index of the first row or column to draw, so that the cursor is visible.
+    """Return the first row or column to draw, of which ``seen`` of ``total`` fit.
 
-    corner: the first one drawn before, which stays if possible. place: the cursor's index.
-    seen: how many fit. total: how many there are.
-    The map moves by a quarter of its visible part, not with every move of the cursor.
+    The ``corner`` drawn before stays if the cursor's place is visible, or else moves by a quarter
+    of what is seen, not with every move of the cursor.
     """
     seen = max(seen, 1)
     if not corner <= place < corner + seen:
@@ -161,11 +161,7 @@ def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
 
 
 def _short_value(value: float, wide: int, limit: float) -> str:
-    """Return a weight as ``.53``, in fewer than four characters as ``.5``; empty if it rounds to 0.
-
-    wide: the available characters. limit: for values of either sign the absolute value with the
-        full colour, else 0.
-    """
+    """Return a weight as ``.53``, if ``wide`` is under four as ``.5``; empty if it rounds to 0."""
     size = abs(value)
     if wide < _WRITTEN:
         return "" if size < 0.05 else "1." if size >= 0.95 else f"{size:.1f}"[1:]
@@ -176,11 +172,7 @@ def _short_value(value: float, wide: int, limit: float) -> str:
 
 
 def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
-    """Return the line above the map with the number and the token of the cursor's key.
-
-    column: the character position of the cursor's cell. columns: the length of the line in
-        characters.
-    """
+    """Return the line above the map with the number and the token of the cursor's key."""
     sign = "v" if theme.ascii else "▾"
     name = f"{part.axes.column(part.cursor.key)} {part.axes.keys[part.cursor.key]}"
     if column + width(f"{sign} {name}") <= columns:
@@ -189,27 +181,8 @@ def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
     return text_line(" " * (column - 1 - width(before)), (f"{before} {sign}", theme.accent()))
 
 
-def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Theme) -> Segment:
-    """Return the number and the token at the left of a line of a map.
-
-    query: the first query of the line; if the cursor's query is in the line, it is named instead.
-    plan: the layout of the cells. gutter: the width in characters at the left of the map.
-    """
-    here = query <= part.cursor.query < query + plan.rows * plan.factors[0]
-    shown = part.cursor.query if here else query
-    label = row_label(part.axes, shown, gutter - part.axes.digits - 2, True, theme)
-    return Segment(fit(label, gutter), theme.accent() if here else _ink(part, shown, theme))
-
-
 def _ink(part: MapPart, query: int, theme: Theme) -> Style:
     """Return the style of a query's label: the colour of its region, if the text has regions."""
     regions = part.axes.query_regions
     tint = region_marks(regions)[regions[query]].tint if regions else None
     return (theme.ink(tint) if tint is not None else None) or DIM
-
-
-def _name_at_end(part: MapPart, query: int, theme: Theme) -> Line:
-    """Return the query's token as the end of its row, on the diagonal."""
-    style = BOLD if query == part.cursor.key else _ink(part, query, theme)
-    style = theme.accent() if query == part.cursor.query else style
-    return text_line(" ", (part.axes.queries[query], style))

@@ -55,7 +55,7 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
     kept = "largest |value|" if signed else "max"
     if queries == keys:
         return f"downsampled {keys}× ({kept})" if keys > 1 else ""
-    axes = [(queries, "queries"), (keys, "keys")]
+    axes = zip(factors, ("queries", "keys"), strict=True)
     parts = [f"{factor}× over {name}" for factor, name in axes if factor > 1]
     return f"downsampled {', '.join(parts)} ({kept})"
 
@@ -146,18 +146,15 @@ def cell_lines(
             steps = np.vstack([steps, np.full(steps.shape[1], -1)])
         pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
         return [_two_rows(pair, 2 * line, theme, cursor) for line, pair in enumerate(pairs)]
-    lines: list[Line] = []
-    for row, each in enumerate(steps.tolist()):
-        middle = [
-            _cell(step, Place(row, column), fit.wide, theme, text, cursor)
-            for column, step in enumerate(each)
-        ]
-        blank = middle
-        if text is not None and fit.tall > 1:
-            blank = [
-                _cell(step, Place(row, column), fit.wide, theme, None, cursor)
-                for column, step in enumerate(each)
-            ]
+
+    def line(row: int, text: CellText | None) -> Line:
+        places = ((step, Place(row, column)) for column, step in enumerate(levels[row]))
+        return [_cell(step, place, fit.wide, theme, text, cursor) for step, place in places]
+
+    lines, levels = list[Line](), steps.tolist()
+    for row in range(len(levels)):
+        middle = line(row, text)
+        blank = middle if text is None or fit.tall == 1 else line(row, None)
         above = (fit.tall - 1) // 2
         lines += [*[blank] * above, middle, *[blank] * (fit.tall - 1 - above)]
     return lines
@@ -166,12 +163,7 @@ def cell_lines(
 def _cell(
     step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
 ) -> Segment:
-    """Return one line of a cell.
-
-    step: its colour level, −1 if it is blank. place: its row and column. wide: its width in
-        characters. text: returns the string to write in it, or None.
-    cursor: the row and column of the highlighted cell, or None.
-    """
+    """Return one line of a cell at a place. step: its colour level, −1 if it is blank."""
     written = text(*place) if text is not None and step >= 0 else ""
     if place == cursor:
         return Segment(written.center(wide), theme.accent(ground=True))
@@ -184,11 +176,7 @@ def _cell(
 
 
 def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | None) -> Line:
-    """Return two rows of cells in one line.
-
-    pair: the colour levels of both rows. row: the index of the first one.
-    cursor: the row and column of the highlighted cell, or None.
-    """
+    """Return two rows of cells, the first of which is number ``row``, in one line."""
     upper, lower = pair
     if cursor is None or cursor.query not in (row, row + 1):
         return theme.stacked(upper, lower, short=cursor is not None)

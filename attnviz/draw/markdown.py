@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import visible
@@ -22,7 +23,7 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
     if document.finding:
         yield f"**{_safe(document.finding)}**\n"
     for group in document.groups:
-        yield from _group(group)
+        yield from _part(group)
     if document.explain:
         from attnviz.draw.terminal import page_reading
 
@@ -39,13 +40,11 @@ def _safe(text: str) -> str:
     return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
 
 
-def _group(group: doc.Group) -> Iterator[str]:
-    for part in group.parts:
-        yield from _group(part) if isinstance(part, doc.Group) else _part(part)
-
-
-def _part(part: doc.Part) -> Iterator[str]:
+def _part(part: doc.Part | doc.Group) -> Iterator[str]:
     match part:
+        case doc.Group():
+            for member in part.parts:
+                yield from _part(member)
         case doc.Facts(words, name):
             lead = f"{_safe(name)}: " if name else ""
             yield f"{lead}{_line(words)}\n"
@@ -74,10 +73,8 @@ def _part(part: doc.Part) -> Iterator[str]:
 
 
 def _line(words: doc.Words) -> str:
-    return " · ".join(
-        f"**{_safe(text)}**" if tone is True or tone == "strong" else _safe(text)
-        for text, tone in words
-    )
+    bold = {True: "**", "strong": "**"}
+    return " · ".join(f"{bold.get(t, '')}{_safe(text)}{bold.get(t, '')}" for text, t in words)
 
 
 def _heading(title: doc.Words) -> Iterator[str]:
@@ -107,11 +104,10 @@ def _table(table: doc.Table) -> Iterator[str]:
 
 
 def _row(row: doc.Row, columns: int) -> list[str]:
-    tones = dict.fromkeys(range(len(row.cells)), row.tone) | dict(row.tones or {})
-    cells = [
-        f"**{_safe(cell)}**" if cell and tones[place] == "strong" else _safe(cell)
-        for place, cell in enumerate(row.cells)
-    ]
+    cells = []
+    for place, cell in enumerate(row.cells):
+        strong = cell and (row.tones or {}).get(place, row.tone) == "strong"
+        cells.append(f"**{_safe(cell)}**" if strong else _safe(cell))
     cells[0] = _INDENT * row.depth + cells[0] + "".join(f"<br>{_safe(text)}" for text in row.below)
     return cells + [""] * (columns - len(cells))
 
@@ -119,8 +115,8 @@ def _row(row: doc.Row, columns: int) -> list[str]:
 def _grid(grid: doc.HeadGrid) -> Iterator[str]:
     yield from _head(["", *grid.columns], [False] + [True] * len(grid.columns))
     for place, name in enumerate(grid.rows):
-        found = [grid.cells.get((place, column)) for column in range(len(grid.columns))]
-        texts = ["" if cell is None else f"{cell.letter} {cell.text}".strip() for cell in found]
+        cells = [grid.cells.get((place, column)) for column in range(len(grid.columns))]
+        texts = ["" if cell is None else cell.content for cell in cells]
         yield _cells([_safe(text) for text in (name, *texts)])
     yield ""
     if grid.key:
@@ -128,10 +124,7 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """Yield Markdown lines with a map's name, its scores and, for a short text, its weights.
-
-    part: the part of the document that the map belongs to.
-    """
+    """Yield the name of a map, its scores and, for a short text, its weights."""
     scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     words += [(scale.times.strip(), False)] if scale is not None and scale.times else []
@@ -139,15 +132,14 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
     if part.texts:
         from attnviz.draw.coloured_text import extremes  # only maps need NumPy
 
-        yield from (f"{_safe(' · '.join(said))}\n" for said in extremes(shown))
+        yield from (f"{_safe(' · '.join(names))}\n" for names in extremes(shown))
         return
     rows, columns = shown.weights.shape
     if part.small is not None or max(rows, columns) > _MOST_TOKENS:
         return
     yield from _head(["", *shown.keys.texts], [False] + [True] * columns)
-    for query, (text, weights) in enumerate(
-        zip(shown.queries.texts, shown.weights.tolist(), strict=True)
-    ):
+    lines = zip(shown.queries.texts, shown.weights.tolist(), strict=True)
+    for query, (text, weights) in enumerate(lines):
         seen = query + 1 if shown.causal else columns
         write = "{:.2f}".format if scale is None else scale.text
         written = ["" if math.isnan(weight) else write(weight) for weight in weights[:seen]]
@@ -170,10 +162,10 @@ def _plot(plot: doc.Plot) -> Iterator[str]:
         yield ""
     for level in plot.levels:
         yield f"{_safe(level.name)}\n"
-    for found in plot.histograms:
-        yield f"{_safe(found.name)}: {_safe(found.words)}\n"
+    for histogram in plot.histograms:
+        yield f"{_safe(histogram.name)}: {_safe(histogram.words)}\n"
         yield from _head(["from", "to", "share"], [True] * 3)
-        for place, share in enumerate(found.shares):
-            edges = found.edges[place], found.edges[place + 1]
+        bins = zip(histogram.shares, pairwise(histogram.edges), strict=True)
+        for share, edges in bins:
             yield _cells([*(f"{edge:.2g}" for edge in edges), f"{share:.1%}"])
         yield ""

@@ -43,15 +43,9 @@ Blue and orange differ for every common kind of colour blindness (Okabe & Ito 20
 
 _ANCHORS = PALETTES | {DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a"}
 _SERIES = {
-    "56b4e9": "0072b2",
-    "e69f00": "d55e00",
-    "009e73": "009e73",
-    "cc79a7": "cc79a7",
-    "f0e442": "8a7d00",
-    "d55e00": "e69f00",
-    "0072b2": "56b4e9",
-    "999999": "666666",
-}
+    "56b4e9": "0072b2", "e69f00": "d55e00", "009e73": "009e73", "cc79a7": "cc79a7",
+    "f0e442": "8a7d00", "d55e00": "e69f00", "0072b2": "56b4e9", "999999": "666666",
+}  # fmt: skip
 """Hues of curves on a dark ground (Okabe & Ito 2008), and those as visible on white."""
 
 _ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
@@ -76,8 +70,7 @@ def series_tint(number: int) -> Tint:
 def colour_table(name: str) -> tuple[RGB, ...]:
     """Return the 256 colours of a palette, evenly spaced between its given colours (anchors).
 
-    name: a name in ``PALETTES``, or anchors in hexadecimal such as ``181c24 56b4e9``. Raises
-        KeyError for any other name.
+    name: in ``PALETTES``, or anchors such as ``181c24 56b4e9``; KeyError for any other name.
     """
     spelled = name if " " in name else _ANCHORS[name]
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in spelled.split()]
@@ -86,11 +79,9 @@ def colour_table(name: str) -> tuple[RGB, ...]:
         place = step * (len(anchors) - 1) / (STEPS - 1)
         left = min(int(place), len(anchors) - 2)
         share = place - left
-        mixed = [
-            round(low + (high - low) * share)
-            for low, high in zip(anchors[left], anchors[left + 1], strict=True)
-        ]
-        table.append((mixed[0], mixed[1], mixed[2]))
+        ends = zip(anchors[left], anchors[left + 1], strict=True)
+        red, green, blue = (round(low + (high - low) * share) for low, high in ends)
+        table.append((red, green, blue))
     return tuple(table)
 
 
@@ -108,10 +99,8 @@ def shades(colour: str) -> str:
     colour: RRGGBB in hexadecimal.
     """
     full = bytes.fromhex(colour)
-    faint = bytes(
-        round(dark + (bright - dark) * _FAINTEST)
-        for dark, bright in zip(_GROUND, full, strict=True)
-    )
+    mixed = zip(_GROUND, full, strict=True)
+    faint = bytes(round(dark + (bright - dark) * _FAINTEST) for dark, bright in mixed)
     return f"{faint.hex()} {full.hex()}"
 
 
@@ -132,13 +121,11 @@ def written_on(colour: RGB, ground: RGB) -> RGB:
     """Return a colour that texts on ``ground`` can have: the same hue, at least 4.5 : 1 (WCAG)."""
     light = contrasting(ground)
     for step in range(21):
-        mixed = [
-            round(own + (end - own) * step / 20) for own, end in zip(colour, light, strict=True)
-        ]
-        found = (mixed[0], mixed[1], mixed[2])
-        low, high = sorted((_luminance(found), _luminance(ground)))
+        ends = zip(colour, light, strict=True)
+        red, green, blue = (round(own + (end - own) * step / 20) for own, end in ends)
+        low, high = sorted((_luminance((red, green, blue)), _luminance(ground)))
         if (high + 0.05) / (low + 0.05) >= 4.5:
-            return found
+            return red, green, blue
     return light
 
 

@@ -24,15 +24,12 @@ _TITLE_LINES = 3
 
 
 def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
-    """Return the maps side by side or below each other, followed by a legend of their colours.
-
-    max_width: in characters.
-    """
+    """Return the maps side by side or below each other, followed by a legend of their colours."""
     title = Block(tuple(_lines(part.title, theme, max_width)), max_width)
     key = Block((), 0)
     if part.scale is not None:
-        weights = [each for each in part.maps if not each.limit]
-        dots = part.values and any(values_fit(map_axes(each, theme), max_width) for each in weights)
+        axes = [map_axes(shown, theme) for shown in part.maps if not shown.limit]
+        dots = part.values and any(values_fit(labels, max_width) for labels in axes)
         key = scale_block(part.scale, theme, max_width, f"{theme.trace} below .005" if dots else "")
     if not part.maps:
         return key
@@ -41,7 +38,10 @@ def maps_block(part: Maps, theme: Theme, max_width: int) -> Block:
     if part.texts:
         return stack([title, _texts(part, theme, max_width), left_out, key], gap=0)
     if part.small is not None:
-        words = [(words, False) for words in _pooled(part.maps[0], part.small, theme)]
+        (queries, keys), (lines, columns) = part.maps[0].weights.shape, part.small
+        factors = fitted(queries, keys, lines, columns, theme).factors
+        pooled = pooling(factors, part.maps[0].limit > 0)
+        words = [(pooled, False)] * bool(pooled)
         caption = Block(tuple(_lines(words, theme, max_width)), max_width)
         if part.title:  # in the line of the title, for small maps fill the screen
             title = Block(tuple(_lines([*part.title, *words], theme, max_width)), max_width)
@@ -101,15 +101,7 @@ def _heatmaps(
     part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, lines: int
 ) -> list[Block]:
     return [
-        heatmap(
-            shown.weights,
-            labels,
-            theme=theme,
-            max_width=max_width,
-            values=part.values,
-            lines=lines,
-            limit=shown.limit,
-        )
+        heatmap(shown.weights, labels, theme, max_width, part.values, lines, shown.limit)
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
 
@@ -129,53 +121,31 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
     shown = [each[:2] for each in worth(width)]
     rooms = [(width + _GAP) // across - _GAP for across in range(2, len(axes) + 1)]
     rooms = [room for room in rooms if [each[:2] for each in worth(room)] == shown]
+
+    def tall(room: int) -> int:
+        """Return how many lines all maps of this width take, with their titles."""
+        across = (width + _GAP) // (room + _GAP)
+        drawn = _heatmaps(part, axes, theme, room, part.lines)
+        rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
+        return sum(max(len(block.lines) for block in row) + _TITLE_LINES for row in rows)
+
     # Shorter headers, or two queries a line, are better than a map that is cut off.
-    fits = (
-        room
-        for room in rooms
-        if part.lines and _lines_of(part, axes, theme, room, width) <= part.lines
-    )
+    fits = (room for room in rooms if part.lines and tall(room) <= part.lines)
     return next(fits, (rooms or [width])[0])
 
 
-def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, width: int) -> int:
-    """Return how many lines all maps take together, with their titles.
-
-    axes: the labels of each map. max_width: the width of one map in characters. width: that of the
-        screen.
-    """
-    across = (width + _GAP) // (max_width + _GAP)
-    drawn = _heatmaps(part, axes, theme, max_width, part.lines)
-    rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
-    return sum(max(len(each.lines) for each in row) + _TITLE_LINES for row in rows)
-
-
 def _small(part: Maps, size: tuple[int, int], theme: Theme, max_width: int) -> Block:
-    """Draw small maps in rows with an empty line between rows.
-
-    A row is one row of a page, or a part of it. size: the lines and the width in characters of each
-    map. max_width: in characters.
-    """
+    """Draw small maps of a size (lines, characters) in rows with an empty line between rows."""
     lines, columns = size
     across = max((max_width + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:
         across = math.ceil(part.across / math.ceil(part.across / across))
     shown = part.maps[: across * part.rows] if part.rows else part.maps
     blocks = []
-    for each in shown:
-        drawn = small_map(each.weights, lines, columns, each.causal, theme, each.limit)
-        name = _lines(each.words or [(each.name, True)], theme, columns)
-        caption = _lines(each.below, theme, columns)
+    for map_ in shown:
+        drawn = small_map(map_.weights, lines, columns, map_.causal, theme, map_.limit)
+        name = _lines(map_.words or [(map_.name, True)], theme, columns)
+        caption = _lines(map_.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
     return stack(beside(row, _SMALL_GAP) for row in rows)
-
-
-def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
-    """Return a list of the one sentence on how a map is downsampled; empty if it is not.
-
-    size: the lines and the width in characters of the map.
-    """
-    (queries, keys), (lines, columns) = shown.weights.shape, size
-    words = pooling(fitted(queries, keys, lines, columns, theme).factors, shown.limit > 0)
-    return [words] if words else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
@@ -33,30 +32,25 @@ def plot_figure(plot: Plot) -> Drawing:
     """Draw the curves of a plot with axes and a legend, or its histograms next to each other."""
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
-        drawings = [_histogram(each) for each in plot.histograms]
-        return flow(name, drawings, _ROOM, _APART)
+        return flow(name, map(_histogram, plot.histograms), _ROOM, _APART)
     values = [value for curve in plot.curves for _, value in curve.points]
     low, high = value_range([*values, *(level.value for level in plot.levels)])
     end = max([place for curve in plot.curves for place, _ in curve.points], default=0.0) or 1.0
     axes = _Axes(plot.ends or (0.0, end), (low, high))
     alone = sum(not curve.marked for curve in plot.curves) == 1
-    pens = [
-        (
-            to_hex(paper_table(series_tint(place).palette)[0]),
-            "" if alone else SERIES_SIGNS[place % len(SERIES_SIGNS)],
-        )
-        for place in range(len(plot.curves))
-    ]
+    pens = []
+    for place in range(len(plot.curves)):
+        sign = "" if alone else SERIES_SIGNS[place % len(SERIES_SIGNS)]
+        pens.append((to_hex(paper_table(series_tint(place).palette)[0]), sign))
     items = [*axes.drawn(plot)]
     for place, (curve, pen) in enumerate(zip(plot.curves, pens, strict=True)):
         items += axes.curve(curve, *pen, place)
-    y = _TOP + _TALL + 44
-    for entry in _legend(plot, pens):
-        items += [_moved(item, y) for item in entry]
-        y += _LINE
-    words = [*(each.name for each in plot.curves), *(each.name for each in plot.levels)]
-    longest = max((width(each) for each in words), default=0) * _LETTER + _LEFT + _SAMPLE + 20
-    return Drawing(name, max(_LEFT + _ACROSS + 12, longest), y, tuple(items))
+    below = _TOP + _TALL + 44
+    items += _legend(plot, pens, below)
+    tall = below + _LINE * (len(plot.curves) + len(plot.marks) + len(plot.levels))
+    names = [*(curve.name for curve in plot.curves), *(level.name for level in plot.levels)]
+    longest = max(map(width, names), default=0) * _LETTER + _LEFT + _SAMPLE + 20
+    return Drawing(name, max(_LEFT + _ACROSS + 12, longest), tall, tuple(items))
 
 
 class _Axes:
@@ -86,8 +80,11 @@ class _Axes:
         yield Stroke([(_LEFT, _TOP), (_LEFT, foot), (right, foot)])
         across, _ = round_ticks(min(self._ends), max(self._ends), most=11)
         whole = [tick for tick in across if tick == round(tick)]
-        named = whole if plot.ends is None else [*self._ends, *self._between(whole)]
-        for tick in named:
+        if plot.ends is not None:  # both ends are named, and what does not touch them
+            ends = [self.x(end) for end in self._ends]
+            apart = [tick for tick in whole if all(abs(self.x(tick) - end) > 30 for end in ends)]
+            whole = [*self._ends, *apart]
+        for tick in whole:
             yield Label(self.x(tick), foot + 16, short_number(tick), "faint", "middle")
         yield Label(right, foot + 32, plot.across, "faint", "end")
         for mark in plot.marks:
@@ -95,11 +92,6 @@ class _Axes:
         for level in plot.levels:
             y = self.y(level.value)
             yield Stroke([(_LEFT, y), (right, y)], _LEVEL_INK, dashed=True)
-
-    def _between(self, ticks: Sequence[float]) -> list[float]:
-        return [
-            tick for tick in ticks if all(abs(self.x(tick) - self.x(e)) > 30 for e in self._ends)
-        ]
 
     def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
         """Yield the items that draw a curve: its line, and its sign at intervals.
@@ -125,63 +117,55 @@ class _Axes:
             yield Tip(x - 5, y - 5, 10, 10, text)
 
 
-def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
-    """Yield the items of a legend line for each curve, mark and level, relative to the line's top.
+def _legend(plot: Plot, pens: Sequence[tuple[str, str]], y: float) -> Iterator[Item]:
+    """Yield the items of a legend line, from ``y`` down, for each curve, mark and level.
 
     pens: the colour and the sign of each curve.
     """
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
-        ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
-        sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)
-        signs = [Label(_LEFT + 10, 4, sign, "text", "middle", ink=ink)] if not curve.marked else []
-        yield sample, *signs, Label(_LEFT + _SAMPLE, 4, curve.name, "text")
+        ends = [(_LEFT, y), (_LEFT + _SAMPLE - 6, y)]
+        yield Stroke([(_LEFT + 10, y)], ink, _DOT) if curve.marked else Stroke(ends, ink)
+        if not curve.marked:
+            yield Label(_LEFT + 10, y + 4, sign, "text", "middle", ink=ink)
+        yield Label(_LEFT + _SAMPLE, y + 4, curve.name, "text")
+        y += _LINE
     others: list[tuple[str, str | None]] = [
         *((f"{mark.name} from {short_number(mark.at)} on", None) for mark in plot.marks),
         *((level.name, _LEVEL_INK) for level in plot.levels),
     ]
     for name, colour in others:
-        line = Stroke([(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)], colour, dashed=True)
-        yield line, Label(_LEFT + _SAMPLE, 4, name, "text")
+        yield Stroke([(_LEFT, y), (_LEFT + _SAMPLE - 6, y)], colour, dashed=True)
+        yield Label(_LEFT + _SAMPLE, y + 4, name, "text")
+        y += _LINE
 
 
-def _moved(item: Item, down: float) -> Item:
-    if isinstance(item, Stroke):
-        points = [(x, y + down) for x, y in item.points]
-        return Stroke(points, item.ink, item.dots, item.dashed)
-    assert isinstance(item, Label)
-    return replace(item, y=item.y + down)
-
-
-def _histogram(found: Histogram) -> Drawing:
-    """Draw a histogram with bars of equal width, whatever the sizes of the bins.
-
-    A gap follows a first bin that begins at 0.
-    """
-    apart = found.edges[0] == 0
+def _histogram(drawn: Histogram) -> Drawing:
+    """Draw a histogram with bars of equal width; a gap follows a first bin that begins at 0."""
+    apart = drawn.edges[0] == 0
     items: list[Item] = [
-        Label(_BARS_LEFT, 14, found.name, "name"),
-        Label(_BARS_LEFT, 30, found.words, "faint"),
-        Label(_BARS_LEFT - 6, _BARS_TOP + 10, percent(found.top), "faint", "end"),
+        Label(_BARS_LEFT, 14, drawn.name, "name"),
+        Label(_BARS_LEFT, 30, drawn.words, "faint"),
+        Label(_BARS_LEFT - 6, _BARS_TOP + 10, percent(drawn.top), "faint", "end"),
     ]
     foot = _BARS_TOP + _BARS_TALL
 
     def left(place: float) -> float:
         return _BARS_LEFT + _BAR * (place + (apart and place > 0))
 
-    for place, share in enumerate(found.shares):
-        tall = max(min(share / found.top, 1.0) * _BARS_TALL, 1.0 if share else 0.0)
+    for place, share in enumerate(drawn.shares):
+        tall = max(min(share / drawn.top, 1.0) * _BARS_TALL, 1.0 if share else 0.0)
         if tall:
-            items.append(tinted(left(place), foot - tall, _BAR - 1, tall, found.tint))
-        words = f"{found.edges[place]:.2g} to {found.edges[place + 1]:.2g}: {percent(share)}"
+            items.append(tinted(left(place), foot - tall, _BAR - 1, tall, drawn.tint))
+        words = f"{drawn.edges[place]:.2g} to {drawn.edges[place + 1]:.2g}: {percent(share)}"
         items.append(Tip(left(place), _BARS_TOP, _BAR, _BARS_TALL, words))
-    for bin_place, name in found.ticks:
-        anchor: Anchor = "end" if bin_place >= len(found.shares) else "start"
+    for bin_place, name in drawn.ticks:
+        anchor: Anchor = "end" if bin_place >= len(drawn.shares) else "start"
         items.append(Label(left(bin_place), foot + 14, name, "axis-faint", anchor))
-    if found.mark is not None:
-        at, words = left(found.mark[0]), found.mark[1]
+    if drawn.mark is not None:
+        at, words = left(drawn.mark[0]), drawn.mark[1]
         items += [
             Stroke([(at, _BARS_TOP), (at, foot)], _LEVEL_INK, dashed=True),
             Label(at, foot + 30, words, "axis-faint", "middle"),
         ]
-    across = max(left(len(found.shares)) + 8, _BARS_LEFT + _LETTER * width(found.words))
-    return Drawing(found.name, across, foot + 22 + 16 * (found.mark is not None), tuple(items))
+    across = max(left(len(drawn.shares)) + 8, _BARS_LEFT + _LETTER * width(drawn.words))
+    return Drawing(drawn.name, across, foot + 22 + 16 * (drawn.mark is not None), tuple(items))

@@ -6,14 +6,13 @@ from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, text_line
-from attnviz.draw.labels import at_blanks, fit, visible, width
+from attnviz.draw.labels import at_blanks, cut, fit, visible, width
 from attnviz.draw.theme import Theme, Words
 
 
 def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = None) -> Block:
     """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    max_width: in characters; a wider word is cut.
     style: of all words; None draws those before the first colon bold.
     """
     lines = at_blanks(text, max_width, "  ", theme.ellipsis)
@@ -25,15 +24,9 @@ def paragraph(text: str, max_width: int, theme: Theme, style: Style | None = Non
 
 
 def quoted_line(name: str, content: str, max_width: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name, cut at the end of the line.
-
-    max_width: in characters. lead: the width of the name in characters.
-    """
+    """Return a text in one line behind its name, which has ``lead`` characters, cut at the end."""
     shown = visible(" ".join(content.split()), theme.encoding)
-    shown = (
-        fit(shown, max_width - lead, theme.ellipsis) if width(shown) > max_width - lead else shown
-    )
-    return text_line((name.ljust(lead), DIM), shown)
+    return text_line((name.ljust(lead), DIM), cut(shown, max_width - lead, theme.ellipsis))
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:
@@ -44,7 +37,7 @@ def spelled_parts(parts: Words, theme: Theme) -> Words:
 def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
     """Return lines with the parts (text, tone) joined by dots, broken between two parts.
 
-    max_width: in characters. A part longer than a line is broken at blanks.
+    A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0
@@ -54,19 +47,15 @@ def wrapped(parts: Words, max_width: int, theme: Theme) -> list[Line]:
             lines[-1] += [Segment(theme.dot, DIM), Segment(text, style)]
             used += width(theme.dot + text)
             continue
-        pieces = (
-            [text] if width(text) <= max_width else at_blanks(text, max_width, "", theme.ellipsis)
-        )
+        whole = width(text) <= max_width
+        pieces = [text] if whole else at_blanks(text, max_width, "", theme.ellipsis)
         lines += [[Segment(piece, style)] for piece in pieces]
         used = width(pieces[-1])
     return lines
 
 
 def one_line(parts: Words, theme: Theme, max_width: int) -> Line:
-    """Return one line with as many of the parts (text, tone) as fit, joined by dots.
-
-    max_width: in characters. Only the first part may be cut.
-    """
+    """Return a line with as many parts (text, tone) as fit; only the first one may be cut."""
     line: Line = []
     used, dot = 0, theme.dot
     for text, tone in parts:

@@ -139,19 +139,17 @@ def size_words(record: AttentionRecord) -> str:
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     """Return the model and the origin of its parameters, as parts (text, bold) of a line."""
     if info.is_array:
-        return [
-            (info.name, True),
-            (f"given as a {info.dtype} array", False),
-            (counted(info.heads, "head") if info.is_one_layer else shape_words(info), False),
+        size = counted(info.heads, "head") if info.is_one_layer else shape_words(info)
+        words = [f"given as a {info.dtype} array", size]
+    else:
+        words = [
+            *([f"revision {info.revision[:12]}"] if info.revision else []),
+            f"{info.weights} weights",
+            info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}",
+            *([_BACKENDS[info.backend]] if info.weights == "checkpoint" else []),
+            shape_words(info),
         ]
-    return [
-        (info.name, True),
-        *([(f"revision {info.revision[:12]}", False)] if info.revision else []),
-        (f"{info.weights} weights", False),
-        (info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}", False),
-        *([(_BACKENDS[info.backend], False)] if info.weights == "checkpoint" else []),
-        (shape_words(info), False),
-    ]
+    return [(info.name, True), *((word, False) for word in words)]
 
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
@@ -190,10 +188,8 @@ def advised(first: First, tokens: Tokens) -> First:
 
     def with_advice(columns: int, lines: int) -> Sequence[Group] | Ways:
         groups, last = first(columns, lines - 2), Group([Note(advice)])
-        return (
-            Ways([[*way, last] for way in groups.ways])
-            if isinstance(groups, Ways)
-            else [*groups, last]
-        )
+        if isinstance(groups, Ways):
+            return Ways([[*way, last] for way in groups.ways])
+        return [*groups, last]
 
     return with_advice

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,9 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.palette import Tint, series_tint
 from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
-from attnviz.draw.values import json_number
 from attnviz.records import REST, RegionShares, Tokens
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from attnviz.draw.axes import Axes
     from attnviz.draw.maps import Fit
 
@@ -59,8 +57,8 @@ def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
             marks[name] = RegionMark(" ", None)
             continue
         used = {mark.letter for mark in marks.values()}
-        free = (one for one in (*name, *_NAMES) if one.isalnum() and width(one) == 1)
-        letter = next((one for one in free if one not in used), "+")
+        free = (sign for sign in (*name, *_NAMES) if sign.isalnum() and width(sign) == 1)
+        letter = next((sign for sign in free if sign not in used), "+")
         place = _USUAL.index(name) if name in _USUAL else len(used - {" "})
         marks[name] = RegionMark(letter, series_tint(place))
     return marks
@@ -82,7 +80,7 @@ def band_line(
     cells: for each token its region, and its width in characters. marks: by region.
     """
     line: Line = []
-    for name, same in groupby(cells, key=lambda each: each[0]):
+    for name, same in groupby(cells, key=itemgetter(0)):
         room = sum(columns for _, columns in same)
         tint = marks[name].tint
         style = DIM if tint is None else theme.ground(tint) if theme.colour else None
@@ -114,21 +112,18 @@ def banded(
     marks.setdefault(REST[-1], RegionMark(" ", None))
     cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
     blank = Segment(" " * BAND)
+
+    def mark(name: str) -> Line:
+        """Return the letter of a region on its colour, and a blank."""
+        letter, tint = marks[name]
+        style = theme.ground(tint) if tint is not None and theme.colour else None
+        return [Segment(theme.spell(letter), style), Segment(" ")]
+
     return [
         *([blank, *line] for line in above),
-        *([*row_mark(name, marks, theme), *line] for name, line in zip(asking, rows, strict=True)),
+        *([*mark(name), *line] for name, line in zip(asking, rows, strict=True)),
         [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
     ]
-
-
-def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
-    """Return the region sign of one row of a map: the region's letter on its colour, and a blank.
-
-    name: of the region. marks: the sign of each region.
-    """
-    mark = marks[name]
-    style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
-    return [Segment(theme.spell(mark.letter), style), Segment(" ")]
 
 
 # Shares --------------------------------------------------------------------------------------
@@ -142,13 +137,12 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
     largest sum of shares that are clearly above uniform, or else with the largest difference to
     uniform.
     """
-    queries, keys = ([*each] for each in (found.queries, found.keys))
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
-    named = {name for name in (*queries, *keys) if name not in REST}
+    named = {name for name in (*found.queries, *found.keys) if name not in REST}
     pairs = [
-        (one, other)
-        for one, query in enumerate(queries)
-        for other, key in enumerate(keys)
+        (row, column)
+        for row, query in enumerate(found.queries)
+        for column, key in enumerate(found.keys)
         if key in named and query != key and (query in named or len(named) < 2)
     ] or [(0, 0)]
     gained = np.where(found.clear, over, 0)
@@ -187,16 +181,11 @@ def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Tabl
     pair = clearest(found)[1:]
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
     order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()[: most or len(over)]
-    rows = [
-        doc.Row(
-            [
-                name(found.heads[at]),
-                *map(_two_shares, found.share[at, pair[0]], found.uniform[at, pair[0]]),
-            ],
-            tone="plain" if found.clear[at, *pair] else "faint",
-        )
-        for at in order
-    ]
+    rows = []
+    for at in order:
+        shares = map(_two_shares, found.share[at, pair[0]], found.uniform[at, pair[0]])
+        tone: doc.Tone = "plain" if found.clear[at, *pair] else "faint"
+        rows.append(doc.Row([name(found.heads[at]), *shares], tone=tone))
     query = cut(visible([*found.queries][pair[0]]), _LONGEST)
     title = [(f"from {query}, each head (uniform)", True)]
     return doc.Table(_columns("head", found), rows, title, least=3)
@@ -237,9 +226,9 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     """
     at = clearest(found)
     head, query, key = at
-    one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
-    one_name, other_name = (cut(visible(name), _LONGEST) for name in (one, other))
-    ends = f"Region “{one_name}” attends to region “{other_name}”"
+    asking, asked = [*found.queries][query], [*found.keys][key]
+    from_name, to_name = (cut(visible(region), _LONGEST) for region in (asking, asked))
+    ends = f"Region “{from_name}” attends to region “{to_name}”"
     sink = found.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
@@ -253,8 +242,8 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
             f"{ends} more than uniform attention in {clear} of {heads} heads{most}{best} "
             f"(uniform {even}); mean of all {mean}."
         )
-    if (few := found.queries[one]) < found.least_queries:
-        why = f"“{one_name}” has {counted(few, 'token')}: too few to tell from chance."
+    if (few := found.queries[asking]) < found.least_queries:
+        why = f"“{from_name}” has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
     most = f"most in {best} (uniform {even}); mean of all {mean}"
@@ -269,7 +258,7 @@ def region_facts(tokens: Tokens) -> list[dict[str, Any]]:
     ranges: dict[str, list[list[int]]] = {}
     for name, places in runs_of(tokens.regions):
         ranges.setdefault(name, []).append([places.start, places.stop])
-    return [{"name": name, "ranges": each} for name, each in ranges.items()]
+    return [{"name": name, "ranges": of_name} for name, of_name in ranges.items()]
 
 
 def read_regions(facts: Sequence[Mapping[str, Any]], tokens: int) -> tuple[str, ...]:
@@ -291,16 +280,6 @@ def read_regions(facts: Sequence[Mapping[str, Any]], tokens: int) -> tuple[str, 
 def share_facts(found: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
     """Return the shares of one head (layer, head) as JSON values."""
     at = found.heads.index(head)
-
-    def rows(values: NDArray[np.float64]) -> list[list[float | None]]:
-        return [[json_number(float(one)) for one in row] for row in values[at]]
-
-    return {
-        "queries": [*found.queries],
-        "keys": [*found.keys],
-        "share": rows(found.share),
-        "uniform": rows(found.uniform),
-        "on_sink": rows(found.on_sink),
-        "above": rows(found.above),
-        "clear": found.clear[at].tolist(),
-    }
+    names = ("share", "uniform", "on_sink", "above", "clear")
+    arrays = {name: getattr(found, name)[at] for name in names}
+    return {"queries": [*found.queries], "keys": [*found.keys], **arrays}

@@ -7,6 +7,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -86,8 +87,8 @@ class Report(ABC):
         """Return the JSON object that ``save("name.json")`` writes, as a dictionary."""
         stream = io.StringIO()
         self.write_json(stream)
-        found: dict[str, Any] = json.loads(stream.getvalue())
-        return found
+        content: dict[str, Any] = json.loads(stream.getvalue())
+        return content
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return a dictionary for each row of ``save("name.csv")``; a missing number is None.
@@ -143,21 +144,16 @@ class Report(ABC):
         return framed_document(self.document(), self.palette)
 
     def _plain(self, theme: Theme) -> str:
-        from dataclasses import replace
-
         from rich.console import Console
 
         console = Console()
         return self._screen(replace(theme, colour=False), console.width, console.height).plain
 
     def _screen(self, theme: Theme, width: int, height: int) -> Block:
-        from dataclasses import replace
-
         from attnviz.draw.terminal import terminal_block
 
-        return terminal_block(
-            self.document(), replace(theme, lines=height), max(width, _LEAST_WIDTH)
-        )
+        shown = replace(theme, lines=height)
+        return terminal_block(self.document(), shown, max(width, _LEAST_WIDTH))
 
 
 def report_files(

@@ -84,7 +84,7 @@ def layer_grid(
     at = {place: (layers.index(place[0]), columns.index(place[1])) for place in values}
     grid = signed_grid(
         [f"L{layer + base}" for layer in layers],
-        [column(each) for each in columns],
+        [column(number) for number in columns],
         {at[place]: value for place, value in values.items()},
         scale,
         {at[place] for place in unclear},
@@ -134,16 +134,12 @@ def ranked_table(
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)
     lines = zip(names, *(cells for _, cells in filled), strict=True)
-    rows = [
-        doc.Row(
-            line,
-            (0.0 if math.isnan(value) else value, scale.limit),
-            tone="faint" if unclear else "plain",
-        )
-        for line, value, unclear in zip(lines, values, faint, strict=True)
-    ]
+    rows = list[doc.Row]()
+    for line, value, unclear in zip(lines, values, faint, strict=True):
+        bar = 0.0 if math.isnan(value) else value, scale.limit
+        rows.append(doc.Row(line, bar, tone="faint" if unclear else "plain"))
     rows.sort(key=lambda row: row.tone == "faint")
-    titles = [doc.Column(each) if isinstance(each, str) else each for each, _ in filled]
+    titles = [doc.Column(name) if isinstance(name, str) else name for name, _ in filled]
     heading: doc.Words = [(title, True)] if title else ()
     return doc.Table([doc.Column("", right=False), *titles], rows, heading, ranked=True)
 
@@ -153,7 +149,7 @@ def explained(table: doc.Table, column: str, words: str) -> doc.Table:
 
     column: the column's title. words: its meaning.
     """
-    if all(each.title != column for each in table.columns):
+    if column not in [known.title for known in table.columns]:
         return table
     return table._replace(title=[*table.title, (f"{column}: {words}", False)])
 

@@ -6,13 +6,14 @@ each other, each with the leading columns again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 
 from attnviz.draw.blocks import DIM, Block, Line, stack
 from attnviz.draw.document import Row, Table, Tint, Tone
-from attnviz.draw.labels import at_blanks, fit, width
+from attnviz.draw.labels import at_blanks, cut, width
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
@@ -38,10 +39,7 @@ def bar_tint(row: Row, table: Table) -> Tint:
 
 
 def table_block(table: Table, theme: Theme, max_width: int) -> Block:
-    """Return the table under its title, with columns left out if it is too wide.
-
-    max_width: in characters.
-    """
+    """Return the table under its title, with columns left out if it is wider than ``max_width``."""
     title = Block(tuple(wrapped(spelled_parts(table.title, theme), max_width, theme)), max_width)
     table = _spelled(table, theme)
     widths = _widths(table, max_width)
@@ -52,15 +50,19 @@ def table_block(table: Table, theme: Theme, max_width: int) -> Block:
         widths[_BAR] = min(max_width - _used_by(places, widths) - _GAP, _MOST_BAR)
         if widths[_BAR] >= _LEAST_BAR:
             bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
-    blocks = []
+    tones: dict[int, Tone] = {_BAR: "faint"}
+    for place, column in enumerate(table.columns):
+        tones[place] = "faint" if table.ranked or column.tone == "faint" else "strong"
+    headings = Row([column.title for column in table.columns], tones=tones)
+    layout, blocks = _Layout(table, widths, theme, max_width), []
     for band in bands:
         lines: list[Line] = []
         split = wraps and _used_by(band[:-1], widths) > max_width  # the titles are not cut
         if any(column.title for column in table.columns) and not split:
-            lines.append(_line(_headings(table), table, band, widths, theme))
+            lines.append(layout.line(headings, band))
         for row in table.rows:
             lines += [[]] if row.spaced and bool(lines) else []
-            lines += _row(row, table, band, widths, theme, max_width, below=band is bands[-1])
+            lines += layout.row(row, band, below=band is bands[-1])
         blocks.append(Block(tuple(lines), max_width))
     left_out = at_blanks(theme.spell(table.left_out), max_width, "", theme.ellipsis)
     more = Block(tuple([Segment(text, DIM)] for text in left_out if text), max_width)
@@ -72,34 +74,16 @@ def _spelled(table: Table, theme: Theme) -> Table:
     columns = [column._replace(title=theme.spell(column.title)) for column in table.columns]
     if table.ranked:
         columns[0] = columns[0]._replace(tone="strong")
-    rows = [
-        row._replace(
-            cells=[
-                _INDENT * row.depth + theme.spell(row.cells[0]),
-                *map(theme.spell, row.cells[1:]),
-            ],
-            below=tuple(map(theme.spell, row.below)),
-        )
-        for row in table.rows
-    ]
+    rows = list[Row]()
+    for row in table.rows:
+        first, *others = map(theme.spell, row.cells)
+        below = [*map(theme.spell, row.below)]
+        rows.append(row._replace(cells=[_INDENT * row.depth + first, *others], below=below))
     return table._replace(columns=columns, rows=rows)
 
 
-def _headings(table: Table) -> Row:
-    tones: dict[int, Tone] = {
-        place: "faint" if table.ranked or column.tone == "faint" else "strong"
-        for place, column in enumerate(table.columns)
-    }
-    tones[_BAR] = "faint"
-    return Row([column.title for column in table.columns], tones=tones)
-
-
 def _widths(table: Table, max_width: int) -> dict[int, int]:
-    """Return the width in characters of each column, by its index; 0 for one without any cell.
-
-    max_width: in characters; if it is short, the widest columns that may be cut are
-        made narrower.
-    """
+    """Return the width of each column, 0 without any cell, narrower where it may be cut to fit."""
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
     for place, column in enumerate(table.columns):
@@ -117,7 +101,7 @@ def _widths(table: Table, max_width: int) -> dict[int, int]:
     return widths
 
 
-def _used_by(places: Sequence[int], widths: dict[int, int]) -> int:
+def _used_by(places: Sequence[int], widths: Mapping[int, int]) -> int:
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
 
 
@@ -143,11 +127,9 @@ def _bands(
 ) -> list[list[int]]:
     """Split columns that are too wide together into bands, which are drawn below each other.
 
-    Each band is a list of column indices and begins with the leading columns.
-    places: the indices of the columns. widths: by index, in characters, changed in place.
-        max_width: the available width. lead: how many columns lead.
-    If several leading columns leave no space for another, only the first is repeated, cut if
-    necessary.
+    Each band is a list of column indices and begins with the leading columns; if several of these
+    leave no space for another, only the first is repeated, cut if necessary. widths: by index, in
+        characters, changed in place. lead: how many columns lead.
     """
     others = places[lead:]
     for place in others:  # wider than any line, so it is cut
@@ -166,119 +148,96 @@ def _bands(
     return bands
 
 
-def _row(
-    row: Row,
-    table: Table,
-    band: Sequence[int],
-    widths: dict[int, int],
-    theme: Theme,
-    max_width: int,
-    *,
-    below: bool,
-) -> list[Line]:
-    lines: list[Line] = []
-    if row.ruled:
-        ruled = _used_by([place for place in band if place != _BAR], widths)
-        lines.append([Segment(("-" if theme.ascii else "─") * ruled, DIM)])
-    if len(row.cells) == 1:
-        pieces = at_blanks(row.cells[0], max_width, "", theme.ellipsis)
-        return lines + [[Segment(text, theme.tone(row.tone))] for text in pieces]
-    if table.columns[band[-1]].wraps:
-        lines += _hanging(row, table, band, widths, theme, max_width)
-    else:
-        lines.append(_line(row, table, band, widths, theme))
-    start = _INDENT * (row.depth + 1)
-    return lines + [
-        [Segment(start), Segment(piece, DIM)]
-        for text in row.below
-        for piece in at_blanks(text, max(max_width - len(start), 1), _INDENT, theme.ellipsis)
-        if below
-    ]
+class _Layout(NamedTuple):
+    """How the rows of a table are drawn in one band of columns, a list of their indices.
 
-
-def _line(
-    row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
-) -> Line:
-    """Return the cells of a row as one line, with blanks between them.
-
-    band: the indices of the columns to draw. widths: their widths in characters, by index.
+    widths: of the columns in characters, by index. max_width: of a line.
     """
-    line: Line = []
-    pending = 0
-    for place in band:
-        right = place != _BAR and table.columns[place].right
-        cell = _cell(row, table, place, widths[place], theme)
-        blanks = widths[place] - width(cell.text)
-        if not cell.text.strip():
-            pending += widths[place] + _GAP
-            continue
-        pending += blanks if right else 0
-        line += [*([Segment(" " * pending)] if pending else []), cell]
-        pending = _GAP + (0 if right else blanks)
-    return line
 
+    table: Table
+    widths: Mapping[int, int]
+    theme: Theme
+    max_width: int
 
-def _cell(row: Row, table: Table, place: int, max_width: int, theme: Theme) -> Segment:
-    """Return one cell of a row: its text, or the bar or the bar's caption.
-
-    place: the column's index. max_width: its width in characters.
-    """
-    if place == _BAR:
-        caption = (row.tones or {}).get(_BAR)
-        text = theme.spell(table.bars)
-        text = text if width(text) <= max_width else ""
-        return Segment(text, theme.tone(caption)) if caption else _bar(row, table, max_width, theme)
-    text, column = row.cells[place], table.columns[place]
-    text = fit(text, max_width, theme.ellipsis) if width(text) > max_width else text
-    tone = column.tone if row.tone == "plain" else row.tone
-    return Segment(text, theme.tone((row.tones or {}).get(place, tone)))
-
-
-def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
-    """Return a bar with the length of a row's value, exact to half a character.
-
-    cells: the length of a full bar in characters.
-    """
-    value, limit = row.bar or (0.0, 0.0)
-    halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
-    # Thin lines: full blocks of neighbouring rows would touch.
-    text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
-    return Segment(text, theme.ink(bar_tint(row, table)))
-
-
-def _hanging(
-    row: Row,
-    table: Table,
-    band: Sequence[int],
-    widths: dict[int, int],
-    theme: Theme,
-    max_width: int,
-) -> list[Line]:
-    """Return a row whose last cell has several lines, next to the other cells or below them.
-
-    band: the indices of the columns to draw. widths: their widths in characters, by index.
-    """
-    *others, last = band
-    start = _used_by(others, widths) + _GAP
-    if start - _GAP <= max_width:
-        lines = [_line(row, table, others, widths, theme)]
-    else:  # one after the other, or each on a line of its own
-        cells = [_cell(row, table, place, max_width, theme) for place in others]
-        cells = [cell for cell in cells if cell.text.strip()]
-        lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
-        if Segment.get_line_length(lines[0]) - _GAP > max_width:
-            lines = [
-                [Segment(_INDENT * (1 + bool(number))), Segment(piece, cell.style)]
-                for number, cell in enumerate(cells)
-                for piece in at_blanks(cell.text, max(max_width - 4, 1), "", theme.ellipsis)
-            ]
-    style = _cell(row, table, last, max_width, theme).style
-    if not row.cells[last]:
+    def row(self, row: Row, band: Sequence[int], *, below: bool) -> list[Line]:
+        """Return the lines of a row. below: whether the sentences under it are among them."""
+        lines, theme = list[Line](), self.theme
+        if row.ruled:
+            ruled = _used_by([place for place in band if place != _BAR], self.widths)
+            lines.append([Segment(("-" if theme.ascii else "─") * ruled, DIM)])
+        if len(row.cells) == 1:
+            pieces = at_blanks(row.cells[0], self.max_width, "", theme.ellipsis)
+            return lines + [[Segment(text, theme.tone(row.tone))] for text in pieces]
+        wraps = self.table.columns[band[-1]].wraps
+        lines += self._hanging(row, band) if wraps else [self.line(row, band)]
+        start = _INDENT * (row.depth + 1)
+        for text in row.below if below else ():
+            pieces = at_blanks(text, max(self.max_width - len(start), 1), _INDENT, theme.ellipsis)
+            lines += [[Segment(start), Segment(piece, DIM)] for piece in pieces]
         return lines
-    beside = max_width - start >= min(_LEAST_WORDS, width(row.cells[last]))
-    indent = start if beside else 2 * len(_INDENT)
-    pieces = at_blanks(row.cells[last], max(max_width - indent, 1), "", theme.ellipsis)
-    if beside:
-        blank = start - Segment.get_line_length(lines[-1])
-        lines[-1] = [*lines[-1], Segment(" " * blank), Segment(pieces.pop(0), style)]
-    return lines + [[Segment(" " * indent), Segment(piece, style)] for piece in pieces]
+
+    def line(self, row: Row, band: Sequence[int]) -> Line:
+        """Return the cells of a row as one line, with blanks between them."""
+        line: Line = []
+        pending = 0
+        for place in band:
+            wide, right = self.widths[place], place != _BAR and self.table.columns[place].right
+            cell = self._cell(row, place, wide)
+            if not cell.text.strip():
+                pending += wide + _GAP
+                continue
+            blanks = wide - width(cell.text)
+            pending += blanks if right else 0
+            line += [*([Segment(" " * pending)] if pending else []), cell]
+            pending = _GAP + (0 if right else blanks)
+        return line
+
+    def _cell(self, row: Row, place: int, max_width: int) -> Segment:
+        """Return the cell of a row in a column: its text, or the bar or the bar's caption."""
+        theme, tones = self.theme, row.tones or {}
+        if place == _BAR:
+            if not (caption := tones.get(_BAR)):
+                return self._bar(row, max_width)
+            text = theme.spell(self.table.bars)
+            return Segment(text if width(text) <= max_width else "", theme.tone(caption))
+        text, column = row.cells[place], self.table.columns[place]
+        text = cut(text, max_width, theme.ellipsis)
+        tone = column.tone if row.tone == "plain" else row.tone
+        return Segment(text, theme.tone(tones.get(place, tone)))
+
+    def _bar(self, row: Row, cells: int) -> Segment:
+        """Return a bar as long as a row's value, exact to half a character; ``cells`` if full."""
+        value, limit = row.bar or (0.0, 0.0)
+        halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
+        # Thin lines: full blocks of neighbouring rows would touch.
+        thin = "━" * (halves // 2) + "╸" * (halves % 2)
+        text = "#" * ((halves + 1) // 2) if self.theme.ascii else thin
+        return Segment(text, self.theme.ink(bar_tint(row, self.table)))
+
+    def _hanging(self, row: Row, band: Sequence[int]) -> list[Line]:
+        """Return a row whose last cell has several lines, next to the other cells or below them."""
+        *others, last = band
+        max_width, ellipsis = self.max_width, self.theme.ellipsis
+        start = _used_by(others, self.widths) + _GAP
+        if start - _GAP <= max_width:
+            lines = [self.line(row, others)]
+        else:  # one after the other, or each on a line of its own
+            cells = [self._cell(row, place, max_width) for place in others]
+            cells = [cell for cell in cells if cell.text.strip()]
+            lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]
+            if Segment.get_line_length(lines[0]) - _GAP > max_width:
+                lines = [
+                    [Segment(_INDENT * (1 + bool(number))), Segment(piece, cell.style)]
+                    for number, cell in enumerate(cells)
+                    for piece in at_blanks(cell.text, max(max_width - 4, 1), "", ellipsis)
+                ]
+        words, style = row.cells[last], self._cell(row, last, max_width).style
+        if not words:
+            return lines
+        beside = max_width - start >= min(_LEAST_WORDS, width(words))
+        indent = start if beside else 2 * len(_INDENT)
+        pieces = at_blanks(words, max(max_width - indent, 1), "", ellipsis)
+        if beside:
+            blank = start - Segment.get_line_length(lines[-1])
+            lines[-1] = [*lines[-1], Segment(" " * blank), Segment(pieces.pop(0), style)]
+        return lines + [[Segment(" " * indent), Segment(piece, style)] for piece in pieces]

@@ -24,7 +24,7 @@ from attnviz.draw.curve import plot_block
 from attnviz.draw.explanation import said_about
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
-from attnviz.draw.labels import at_blanks, fit, short_name, visible, width
+from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
 from attnviz.draw.prose import paragraph, quoted_line, spelled_parts, wrapped
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
@@ -45,8 +45,7 @@ def terminal_block(
 ) -> Block:
     """Return the whole document as lines of a terminal.
 
-    max_width: in characters. everything: also draw the groups that are otherwise for
-        pages only, such as a row for every head.
+    everything: also draw the groups that are otherwise for pages only, such as a row a head.
     """
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, max_width)
@@ -181,7 +180,7 @@ def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
     words[0] = fit(words[0][0], min(width(words[0][0]), max_width), theme.ellipsis), words[0][1]
     left = max_width - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:
-        words.append((fit(text, left, theme.ellipsis) if width(text) > left else text, False))
+        words.append((cut(text, left, theme.ellipsis), False))
     line = [Segment(text, theme.tone(tone)) for text, tone in words]
     return [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
 
@@ -213,22 +212,22 @@ def _fitted(
     rows and maps are left out; empty lines go. A rest that is still too long is cut.
     """
     kept = list(groups)
+
+    def first(fits: Callable[[doc.Group], object]) -> int | None:
+        order = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
+        return next((place for place in order if fits(kept[place])), None)
+
     while True:
         drawn = _stacked(kept, theme, max_width)
         over = len(drawn.lines) - lines
         if over <= 0:
             return drawn
-        places = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
-
-        def first(fits: Callable[[doc.Group], object]) -> int | None:
-            return next((place for place in places if fits(kept[place])), None)  # noqa: B023
-
         if shorten_texts and (place := first(_has_long_text)) is not None:
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
         elif (place := first(lambda group: _spare(group, doc.Table))) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
-        elif kept and kept[places[0]].yields:
-            del kept[places[0]]
+        elif (place := first(lambda group: group.yields)) is not None:
+            del kept[place]
         elif theme.half_blocks and (place := first(_has_dense_grid)) is not None:
             kept[place] = _changed(kept[place], _halved)
         elif (place := first(lambda group: _spare(group, doc.HeadGrid))) is not None:
@@ -262,10 +261,9 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 
 
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
-    """Return the group with fewer rows, or with one map less.
+    """Return the group with up to ``over`` fewer rows, or one map less, in a part of this kind.
 
-    kind: the kind of part to shorten. over: by how many lines the screen is too long.
-    Of several parts of this kind, the one that can lose most is shortened.
+    Of several parts, the one that can lose most is shortened.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -316,9 +314,8 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
     if group.full:
         return Block((), 0)
     if group.beside is None:
-        return _joined(
-            (part_block(part, theme, max_width) for part in group.parts), int(group.spaced)
-        )
+        members = (part_block(part, theme, max_width) for part in group.parts)
+        return _joined(members, int(group.spaced))
     if group.beside.widths:
         sides = zip(group.parts, group.beside.widths, strict=True)
         shown = [part_block(part, theme, wide).lines for part, wide in sides]
@@ -345,7 +342,6 @@ def _yielding(
 ) -> Block:
     """Return two parts side by side, or one above the other if the first has too little width.
 
-    how: the conditions for standing side by side. max_width: in characters.
     A map takes less width than it could if it stands beside the first part then.
     """
     first, second = parts

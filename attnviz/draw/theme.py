@@ -12,17 +12,10 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 
+from attnviz.draw import palette as palettes
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import (
-    DIVERGING,
-    STEPS,
-    Tint,
-    accent_colour,
-    colour_table,
-    contrasting,
-    lighter,
-)
+from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -175,7 +168,7 @@ class Theme:
         """
         if not self.colour:
             return Style(reverse=True, bold=True)
-        shade = Color.from_rgb(*accent_colour(self.palette))
+        shade = Color.from_rgb(*palettes.accent_colour(self.palette))
         if not ground:
             return Style(color=shade, bold=True)
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
@@ -185,7 +178,7 @@ class Theme:
 
         step: the colour level of the cell.
         """
-        shade = lighter(colour_table(self.palette)[step])
+        shade = palettes.lighter(colour_table(self.palette)[step])
         ink = Color.from_rgb(*contrasting(shade))
         return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
 
@@ -200,17 +193,12 @@ class Theme:
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
-        """Return the style of a text and its background.
-
-        fore, back: their colour levels in the palette; −1 leaves the terminal's own colour.
-        """
+        """Return the style of two colour levels, text and ground; −1 is the terminal's own."""
         known = self._styles.get((fore, back))
         if known is None:
             table = colour_table(self.palette)
-            known = self._styles[fore, back] = Style(
-                color=Color.from_rgb(*table[fore]) if fore >= 0 else None,
-                bgcolor=Color.from_rgb(*table[back]) if back >= 0 else None,
-            )
+            inks = (Color.from_rgb(*table[step]) if step >= 0 else None for step in (fore, back))
+            known = self._styles[fore, back] = Style.from_color(*inks)
         return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:

@@ -75,19 +75,19 @@ def table_of(
 
 def token_facts(tokens: Tokens) -> dict[str, Any]:
     """Return the tokens of a text and their ids as JSON values."""
-    return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
+    return {"tokens": tokens.texts, "token_ids": tokens.ids}
 
 
 def input_facts(given: Input) -> dict[str, Any]:
     """Return the tokens that a model is run on, with those of a decoder, as JSON values."""
     facts, target = token_facts(given.text), given.target
     if target is not None:
-        facts |= {"target_tokens": list(target.texts), "target_ids": list(target.ids)}
+        facts |= {"target_tokens": target.texts, "target_ids": target.ids}
     return facts
 
 
 _PLAIN = (
-    *("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim"),
+    *("name", "revision", "dtype", "layers", "heads", "kv_heads", "head_dim", "architecture"),
     *("weights", "seed", "device", "backend"),
 )
 
@@ -97,22 +97,14 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
 
     A fact that an attention array without a model lacks is None.
     """
-    known = not info.is_array
+    facts = {name: getattr(info, name) for name in _PLAIN}
+    if info.is_array:
+        facts |= dict.fromkeys(("kv_heads", "head_dim", "architecture", "device", "backend"))
     return {
-        "name": info.name,
-        "revision": info.revision,
-        "dtype": info.dtype,
+        **facts,
         "layers": None if info.is_one_layer else info.layers,
-        "heads": info.heads,
-        "kv_heads": info.kv_heads if known else None,
-        "head_dim": info.head_dim if known else None,
-        "architecture": info.architecture if known else None,
-        "weights": info.weights,
-        "seed": info.seed,
-        "device": info.device if known else None,
-        "backend": info.backend if known else None,
-        **({"layer_types": list(info.layer_types)} if info.layer_types else {}),
-        "notes": list(info.notes),
+        **({"layer_types": info.layer_types} if info.layer_types else {}),
+        "notes": info.notes,
     }
 
 
@@ -147,7 +139,7 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a head's label and its scores as JSON values; None for scores that were not measured.
+    """Return a head's label and its scores as JSON values; NaN for scores that were not measured.
 
     ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for a description of the head on
     this text; ``date`` is when ``patterns`` stored the label. ``score`` is that of the source;
@@ -156,13 +148,13 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
     """
     return {
         "name": label.name,
-        "score": json_number(label.score),
-        "on_text": json_number(label.on_text),
-        "base_rate": json_number(label.base_rate),
+        "score": label.score,
+        "on_text": label.on_text,
+        "base_rate": label.base_rate,
         "source": label.source,
         "date": label.date or None,
         "events": label.events,
-        "measured": json_number(label.score) if label.is_known else None,
+        "measured": label.score if label.is_known else None,
     }
 
 
@@ -174,16 +166,6 @@ def known_label_facts(label: HeadLabel) -> dict[str, Any]:
 
 _EXACT_POWER = 22
 """10**22 is the largest power of ten that a float64 holds exactly."""
-
-
-def json_number(value: float | None) -> float | None:
-    """Return a number as JSON can write it; None for one that is missing or not finite."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
-def json_numbers(values: Mapping[Any, float | None]) -> dict[str, float | None]:
-    """Return numbers by name as JSON values: None for one that is missing or not finite."""
-    return {name: json_number(value) for name, value in values.items()}
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -107,7 +107,7 @@ def _studentised(
         apart = values - mean
         error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
         squares = apart**2
-    found = np.empty((_DRAWS, apart.shape[1]))
+    drawn = np.empty((_DRAWS, apart.shape[1]))
     done, blocks = 0, _draws(texts, seed)
     if texts <= _FEW:
         kept, size = _kept_draws(texts, seed), max(_CHUNK, _AT_ONCE // max(1, apart.shape[1]))
@@ -118,9 +118,9 @@ def _studentised(
             spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
             constant = spread <= _CONSTANT * error
             endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
-            found[done : done + len(counts)] = np.where(constant, endless, means / spread)
+            drawn[done : done + len(counts)] = np.where(constant, endless, means / spread)
         done += len(counts)
-    return mean, error, found
+    return mean, error, drawn
 
 
 def _draws(texts: int, seed: int) -> Iterator[NDArray[np.integer]]:
@@ -181,8 +181,8 @@ def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
     are, in the plural.
     """
     verb = "is a copy" if left == 1 else "are copies"
-    said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
-    return (said,) * bool(left)
+    note = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
+    return (note,) * bool(left)
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
@@ -192,12 +192,12 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
         the share of sign flips, the same for all ablations, whose sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
-    found = np.abs(known.sum(axis=0))
+    sums = np.abs(known.sum(axis=0))
     reached, total = np.zeros(known.shape[1]), 0
     for signs in _signs(len(known), seed):
-        reached += (np.abs(signs @ known) >= found * (1 - 1e-9)).sum(axis=0)
+        reached += (np.abs(signs @ known) >= sums * (1 - 1e-9)).sum(axis=0)
         total += len(signs)
-    return np.where(np.isfinite(found), reached / total, np.nan)
+    return np.where(np.isfinite(sums), reached / total, np.nan)
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -216,7 +216,6 @@ def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
     """Yield blocks (flip, text) of +1 and −1, with which to multiply the values of texts.
 
-    texts: their number.
     They are all distinct flips if these are few; else no flip first, then random ones.
     """
     if 2 ** (texts - 1) <= _FLIPS:

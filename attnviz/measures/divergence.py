@@ -45,12 +45,10 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
     """
     wide = first.astype(np.float64), second.astype(np.float64)
     product = (wide[0] * wide[1]).sum(-1)
-    norms = [np.sqrt((each * each).sum(-1)) for each in wide]
-    size = norms[0] * norms[1]
-    both_zero = (norms[0] == 0) & (norms[1] == 0)
-    found = np.array(both_zero, np.float64)
-    np.divide(product, size, out=found, where=size > 0)
-    return np.asarray(np.clip(found, -1.0, 1.0))
+    one, other = (np.sqrt((vectors * vectors).sum(-1)) for vectors in wide)
+    size, alike = one * other, np.array((one == 0) & (other == 0), np.float64)
+    np.divide(product, size, out=alike, where=size > 0)
+    return np.asarray(np.clip(alike, -1.0, 1.0))
 
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.records import Bools, Ints
+
 Weights = NDArray[np.floating]
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 _MOST = 16
 """The most pairs of equal tokens for each token of a text, if they are kept."""

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import TextFacts, Weights
+from attnviz.records import Bools, Ints
 
 FEWEST_TOKENS = 8
 """The fewest tokens of a text that can give a head a label."""
@@ -50,8 +51,6 @@ _ROUNDING = 1e-8
 NAMES = len(_OFFSETS) + len(_FOLLOWING)
 """The number of labels that are tested for each head."""
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
@@ -82,21 +81,18 @@ def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Eviden
     causal = text.attention.causal
     if text.attention.kind == "cross" or len(text.queries) < FEWEST_TOKENS:
         return {}
-    found = {}
+    tested = {}
     for name, offset in _OFFSETS.items():
         if not (causal and offset > 0):
-            found[name] = _of_offset(text, weights, seen, offset)
+            tested[name] = _of_offset(text, weights, seen, offset)
     for name, behind in _FOLLOWING.items():
         if causal or not behind:
-            found[name] = _of_copies(text, weights, seen, behind)
-    return {name: one for name, one in found.items() if one.events >= FEWEST_EVENTS}
+            tested[name] = _of_copies(text, weights, seen, behind)
+    return {name: label for name, label in tested.items() if label.events >= FEWEST_EVENTS}
 
 
 def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> Evidence:
-    """Return the evidence for keys ``offset`` tokens away; an event is a pair of tokens.
-
-    weights: (head, query, key). seen: (query, key), True if the query sees the key.
-    """
+    """Return the evidence for keys ``offset`` tokens away; an event is a pair of tokens."""
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
     sees = seen & plain & plain[:, None]
@@ -117,7 +113,6 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
     """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
 
-    weights: (head, query, key). seen: (query, key), True if the query sees the key.
     An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
     gets the keys of a random event among those whose keys it sees.
     """

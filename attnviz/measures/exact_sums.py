@@ -38,23 +38,20 @@ def known_exact(values: Floats) -> Integers:
 
 def exact_sum(values: ArrayLike) -> Integers:
     """Return the exact sum (..., 2) of numbers over the first axis; see ``exact``."""
-    found: Integers = exact(values).sum(0)
-    return found
+    return np.asarray(exact(values).sum(0))
 
 
 def total(sums: Integers) -> Floats:
     """Return exact sums (..., 2) as floats (...)."""
     high, low = sums[..., 0].astype(np.float64), sums[..., 1].astype(np.float64)
-    found: Floats = np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - LOW)
-    return found
+    return np.asarray(np.ldexp(high, -_HIGH) + np.ldexp(low, -_HIGH - LOW))
 
 
 def mean(sums: Integers, counts: ArrayLike) -> Floats:
     """Return the means of exact sums (..., 2) of ``counts`` terms each; NaN for no term."""
     number = np.asarray(counts, np.float64)
     nothing = np.full(sums.shape[:-1], np.nan)
-    found: Floats = np.divide(total(sums), number, out=nothing, where=number > 0)
-    return found
+    return np.asarray(np.divide(total(sums), number, out=nothing, where=number > 0))
 
 
 def variance(sums: Integers, squares: Integers, counts: ArrayLike) -> Floats:

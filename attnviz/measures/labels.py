@@ -63,11 +63,8 @@ class KnownLabels(NamedTuple):
 
     def named(self) -> dict[tuple[int, int], HeadLabel]:
         """Return the label of each head that has one, without measures of a text."""
-        return {
-            place: self.label(label.name, label.score)
-            for place, label in self.heads.items()
-            if label.name is not None
-        }
+        labels = self.heads.items()
+        return {head: self.label(name, score) for head, (name, score) in labels if name is not None}
 
     def label(self, name: str, score: float) -> HeadLabel:
         """Return a label from this source, without measures of a text.
@@ -83,9 +80,8 @@ def label_of(name: str, score: float, base_rate: float = math.nan, **more: Any) 
     score, base_rate, more: the other fields of the label.
     """
     measure = label_named(name)
-    return HeadLabel(
-        name, measure.letter, score, base_rate, short=measure.short, said=measure.said, **more
-    )
+    words = {"short": measure.short, "said": measure.said, **more}
+    return HeadLabel(name, measure.letter, score, base_rate, **words)
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
@@ -113,14 +109,12 @@ def strengths(
     names, scores: of a head. base_rate: the scores of uniform attention. floors: further lower
         ends.
     """
-    found = {}
-    for name in names:
-        if base_rate.get(name) is None:
-            continue
-        value = strength(scores.get(name), base_rate.get(name), (floors or {}).get(name))
-        if value is not None:
-            found[name] = value
-    return found
+    values = {
+        name: strength(scores.get(name), base_rate.get(name), (floors or {}).get(name))
+        for name in names
+        if base_rate.get(name) is not None
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def clear_deviations(trials: int) -> float:
@@ -159,14 +153,11 @@ def best_label(
         standard errors above its base rate. A label gives way to a more specific one that has half
         its score, and ``first`` gives way to ``induction``.
     """
-    reached = {
-        name: value
-        for name, value in found.items()
-        if value >= threshold
-        and _is_clear(
-            name, scores.get(name), base_rate.get(name), measured.get(name, 0), deviations
-        )
-    }
+    reached = {}
+    for name, value in found.items():
+        score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
+        if value >= threshold and _is_clear(name, score, base, pairs, deviations):
+            reached[name] = value
     for whole, parts in _PARTS.items():
         bar = _PART * (scores.get(whole) or 0.0)
         if any(part in reached and (scores.get(part) or 0.0) >= bar for part in parts):
@@ -180,12 +171,9 @@ def strongest(reached: Mapping[str, float]) -> str | None:
 
     reached: the strengths by name.
     """
-    order = list(LABELS)
-    return min(
-        reached,
-        key=lambda name: (-reached[name], order.index(name) if name in LABELS else len(order)),
-        default=None,
-    )
+    ranks = {name: rank for rank, name in enumerate(LABELS)}
+    order = {name: (-value, ranks.get(name, len(ranks))) for name, value in reached.items()}
+    return min(order, key=order.__getitem__, default=None)
 
 
 def _is_clear(

@@ -62,10 +62,7 @@ def head_scores(
 
 
 class _Text:
-    """Computes the scores and labels of all heads over one text.
-
-    record: the attention weights over the text. known: labels that were measured before, or None.
-    """
+    """Computes the scores and labels of all heads over one text; known: those measured before."""
 
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
         self._known = known
@@ -107,9 +104,7 @@ class _Text:
     ) -> HeadLabel | None:
         """Return a head's label or None; ``NO_LABEL`` if a weight is not finite.
 
-        layer, head: the indices in the model. place: the head's index among the layer's recorded
-            heads. scores: the head's measures. found: the evidence for each label. bases: of
-            uniform attention.
+        place: the head's index among the layer's recorded heads. bases: of uniform attention.
         """
         if scores["entropy"] is None:
             return NO_LABEL
@@ -120,32 +115,24 @@ class _Text:
                 base_rate=_number(bases.scores.get(known.name)),
                 events=bases.rows.get(known.name, 0),
             )
-        name = self._by_evidence(place, scores, found, bases)
-        if name is None:
+        gains = {
+            name: strength(scores[name], bases.scores[name], float(label.control[place]))
+            for name, label in found.items()
+        }
+        reached = {name: gain for name, gain in gains.items() if gain and gain >= THRESHOLD}
+        least = clear_deviations(self._trials) if reached else 0.0
+        clear = (name for name in reached if found[name].deviations[place] >= least)
+        best = strongest({name: reached[name] for name in clear})
+        if best is None:
             return None
-        return _label(name, scores[name], bases.scores[name], "text", found[name].events)
-
-    def _by_evidence(
-        self, place: int, scores: Scores, found: Mapping[str, Evidence], bases: BaseRates
-    ) -> str | None:
-        reached = {}
-        for name, one in found.items():
-            gained = strength(scores[name], bases.scores[name], float(one.control[place]))
-            if gained is not None and gained >= THRESHOLD:
-                reached[name] = gained
-        if reached:
-            least = clear_deviations(self._trials)
-            clear = [name for name in reached if found[name].deviations[place] >= least]
-            return strongest({name: reached[name] for name in clear})
-        return None
+        return _label(best, scores[best], bases.scores[best], "text", found[best].events)
 
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
         """Return the description of a head without a label: its main sink, diffuse, or peaked.
 
-        scores: the head's measures. sink, even_sink: the weight on the attention sink of the head
-            and of uniform attention. bases: the measures of uniform attention.
+        sink, even_sink: the weight on the attention sink of the head and of uniform attention.
         """
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
@@ -175,9 +162,9 @@ def plain_label(scores: Scores, known: HeadLabel | None) -> HeadLabel:
     return _label(name, score, None)
 
 
-def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
-    found = {name: float(value[place]) for name, value in values.items()}
-    return {name: None if math.isnan(value) else value for name, value in found.items()}
+def _numbers(values: Mapping[str, Weights], place: int) -> dict[str, float | None]:
+    numbers = {name: float(value[place]) for name, value in values.items()}
+    return {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
 
 def _label(

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights
 from attnviz.measures.uniform import rescaled
-
-Ints = NDArray[np.int64]
+from attnviz.records import Ints as Ints
 
 _FEW = 64
 """The most equal tokens of which each pair is kept: in larger groups there are too many pairs."""
@@ -144,18 +143,9 @@ class EvenRows(_Ranges):
         super().__init__(text, first, past)
         self.asked: list[Columns] = []
         self._share = np.divide(1, self.visible, where=self.visible > 0, out=np.zeros(len(first)))
-
-    @property
-    def total(self) -> Weights:
-        return np.asarray(self.visible > 0, np.float64)[None]
-
-    @property
-    def largest(self) -> Weights:
-        return self._share[None]
-
-    @property
-    def entropy(self) -> Weights:
-        return np.log(np.maximum(self.visible, 1))[None]
+        self.total = np.asarray(self.visible > 0, np.float64)[None]
+        self.largest = self._share[None]
+        self.entropy = np.log(np.maximum(self.visible, 1))[None]
 
     @property
     def weights(self) -> Weights:
@@ -182,10 +172,7 @@ class EvenRows(_Ranges):
 
     @cached_property
     def equals(self) -> tuple[Equals, Ints]:
-        """Return the equal tokens, and the latest earlier equal token of each query.
-
-        The latter is (order, query), −1 if there is none.
-        """
+        """Return the equal tokens, and each query's latest earlier one (order, query) or −1."""
         orders = self.text.orders
         latest = np.full(orders.shape, -1)
         groups: dict[int, list[tuple[int, Ints]]] = {}
@@ -210,10 +197,7 @@ class EvenRows(_Ranges):
         return Equals(len(orders), large, every[:, np.argsort(every[0], kind="stable")]), latest
 
     def _pairs(self, group: EqualGroups, after: int, added: int) -> NDArray[np.int32]:
-        """Return each pair of a group as in ``Equals.pairs``.
-
-        after: 1 for the keys that follow the equal ones. added: to the order.
-        """
+        """Return a group's pairs as in ``Equals.pairs``; ``after`` 1: keys behind equal ones."""
         late, early = np.tril_indices(group.places.shape[1], -1)
         queries, keys = group.places[:, late], group.places[:, early] + after
         seen = (keys < queries) & (keys >= self.first[queries]) & (keys < self.past[queries])
@@ -239,21 +223,18 @@ class SummedRows(_Ranges):
     ) -> None:
         super().__init__(text, layer.first, layer.past)
         self._layer, self._even = layer, even
-        self._place: dict[bytes, int] = {}
         columns = [np.arange(len(text.keys)), *even.asked]
-        for column in columns:
-            self._place.setdefault(_name(column), len(self._place))
         known = {_name(column): column for column in columns}
+        self._place = {name: at for at, name in enumerate(known)}
         every, earlier = np.stack([*known.values()], 1), None
         if not text.attention.causal:
             earlier = np.stack([np.arange(len(text.keys)), np.ones(len(text.keys))], 1)
         self._heads = slice(None) if heads is None else list(heads)
         equals = None if text.attention.kind == "cross" else even.equals[0]
-        found = layer.reduced(every, earlier, buckets, equals)
-        parts: Any = (None if part is None else part[self._heads] for part in found)
+        sums = layer.reduced(every, earlier, buckets, equals)
+        parts: Any = (None if part is None else part[self._heads] for part in sums)
         self.found = Reduced(*parts)
-        self.total, self.entropy = self.found.total, self.found.entropy
-        self.largest = self.found.largest
+        self.total, self.entropy, self.largest = self.found[1:4]
 
     @property
     def weights(self) -> Weights:
@@ -262,10 +243,10 @@ class SummedRows(_Ranges):
     def mixed(self, columns: Columns) -> Weights:
         names = [_name(column) for column in np.atleast_2d(columns.T)]
         if all(name in self._place for name in names):
-            found = self.found.mixed[..., [self._place[name] for name in names]]
+            sums = self.found.mixed[..., [self._place[name] for name in names]]
         else:
-            found = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
-        return np.asarray(found if columns.ndim == 2 else found[..., 0])
+            sums = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
+        return np.asarray(sums if columns.ndim == 2 else sums[..., 0])
 
     def at(self, keys: Ints) -> Rows:
         inside = self.inside(keys)

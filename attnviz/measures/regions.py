@@ -27,9 +27,7 @@ from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.rows import AttentionRows
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
-from attnviz.records import REST, AttentionRecord, Floats, RegionShares, Tokens
-
-Bools = NDArray[np.bool_]
+from attnviz.records import REST, AttentionRecord, Bools, Floats, RegionShares, Tokens
 
 LEAST = 0.1
 """How much more than uniform attention is worth a word, as for links between words."""
@@ -47,16 +45,13 @@ def regions_of(tokens: Tokens) -> dict[str, int]:
     The tokens without a named region are the last entry.
     """
     sizes = Counter(tokens.regions or [_TARGET] * len(tokens))
-    return dict(sorted(sizes.items(), key=lambda each: each[0] in REST))
+    return dict(sorted(sizes.items(), key=lambda region: region[0] in REST))
 
 
 def _members(tokens: Tokens) -> NDArray[np.float64]:
     """Return a matrix (token, region): 1 where the token is in the region."""
-    given = tokens.regions or (_TARGET,) * len(tokens)
-    names = [*regions_of(tokens)]
-    found = np.zeros((len(tokens), len(names)))
-    found[range(len(tokens)), [names.index(name) for name in given]] = 1
-    return found
+    names, given = [*regions_of(tokens)], tokens.regions or [_TARGET] * len(tokens)
+    return np.asarray([[name == of_token for name in names] for of_token in given], float)
 
 
 class RegionSums:
@@ -76,7 +71,7 @@ class RegionSums:
 
         start: the index of its first query. seen: (rows, keys), True if the query sees the key.
         """
-        every, outside = (each[: weights.shape[-1]] for each in self._columns)
+        every, outside = (columns[: weights.shape[-1]] for columns in self._columns)
         both = (weights @ every.astype(weights.dtype)).astype(np.float64)  # (head, rows, regions)
         even = (seen @ every[:, : outside.shape[1]]) / np.maximum(seen.sum(-1, keepdims=True), 1)
         self._take(both, even, seen @ outside, start)
@@ -98,10 +93,7 @@ class RegionSums:
 
     @property
     def _columns(self) -> tuple[Floats, Floats]:
-        """Return the keys of each region and of each region's sink, and of each without its sink.
-
-        Both are (key, column).
-        """
+        """Return the keys (key, column) of each region and its sink, and those without the sink."""
         keys, sink = self._keys, self._sink[:, None]
         return np.hstack([keys, keys * sink]), keys * ~sink
 
@@ -109,7 +101,7 @@ class RegionSums:
         """Add rows to the sums.
 
         both: (head, rows, twice the regions), weight on each region and on its sink. even: (rows,
-        regions), the weight of uniform attention. left_even: the keys seen outside the sink.
+            regions), of uniform attention. left_even: the keys seen outside the sink.
         """
         members, count = self._queries[start : start + len(even)], even.shape[1]
         left = both[..., :count] - both[..., count:]
@@ -118,7 +110,7 @@ class RegionSums:
         gap = np.divide(left, rest, out=np.zeros_like(left), where=counts)
         gap -= np.where(counts, left_even / np.maximum(rest_even, 1), 0)
         parts = [both[..., :count], both[..., count:], gap, gap**2]
-        parts += [np.broadcast_to(each, gap.shape) for each in (even, counts)]
+        parts += [np.broadcast_to(part, gap.shape) for part in (even, counts)]
         sums = np.einsum("rq,phrk->phqk", members, np.stack(parts))
         self._sums = sums if self._sums is None else self._sums + sums
 
@@ -133,9 +125,7 @@ class RegionSums:
 
 
 def shares(
-    queries: Tokens,
-    keys: Tokens,
-    layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
+    queries: Tokens, keys: Tokens, layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]]
 ) -> RegionShares:
     """Return the attention shares of some heads between the regions of a text.
 
@@ -149,10 +139,9 @@ def shares(
     with np.errstate(invalid="ignore", divide="ignore"):
         above = np.where(rows > 0, gap / rows, np.nan)
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
-    limit = student_quantile(
-        clear_deviations(above.size), np.maximum(rows - 1, RegionShares.least_queries - 1)
-    )
-    clear = (above >= LEAST) & (rows >= RegionShares.least_queries) & (above > limit * spread)
+    least = RegionShares.least_queries
+    limit = student_quantile(clear_deviations(above.size), np.maximum(rows, least) - 1)
+    clear = (above >= LEAST) & (rows >= least) & (above > limit * spread)
     clear &= share > uniform
     return RegionShares(
         regions_of(queries),

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, Measure, Need, View
 from attnviz.measures.uniform import even_weights, visible_keys
+from attnviz.records import Bools as Bools
 from attnviz.records import Kind, Tokens
 
 Weights = NDArray[np.floating]
-Bools = NDArray[np.bool_]
 Columns = NDArray[Any]
 """Numbers or booleans (key,) or (key, column)."""
 
@@ -113,9 +113,9 @@ class TextFacts:
     @cached_property
     def separators(self) -> Bools:
         """Return a mask (key,) of the special tokens other than the first token."""
-        found = np.asarray(self.keys.special, bool)
-        found[:1] = False
-        return found
+        mask = np.asarray(self.keys.special, bool)
+        mask[:1] = False
+        return mask
 
     @cached_property
     def delimiters(self) -> Bools:
@@ -246,11 +246,10 @@ class RowBlock:
 
         Keys that the weight transform removes are False.
         """
-        shape = self.weights.shape[-2:]
+        rows, keys = self.weights.shape[-2:]
         if self.mask is not None:
-            seen = self.mask[:, : shape[1]].copy()
+            seen = self.mask[:, :keys].copy()
         else:
-            rows, keys = shape
             seen = visible_keys(rows, keys, self.text.attention.causal, self.start)
         seen[:, : int(self.text.attention.without_first)] = False
         return seen
@@ -323,10 +322,7 @@ def _every(block: AttentionRows) -> Bools:
 
 
 def _self_rows(block: AttentionRows) -> Rows:
-    """Return each row's weight on its own token, and which rows count.
-
-    A row that sees nothing else does not count.
-    """
+    """Return each row's weight on its own token; rows that see nothing else do not count."""
     values, counts = block.at(block.queries)
     return values, counts & (block.visible > 1)
 
@@ -337,21 +333,14 @@ def _first_rows(block: AttentionRows) -> Rows:
 
 
 def _column_rows(block: AttentionRows, keys: Bools) -> Rows:
-    """Return each row's weight on the keys of a mask, and which rows see any of them.
-
-    keys: boolean (key,), for all keys of the text.
-    """
+    """Return each row's weight on the keys of a mask (key,), and which rows see any of them."""
     return block.mixed(keys), block.sees(keys) > 0
 
 
 def _rare_rows(block: AttentionRows) -> Rows:
-    """Return each row's weight on rare tokens minus their share of the keys that it sees.
-
-    Also returns which rows count.
-    """
-    values, counts = _column_rows(block, block.text.rare)
+    """Return each row's weight on rare tokens minus their share of the keys that it sees."""
     seen = block.sees(block.text.rare)
-    return values - seen / np.maximum(block.visible, 1), counts
+    return block.mixed(block.text.rare) - seen / np.maximum(block.visible, 1), seen > 0
 
 
 def _alignment_rows(block: AttentionRows) -> Rows:
@@ -369,19 +358,13 @@ def _alignment_rows(block: AttentionRows) -> Rows:
 
 
 def _normalised_entropy_rows(block: AttentionRows) -> Rows:
-    """Return each row's entropy divided by ln(number of keys it sees).
-
-    Row 0 does not count, in encoders too, so that all models are measured alike.
-    """
-    counts = (block.visible > 1) & (block.queries >= 1)
+    """Return each row's entropy divided by ln(number of keys it sees)."""
+    counts = (block.visible > 1) & (block.queries >= 1)  # in encoders too: all are measured alike
     return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
 
 
 def _signed_distance_rows(block: AttentionRows) -> Rows:
-    """Return each row's mean signed distance in tokens, Σⱼ A[i, j]·(j − i), and which rows count.
-
-    Later keys count as positive.
-    """
+    """Return each row's mean signed distance in tokens, Σⱼ A[i, j]·(j − i); all rows count."""
     positions = np.arange(len(block.text.keys))
     return np.asarray(block.mixed(positions) - block.queries * block.total), _every(block)
 

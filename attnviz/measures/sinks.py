@@ -8,12 +8,9 @@ about the head.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnviz.measures.uniform import even_weights
-from attnviz.records import AttentionRecord, Floats, Tokens
-
-Bools = NDArray[np.bool_]
+from attnviz.records import AttentionRecord, Bools, Floats, Tokens
 
 SINK_WEIGHT = 0.3
 """The mean weight on the sink above which a head rests on it: ε of Gu et al. 2024, "When Attention

@@ -43,11 +43,10 @@ from numpy.typing import NDArray
 
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.uniform import even_weights, visible_keys
-from attnviz.measures.words import text_of, word_ranges
-from attnviz.records import AttentionRecord, Tokens
+from attnviz.measures.words import word_ranges, word_text
+from attnviz.records import AttentionRecord, Bools, Tokens
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 CHANCE = 0.02
 """The chance below which a link is said to beat chance."""
@@ -151,10 +150,7 @@ def is_repeat(
 
 def agreed_links(record: AttentionRecord) -> WordLinks | None:
     """Return the links between words in which heads agree; None if there are too many to test."""
-    queries, keys = (
-        _Axis(tokens, sink)
-        for tokens, sink in zip((record.queries, record.keys), sink_of(record), strict=True)
-    )
+    queries, keys = map(_Axis, (record.queries, record.keys), sink_of(record))
     heads = sum(len(layer.heads) for layer in record.layers)
     cells = heads * len(queries.words) * len(keys.words)
     if cells > MOST_CELLS or heads * len(record.queries) * len(record.keys) > 4 * MOST_CELLS:
@@ -177,7 +173,7 @@ def agreed_links(record: AttentionRecord) -> WordLinks | None:
         if record.causal:
             tested &= visible_keys(len(tested), len(tested), causal=True)
         pairs |= tested
-        places = _places(tested) if record.kind != "cross" else None
+        places = _Places.of(tested) if record.kind != "cross" else None
         for head, weights in zip(layer.heads, layer.weights, strict=True):
             known = np.nan_to_num(weights).astype(float)
             linked = _by_word(queries, keys, known)
@@ -200,31 +196,20 @@ class _Axis:
         self.starts = [word.start for word in self.words]
         self.sizes = np.asarray([len(word) for word in self.words], float)
         self.sink: Bools = np.asarray([sink[list(word)].any() for word in self.words])
-        texts = [text_of(tokens.texts[word.start : word.stop]).strip() for word in self.words]
-        self.plain: Bools = np.asarray(
-            [
-                not (text in _UNKNOWN or all(map(_is_mark, text)) or of_sink)
-                for text, of_sink in zip(texts, self.sink, strict=True)
-            ]
-        )
+        texts = [word_text(tokens, word) for word in self.words]
+        known = [text not in _UNKNOWN and not all(map(_is_mark, text)) for text in texts]
+        self.plain: Bools = ~self.sink & known
 
 
 def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floats:
-    """Return attention weights between words from those between tokens.
-
-    They are the sum over the key word's tokens, the mean over the query word's. weights: (query,
-    key) between tokens.
-    """
+    """Return weights between words: sums over the key's tokens, means over the query's."""
     received = np.add.reduceat(weights, keys.starts, axis=1, dtype=float)
     sent = np.add.reduceat(received, queries.starts, axis=0)
     return np.asarray(sent / queries.sizes[:, None])
 
 
 def _is_mark(letter: str) -> bool:
-    """Return True if a character is punctuation, a sign such as a plus, or invisible.
-
-    No emoji is.
-    """
+    """Return True if a character is punctuation, a sign such as a plus, or invisible; no emoji."""
     category = unicodedata.category(letter)
     return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
@@ -239,6 +224,13 @@ class _Places(NamedTuple):
     distance: NDArray[np.intp]
     cells: Floats
 
+    @classmethod
+    def of(cls, tested: Bools) -> _Places:
+        queries, keys = tested.shape
+        distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
+        cells = np.bincount(distance[tested], minlength=queries + keys)
+        return cls(distance, cells.astype(float))
+
     def means(self, values: Floats, prior: Floats) -> Floats:
         """Return for each word pair the mean over the other pairs at its distance, shrunk.
 
@@ -250,18 +242,11 @@ class _Places(NamedTuple):
         return np.asarray((sums[self.distance] - values + _PRIOR * prior) / others)
 
 
-def _places(tested: Bools) -> _Places:
-    queries, keys = tested.shape
-    distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
-    return _Places(distance, np.bincount(distance[tested], minlength=queries + keys).astype(float))
-
-
 def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) -> Floats:
     """Return the weight (query, key) between words that is usual for a head: its habit.
 
-    linked, even: (query, key), the weights of the head and of uniform attention.
-    tested: boolean (query, key), the word pairs that count.
-    places: the distance of each word pair; None leaves habits by distance out.
+    even: of uniform attention. tested: the word pairs that count. places: the distance of each word
+        pair; None leaves habits by distance out.
     """
     more = np.divide(linked, even, out=np.zeros_like(linked), where=tested)
     others = np.maximum(tested.sum(0) - 1, 0) + _PRIOR
@@ -270,7 +255,7 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
         weights = np.where(tested, linked, 0)
         one = np.ones_like(even)
         distant = [places.means(weights, even), places.means(more, one) * even]
-        errors = [float(np.square(each - linked)[tested].sum()) for each in distant]
+        errors = [float(np.square(usual - linked)[tested].sum()) for usual in distant]
         habits = np.maximum(habits, distant[errors.index(min(errors))])
     return np.asarray(np.minimum(habits, 1))
 

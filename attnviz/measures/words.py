@@ -33,17 +33,14 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     if not wanted:
         return []
     texts = tokens.spaced
-    found = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
-    whole = [[span for span in spans if _is_whole(texts, span)] for spans in found]
-    return next((spans for spans in (*whole, *found) if spans), [])
+    every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
+    whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
+    return next((spans for spans in (*whole, *every) if spans), [])
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Return True if a range of tokens is a whole word: no letter is next to it.
-
-    It is also True if the tokens do not mark blanks. texts: of all tokens. span: the range.
-    """
-    if not any(text.startswith(" ") for text in texts):
+    """Return True if a range of tokens is a whole word: no letter is next to it."""
+    if not any(text.startswith(" ") for text in texts):  # the tokens do not mark blanks
         return True
     before = texts[span.start - 1][-1:] if span.start else ""
     after = texts[span.stop][:1] if span.stop < len(texts) else ""
@@ -52,39 +49,26 @@ def _is_whole(texts: Sequence[str], span: range) -> bool:
 
 
 def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[range]:
-    found: list[range] = []
-    wanted = _apart(fold(word))
+    def joined(start: int, end: int) -> str:
+        """Return tokens as one string, with letters taken apart, as some tokenizers write them."""
+        return unicodedata.normalize("NFD", fold(text_of(texts[start:end]).strip()))
+
+    spans: list[range] = []
+    wanted = unicodedata.normalize("NFD", fold(word))
     start = 0
     while start < len(texts):
         end = start + 1
-        joined = _apart(fold(_joined(texts[start:end])))
-        while joined and end < len(texts) and _may_become(joined, wanted):
+        text = joined(start, end)
+        while text and text != wanted and end < len(texts):
+            whole = text.removesuffix("\ufffd")  # an incomplete character
+            if len(whole) >= len(wanted) or not wanted.startswith(whole):
+                break
             end += 1
-            joined = _apart(fold(_joined(texts[start:end])))
-        if joined == wanted:
-            found.append(range(start, end))
-            start = end
-        else:
-            start += 1
-    return found
-
-
-def _apart(text: str) -> str:
-    """Return a text with its letters taken apart (NFD), as some tokenizers write them."""
-    return text if text.isascii() else unicodedata.normalize("NFD", text)
-
-
-def _may_become(joined: str, wanted: str) -> bool:
-    """Return whether more tokens can complete the string ``joined`` to the wanted word.
-
-    An incomplete character at its end is U+FFFD.
-    """
-    whole = joined.removesuffix("\ufffd")
-    return joined != wanted and len(whole) < len(wanted) and wanted.startswith(whole)
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return text_of(texts).strip()
+            text = joined(start, end)
+        if text == wanted:
+            spans.append(range(start, end))
+        start = end if text == wanted else start + 1
+    return spans
 
 
 def text_of(texts: Sequence[str]) -> str:
@@ -106,17 +90,17 @@ def word_ranges(tokens: Tokens) -> list[range]:
     """
     texts = tokens.spaced
     marked = any(text.startswith(" ") for text in texts)
-    found: list[range] = []
+    words: list[range] = []
     inside = False
     for place, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
         first = text.removeprefix("##")
         goes_on = text.startswith("##") or (marked and _goes_on(first)) or _is_within(first)
         if inside and goes_on and not special:
-            found[-1] = range(found[-1].start, place + 1)
+            words[-1] = range(words[-1].start, place + 1)
         else:
-            found.append(range(place, place + 1))
+            words.append(range(place, place + 1))
         inside = not special and (_BYTES.match(first) is not None or first[-1:].isalnum())
-    return found
+    return words
 
 
 def words_of_tokens(tokens: Tokens) -> list[range]:
@@ -130,10 +114,7 @@ def word_text(tokens: Tokens, word: range) -> str:
 
 
 def _goes_on(text: str) -> bool:
-    """Return whether a token can continue a word: it begins with a letter, a digit or a byte.
-
-    The script must be one that puts blanks between words.
-    """
+    """Return whether a token can continue a word, in a script that has blanks between words."""
     first = text[:1]
     if _BYTES.match(text):
         return not 0xE3 <= int(text[3:5], 16) <= 0xE9  # these begin most Han and kana

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from attnviz.draw.arcs import arc_words, arcs_block, arcs_figure, arcs_lines, text_columns
+from attnviz.draw.document import Arc, Arcs
 from attnviz.draw.drawing import Stroke, Tip
 from attnviz.draw.labels import width
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.theme import Theme
-from attnviz.draw.word_arcs import Arc, Arcs
 from attnviz.records import Tokens
 
 PLAIN = Theme(colour=False)

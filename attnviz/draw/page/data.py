@@ -70,9 +70,8 @@ class PageLabel(NamedTuple):
 
 def page_label(label: HeadLabel, means: str, colour: str) -> PageLabel:
     """Return a label as a page shows it; only a finding that is no attention sink has a colour."""
-    found = label.is_finding and label.name not in SINKS
-    colour = colour if found else ""
-    return PageLabel(label.said, label.short, label.source, means, colour)
+    coloured = label.is_finding and label.name not in SINKS
+    return PageLabel(label.said, label.short, label.source, means, colour if coloured else "")
 
 
 UNLABELLED = PageLabel("", "", "none", "", "")
@@ -224,31 +223,28 @@ class PageData(NamedTuple):
 
 def page_data(page: Page) -> PageData:
     """Return the data of a page, without what would make it larger than ``LARGEST``."""
-    fine = sum(len(each.heads) * each.cells for each in page.captures) <= FINE
-    fitted = [_fitted(each, fine, LARGEST // len(page.captures)) for each in page.captures]
-    notes = [f"{each.note}{page.more}" for each in fitted if each.note]
-    kept = [{place: at for at, place in enumerate(each.places)} for each in fitted]
+    fine = sum(len(capture.heads) * capture.cells for capture in page.captures) <= FINE
+    room = LARGEST // len(page.captures)
+    fitted = [_fitted(capture, fine, room) for capture in page.captures]
+    notes = [f"{part.note}{page.more}" for part in fitted if part.note]
+    kept = [{place: at for at, place in enumerate(part.places)} for part in fitted]
     labels, blocks = dict[PageLabel, int](), list[str]()
     data = {
         "schema": SCHEMA,
         "model": visible(page.model),
         "link": page.link,
-        "measures": [each._asdict() for each in page.measures],
+        "measures": [measure._asdict() for measure in page.measures],
         "look": [
-            {**each._asdict(), "head": kept[each.capture][each.head], "says": visible(each.says)}
-            for each in page.look
-            if each.head in kept[each.capture]
+            {**look._asdict(), "head": kept[look.capture][look.head], "says": visible(look.says)}
+            for look in page.look
+            if look.head in kept[look.capture]
         ],
-        "captures": [_record(each, labels, blocks) for each in fitted],
-        "labels": [_label(each) for each in labels],
+        "captures": [_record(part, labels, blocks) for part in fitted],
+        "labels": [_label(label) for label in labels],
     }
-    return PageData(_script(data), blocks, [each.capture for each in fitted], notes)
-
-
-def _script(data: Mapping[str, Any]) -> str:
-    """Return JSON in ASCII that cannot end the element that holds it."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
+    text = text.replace("<", "\\u003c")  # it cannot end the element that holds it
+    return PageData(text, blocks, [part.capture for part in fitted], notes)
 
 
 # What fits -----------------------------------------------------------------------------------
@@ -276,7 +272,9 @@ def _fitted(capture: PageCapture, fine: bool, room: int) -> _Fitted:
     """
     count, order, note = len(capture.heads), capture.order, ""
     kept, exact = count, count if fine else min(capture.fine, count)
-    beside = _vector_bytes(capture) / count
+    pair, norms = capture.query_key, capture.norms
+    vectors = 0 if pair is None else 2 * (pair.queries.size + pair.keys.size)
+    beside = (vectors + (0 if norms is None else 4 * norms.size)) / count
     if (count * (capture.cells + beside) + exact * capture.cells) * _BASE64 > room:
         tried = order[:: max(1, count // _TRIED)]
         few = tried[:4]  # second bytes are noise: their size hardly differs
@@ -304,14 +302,6 @@ def _fitted(capture: PageCapture, fine: bool, room: int) -> _Fitted:
             f"page would have {whole / 1e6:,.0f} MB"
         )
     return _Fitted(part, places, some, content, note)
-
-
-def _vector_bytes(capture: PageCapture) -> int:
-    """Return how many bytes the vectors beside the maps have before they are compressed."""
-    pair, norms = capture.query_key, capture.norms
-    return (0 if pair is None else 2 * (pair.queries.size + pair.keys.size)) + (
-        0 if norms is None else 4 * norms.size
-    )
 
 
 def _pooled(capture: PageCapture, step: int) -> PageCapture:
@@ -359,11 +349,7 @@ def _label(label: PageLabel) -> dict[str, Any]:
 
 
 def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) -> dict[str, Any]:
-    """Return the JSON object of a capture on the page.
-
-    labels: the index of each label on the page; a label that is not there yet is added. blocks: the
-        blocks of the page, to which those of the capture are added.
-    """
+    """Return the JSON object of a capture, and add what is new to the page's labels and blocks."""
     capture, heads = fitted.capture, fitted.capture.heads
     keys = {name: None for head in heads for name in head.values}
     same = ("kind", "causal", "given", "of_heads", "limit")
@@ -447,16 +433,15 @@ def _packed(capture: PageCapture, heads: Iterable[int], exact: Sequence[int]) ->
     lows, parts = list[bytes](), list[bytes]()
     for at in heads:
         weights = capture.weights[at]
-        numbers = whole_numbers(
-            weights.ravel() if triangle is None else weights[triangle], capture.limit
-        )
+        seen = weights.ravel() if triangle is None else weights[triangle]
+        numbers = whole_numbers(seen, capture.limit)
         if at in exact:
             parts.append(packer.compress((numbers >> 8).astype(np.uint8).tobytes()))
             lows.append((numbers & 255).astype(np.uint8).tobytes())
         else:
             coarse = np.where(numbers == MISSING, 255, np.rint(numbers / (MISSING - 1) * 254))
             parts.append(packer.compress(coarse.astype(np.uint8).tobytes()))
-    parts += [packer.compress(each) for each in lows]
+    parts += [packer.compress(low) for low in lows]
     return b"".join([*parts, packer.flush()])
 
 

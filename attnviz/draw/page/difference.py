@@ -22,7 +22,7 @@ def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
     captures: those of ``with_difference``; nothing is yielded if they have no difference.
     """
     for capture in captures[2:]:
-        sizes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in capture.weights]
+        sizes = [float(np.nanmax(np.abs(map_), initial=0.0)) for map_ in capture.weights]
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
         yield from (change_look(capture, at) for at in order[:_LOOK] if sizes[at])
 
@@ -44,12 +44,12 @@ def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageC
     yield from (a, b)
     known = {head.name: at for at, head in enumerate(b.heads)}
     shared = [(at, known[head.name]) for at, head in enumerate(a.heads) if head.name in known]
-    sizes = {(len(each.queries), len(each.keys), each.causal) for each in (a, b)}
+    sizes = {(len(one.queries), len(one.keys), one.causal) for one in (a, b)}
     if not shared or len(sizes) > 1:
         return
     kept = replace(a, notes=(), **MAPS_ALONE).of([first for first, _ in shared])
     weights = [b.weights[second] - a.weights[first] for first, second in shared]
-    changes = [float(np.nanmax(np.abs(each), initial=0.0)) for each in weights]
+    changes = [float(np.nanmax(np.abs(map_), initial=0.0)) for map_ in weights]
     heads = [
         replace(head, facts="", values={LARGEST_CHANGE.key: change})
         for head, change in zip(kept.heads, changes, strict=True)

@@ -41,11 +41,11 @@ def running_pieces(tokens: Tokens, text: str) -> list[str]:
 
 def token_spans(tokens: Tokens, text: str) -> Spans:
     """Return the characters of the text that each token stands for; empty if that is unknown."""
-    spans = tokens.spans or _found(tokens, text)
+    spans = tokens.spans or _located(tokens, text)
     return () if spans and max(stop for _, stop in spans) > len(text) else spans
 
 
-def _found(tokens: Tokens, text: str) -> Spans:
+def _located(tokens: Tokens, text: str) -> Spans:
     """Return where each token stands in the text, in order; empty if one is not found."""
     folded, spans, end = text.lower(), list[tuple[int, int]](), 0
     if len(folded) != len(text):

@@ -57,13 +57,17 @@ def page_html(
     if reading := "".join(_line(part.text) for part in page_reading(document)):
         above.append(f"<details open><summary>How to read this</summary>{reading}</details>")
     filled = {
-        "policy": _policy(),
+        "policy": (
+            f"default-src 'none'; script-src {digest(source('early.js'))} "
+            f"{digest(joined_scripts(SCRIPTS))}; style-src {digest(source('page.css'))}; "
+            "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        ),
         "name": safe(document.name),
         "style": source("page.css"),
         "early": source("early.js"),
         "finding": safe(document.finding or document.title),
         "facts": "\n".join(above),
-        "pictures": "\n".join(_picture(each, palette) for each in data.captures),
+        "pictures": "\n".join(_picture(capture, palette) for capture in data.captures),
         "document": "\n".join(written(heads)),
         "data": data.json,
         "blocks": "\n".join(
@@ -73,7 +77,7 @@ def page_html(
         "script": joined_scripts(SCRIPTS),
     }
     template = (_HERE / "page.html").read_text("utf-8")
-    yield re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template).rstrip("\n")
+    yield re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template).rstrip("\n")
 
 
 def _line(text: str) -> str:
@@ -113,15 +117,6 @@ def source(name: str) -> str:
 def joined_scripts(names: Sequence[str]) -> str:
     """Return scripts of this folder as one."""
     return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
-
-
-@cache
-def _policy() -> str:
-    scripts = f"script-src {digest(source('early.js'))} {digest(joined_scripts(SCRIPTS))}"
-    return (
-        f"default-src 'none'; {scripts}; style-src {digest(source('page.css'))}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
 
 
 def digest(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.corpus import Shard, TextBlock, TextCorpus
-from attnviz.draw.values import json_number, model_facts, model_of
+from attnviz.draw.values import json_values, model_facts, model_of
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.forms import MANY, Form, Numbers
@@ -358,4 +358,4 @@ def _stripped(text: str) -> str:
 
 
 def _numbers(values: Table) -> tuple[float | None, ...]:
-    return tuple(map(json_number, values.tolist()))
+    return tuple(json_values(values))

@@ -334,26 +334,20 @@ def _grid(
     report: DiffReport, values: Sequence[float], changed: Sequence[bool], title: str, shaded: str
 ) -> doc.HeadGrid:
     scale = NumberScale.over((value for value in values if value > _EXACT), signed=False)
-    layers = sorted({change.place[0] for change in report.changes})
-    heads = sorted({change.place[1] for change in report.changes})
     room = next((room for room in (4, 5, 6) if scale.fitted(scale.limit, room)), 6)
     cells = {}
     for change, value, coloured in zip(report.changes, values, changed, strict=True):
         shown = math.isfinite(value)
         root = math.sqrt(value / scale.limit) if shown and scale.limit > 0 else 0.0
-        cells[layers.index(change.place[0]), heads.index(change.place[1])] = doc.Cell(
+        cells[change.place] = doc.Cell(
             root if coloured else 0.0,
             doc.Tint(round(root * (STEPS - 1)), "") if coloured else None,
             (scale.fitted(value, room) or "") if shown else "n/m",
             tip=f"{report.head_name(change.place)}: {value:.4g}",
             values={"change": value},
         )
-    return doc.HeadGrid(
-        [f"L{layer + report.index_base}" for layer in layers],
-        [f"H{head + report.index_base}" for head in heads],
-        cells,
-        [(title + scale.times, True), (shaded, False)],
-    )
+    words = [(title + scale.times, True), (shaded, False)]
+    return doc.head_grid(cells, report.index_base, title=words)
 
 
 # The heads -----------------------------------------------------------------------------------

@@ -235,17 +235,8 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
 
 def label_grid(run: HeadsRecord) -> doc.HeadGrid:
     """Return a grid with each head's label and score; descriptions of this text have no colour."""
-    layers = sorted({entry.layer for entry in run.heads})
-    heads = sorted({entry.head for entry in run.heads})
-    base, array = run.index_base, run.record.model.is_one_layer
-    return doc.HeadGrid(
-        ["" if array else f"L{layer + base}" for layer in layers],
-        [f"H{head + base}" for head in heads],
-        {
-            (layers.index(entry.layer), heads.index(entry.head)): _cell(run, entry)
-            for entry in run.heads
-        },
-    )
+    grid = doc.head_grid({entry.place: _cell(run, entry) for entry in run.heads}, run.index_base)
+    return grid._replace(rows=[""]) if run.record.model.is_one_layer else grid
 
 
 def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.document import LEAST_ARC, Arc, Arcs
 from attnviz.draw.labels import numbered, word_label
 from attnviz.draw.provenance import share
-from attnviz.draw.word_arcs import LEAST_ARC, Arc, Arcs
 from attnviz.inspect.heads.links import (
     A_HEAD,
     LONGEST,

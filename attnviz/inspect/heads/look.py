@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
@@ -21,7 +22,6 @@ from attnviz.draw.page.data import (
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
-from attnviz.draw.values import json_number
 from attnviz.inspect.heads.distinctive import distinctive
 from attnviz.inspect.heads.links import (
     LONGEST,
@@ -141,8 +141,8 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
     """Return the measures that this text has, by which a page can order its heads."""
     orders = []
     for name in heads[0].values:
-        numbers = [json_number(head.values[name]) for head in heads]
-        if known := [number for number in numbers if number is not None]:
+        numbers = [number for head in heads if (number := head.values[name]) is not None]
+        if known := [number for number in numbers if math.isfinite(number)]:
             unit = MEASURES[name].unit if name in MEASURES else "share"
             said = said_name(name).replace("_", " ")
             orders.append(PageMeasure(name, said, unit.removeprefix("share"), min(known) < 0))

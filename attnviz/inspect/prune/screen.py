@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted
@@ -196,26 +197,21 @@ _TEN = 10
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
     """Return a grid of heads with the number of the removal in each cell, or a dot."""
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
-    base, heads = report.index_base, range(report.model.heads)
+    heads = range(report.model.heads)
     digits = len(str(len(report.steps)))
     across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
     if lines and (len(report.layers) > lines or across > columns):
         return _layer_grid(report)
     cells = {}
-    for row, layer in enumerate(report.layers):
-        for head in heads:
-            turn, name = turns.get((layer, head)), report.head_name((layer, head))
-            if turn is None:
-                cells[row, head] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
-            else:
-                tip = f"{name} removed at step {turn}"
-                cells[row, head] = doc.Cell(1.0, _REMOVED, letter=str(turn), tip=tip)
-    return doc.HeadGrid(
-        [f"L{layer + base}" for layer in report.layers],
-        [f"H{head + base}" for head in heads],
-        cells,
-        [("Removed heads", True), ("by step", False)],
-    )
+    for place in product(report.layers, heads):
+        turn, name = turns.get(place), report.head_name(place)
+        if turn is None:
+            cells[place] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
+        else:
+            tip = f"{name} removed at step {turn}"
+            cells[place] = doc.Cell(1.0, _REMOVED, letter=str(turn), tip=tip)
+    title = [("Removed heads", True), ("by step", False)]
+    return doc.head_grid(cells, report.index_base, title=title)
 
 
 def _layer_grid(report: PruneReport) -> doc.HeadGrid:
