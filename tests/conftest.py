@@ -47,15 +47,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SHARED_REPORTS = (
-    "tests/test_default_screens.py",
-    "tests/test_readme.py",
-    "tests/cli/test_explain.py",
-    "tests/cli/test_help.py",
-    "tests/docs/test_schemas.py",
-    "tests/oracle/test_oracle.py",
-)
-"""Files that draw the same reports of the bundled model: one worker measures them once for all."""
+SHARED = {
+    "tests/test_default_screens.py": "reports",
+    "tests/test_readme.py": "reports",
+    "tests/cli/test_explain.py": "reports",
+    "tests/cli/test_help.py": "reports",
+    "tests/docs/test_schemas.py": "reports",
+    "tests/oracle/test_oracle.py": "reports",
+    "tests/test_house.py": "source",
+    "tests/test_imports.py": "source",
+    "tests/test_docstrings.py": "source",
+    "tests/test_options.py": "source",
+    "tests/test_words.py": "source",
+}
+"""Files that draw the same reports of the bundled model, or read the same source of the package:
+one worker measures or reads it once for all.
+"""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,7 +73,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class WholeFiles(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "shared reports" if file in SHARED_REPORTS else file
+            return SHARED.get(file, file)
 
     return WholeFiles(config, log)
 

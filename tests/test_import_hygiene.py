@@ -51,18 +51,13 @@ def imported(
 
 BUILT_IN = [
     ["heads", SENTENCE],
-    ["heads", SENTENCE, "--json"],
     ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
-    ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
     ["why", SENTENCE, "--head", "L1H0"],
     ["lens", SENTENCE, "--head", "L1H0"],
     ["link", SENTENCE, "--controls", "2"],
     ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
-    ["scaling", "--samples", "10"],
     ["scaling", SENTENCE, "--from-model", "--json"],
-    ["patterns", "--texts", "texts.txt"],
     ["patterns", SENTENCE, "--control", "random-weights", "--json"],
-    ["ablate", "--texts", "texts.txt", "--json"],
     ["ablate", SENTENCE, "--json", "--by-token"],
     ["ablate", "--texts", "texts.txt", "--head", "3", "--json", "--mode", "resample"],
     ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],

@@ -189,15 +189,18 @@ def test_a_file_of_other_texts_is_left_as_it_is(
 @pytest.mark.parametrize(
     "options",
     [
-        ("patterns",),
-        ("atlas",),
-        ("ablate", "--head", "L0H0", "--shard", "0/1"),
-        ("retrieve", "--lengths", "80", "--needle", "The key is|blue rain", "--shard", "0/1"),
+        ["patterns"],
+        pytest.param(["atlas"], marks=pytest.mark.long),
+        pytest.param(["ablate", "--head", "L0H0", "--shard", "0/1"], marks=pytest.mark.long),
+        pytest.param(
+            ["retrieve", "--lengths", "80", "--needle", "The key is|blue rain", "--shard", "0/1"],
+            marks=pytest.mark.long,
+        ),
     ],
     ids=lambda options: str(options[0]),
 )
 def test_each_command_refuses_a_finished_file_of_other_texts(
-    run: Run, refused: Callable[..., str], tmp_path: Path, options: tuple[str, ...]
+    run: Run, refused: Callable[..., str], tmp_path: Path, options: list[str]
 ) -> None:
     texts = [" ".join(natural_texts()), "The cat sat on the mat."]
     for name, some in (("one.txt", texts), ("other.txt", [*texts, "It was late."])):

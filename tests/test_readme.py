@@ -8,7 +8,8 @@ skipped only where the line above it says why: ``<!-- not run: reason -->``. ``p
 as well; one that starts with ``>>> `` is a session, whose output is compared in the same way.
 
 A command that is attnviz alone runs inside this process, what needs a shell in one of its own. The
-blocks of the README and the first block of each page are run always, the others with ``-m long``.
+blocks of the README are run always, those of the manual with ``-m long``: what they print is drawn
+by tests/oracle and the screens' own tests, too.
 
 ``ATTNVIZ_UPDATE_README=1 python -m pytest tests/test_readme.py -n 0`` writes the real outputs into
 the pages; where lines were left out, as many stay at both ends as before.
@@ -140,20 +141,11 @@ def found(kind: str) -> list[object]:
     """The blocks that are run, by their page and their place in it."""
     params = []
     for page in PAGES:
-        run_blocks = [
-            (place, block)
-            for place, block in enumerate(blocks(page.read_text(encoding="utf-8")))
-            if block.kind == kind and block.reason is None
-        ]
-        for place, block in run_blocks:
-            always = page == README or place == run_blocks[0][0]
-            params.append(
-                pytest.param(
-                    *(page, place),
-                    id=f"{page.stem}: {block.body.splitlines()[0][:60]}",
-                    marks=() if always else pytest.mark.long,
-                )
-            )
+        for place, block in enumerate(blocks(page.read_text(encoding="utf-8"))):
+            if block.kind == kind and block.reason is None:
+                name = f"{page.stem}: {block.body.splitlines()[0][:60]}"
+                marks = () if page == README else pytest.mark.long
+                params.append(pytest.param(page, place, id=name, marks=marks))
     return params
 
 

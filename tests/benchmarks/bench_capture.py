@@ -7,31 +7,16 @@ vocabulary projection; both run fused attention (sdpa) in inference mode.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from timing import median_seconds, parser
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.observer import KeepWeights
-
-from ..engine.architectures import observe_transformers
+from tests.engine.architectures import observe_transformers
 
 LENGTHS = (16, 64, 128, 512)
-
-
-def median_seconds(cases: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median time of each case, all cases taking turns so that drift hits them alike."""
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    for run in range(repeats + 1):
-        for name, case in cases.items():
-            start = time.perf_counter()
-            case()
-            if run:  # the first warms up
-                seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def cases(model: GPT2LMHeadModel, ids: torch.Tensor) -> dict[str, Callable[[], object]]:
@@ -64,10 +49,7 @@ def check(model: GPT2LMHeadModel, ids: torch.Tensor) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = parser(__doc__, repeats=9).parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config()).eval()

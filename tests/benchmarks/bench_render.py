@@ -7,14 +7,13 @@ of the table's time. Both are timed from weights to the bytes that a truecolor t
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable
-from statistics import median
 
 import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+from timing import median_seconds
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.document import Map, Maps
@@ -72,16 +71,15 @@ def table_overview(report: HeadsRecord) -> Table:
 
 
 def seconds(draw: Callable[[], RenderableType], columns: int) -> float:
-    """The median time from weights to bytes."""
-    times = []
-    for _ in range(RUNS):
+    """Return the median time from weights to bytes."""
+
+    def drawn() -> None:
         console = Console(
             file=io.StringIO(), force_terminal=True, color_system="truecolor", width=columns
         )
-        start = time.perf_counter()
         console.print(draw(), soft_wrap=True)
-        times.append(time.perf_counter() - start)
-    return median(times)
+
+    return median_seconds({"": drawn}, RUNS)[""]
 
 
 def main() -> None:

@@ -8,12 +8,10 @@ The bundled model is compared on the default text with the loop over the same we
 transformers, and with the loop over our own decoder.
 The ways take turns, and each is held against the loop of its own turn: what is printed are medians
 of wall time and of the ratios, and those of processor time, which other programs disturb less.
-``--shape large`` is a decoder of about a billion parameters, for a GPU: ``--device cuda``.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +21,9 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from numpy_twin import numpy_twin
+from timing import parser
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 
 import attnviz
 from attnviz.engine.backend import backend_of
@@ -57,20 +56,19 @@ class Plain:
 class Case:
     """A model and texts: how to open it anew for a scan, and what loops run over, by their name.
 
-    numpy: the same in NumPy, None for a model that is not compared there.
+    numpy: the same in NumPy.
     """
 
     name: str
     open: Callable[[], PatchableModel]
     loops: Mapping[str, Plain]
     texts: Sequence[tuple[int, ...]]
-    device: str
-    numpy: StackModel | None = None
+    numpy: StackModel
 
 
-def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
+def gpt2(tokens: int, texts: int) -> Case:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config()).to(device, dtype).eval().requires_grad_(False)
+    model = GPT2LMHeadModel(GPT2Config()).eval().requires_grad_(False)
     ids = [tuple(torch.randint(0, 50257, (tokens,)).tolist()) for _ in range(texts)]
     return Case(
         f"gpt2-small shape, {texts} x {tokens} tokens",
@@ -81,32 +79,7 @@ def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
             )
         },
         ids,
-        device,
-        numpy_twin(model) if device == "cpu" and dtype == torch.float32 else None,
-    )
-
-
-def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=64,
-        tie_word_embeddings=True,
-    )
-    with torch.device(device):
-        model = LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
-    ids = [tuple(torch.randint(0, 128000, (tokens,)).tolist()) for _ in range(texts)]
-    return Case(
-        f"{model.num_parameters() / 1e9:.2f}B parameters, {texts} x {tokens} tokens",
-        lambda: patchable_transformers(model, "self", Input.of_ids(ids[0])),
-        {"loop": _llama(model)},
-        ids,
-        device,
+        numpy_twin(model),
     )
 
 
@@ -129,7 +102,6 @@ def bundled() -> Case:
             ),
         },
         [ids],
-        "cpu",
         model,
     )
 
@@ -148,12 +120,12 @@ def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[
     found = {Variant((pair,)): np.zeros(2) for pair in chosen}
     clean_seconds = seconds = np.zeros(2)
     for ids in case.texts:
-        row = torch.tensor([ids], device=case.device)
-        start = clock(case)
+        row = torch.tensor([ids])
+        start = clock()
         clean = plain.logits(row)[0].float().log_softmax(-1)
         chances = clean.exp()
-        clean_seconds = clean_seconds + clock(case) - start
-        start = clock(case)
+        clean_seconds = clean_seconds + clock() - start
+        start = clock()
         for layer, head in chosen:
 
             def without(
@@ -171,14 +143,14 @@ def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[
             kl = (chances * (clean - scores)).sum(-1).mean()
             float((scores.argmax(-1) != clean.argmax(-1)).float().mean())
             found[Variant(((layer, head),))] += (float(loss), float(kl))
-        seconds = seconds + clock(case) - start
+        seconds = seconds + clock() - start
     all_heads = seconds * len(pairs) / len(chosen) + clean_seconds
     return all_heads, {one: value / len(case.texts) for one, value in found.items()}
 
 
 def scan(case: Case, numpy: StackModel | None = None, **options: str) -> tuple[Seconds, Found]:
     """The same by the scan, trying the model out included; in NumPy where that is given."""
-    start = clock(case)
+    start = clock()
     passages = [Input.of_ids(ids) for ids in case.texts]
     if numpy is None:
         opened = torch_scan(case.open(), passages, ScanOptions(**options), [])
@@ -193,19 +165,17 @@ def scan(case: Case, numpy: StackModel | None = None, **options: str) -> tuple[S
             for place, index in enumerate(piece.variants):
                 both = piece.metrics["loss_delta"][place], piece.metrics["kl"][place]
                 found[variants[index]] += both
-    seconds = clock(case) - start
+    seconds = clock() - start
     return seconds, {one: value / len(passages) for one, value in found.items()}
 
 
 def gradient(case: Case) -> Seconds:
-    start = clock(case)
+    start = clock()
     gradient_importance(case.open(), [Input.of_ids(ids) for ids in case.texts])
-    return clock(case) - start
+    return clock() - start
 
 
-def clock(case: Case) -> Seconds:
-    if case.device != "cpu":
-        torch.cuda.synchronize()
+def clock() -> Seconds:
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -222,11 +192,9 @@ def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
         seconds, found = scan(case)
         turns.setdefault("exact scan", []).append(seconds)
         worst = max(worst, *(np.abs(found[one] - value).max() for one, value in expected.items()))
-        if case.numpy is not None:
-            seconds, found = scan(case, case.numpy)
-            turns.setdefault("exact scan in NumPy", []).append(seconds)
-            apart = (np.abs(found[one] - value).max() for one, value in expected.items())
-            worst = max(worst, *apart)
+        seconds, found = scan(case, case.numpy)
+        turns.setdefault("exact scan in NumPy", []).append(seconds)
+        worst = max(worst, *(np.abs(found[one] - value).max() for one, value in expected.items()))
         if others:
             last, _ = scan(case, positions="last")
             turns.setdefault("scan, last position only", []).append(last)
@@ -247,31 +215,16 @@ def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sample", type=int, default=12, help="time every so many-th head")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--shape", default="small", choices=["small", "large"])
-    parser.add_argument("--only", choices=["short", "long", "bundled"])
-    arguments = parser.parse_args()
+    options = parser(__doc__, repeats=3, threads=2)
+    options.add_argument("--sample", type=int, default=12, help="time every so many-th head")
+    arguments = options.parse_args()
     ask_for(arguments.threads)
     use_threads(arguments.threads)
-    dtype = getattr(torch, arguments.dtype)
-    print(
-        f"{arguments.device}, {arguments.dtype}, threads {arguments.threads}, "
-        f"torch {torch.__version__}"
-    )
-    build = gpt2 if arguments.shape == "small" else large
-    if arguments.only in (None, "short"):
-        case = build(64, 1, arguments.device, dtype)
-        compare(case, arguments.sample, arguments.repeats, others=True)
-    if arguments.only in (None, "long"):
-        case = build(128, 8, arguments.device, dtype)
-        compare(case, arguments.sample * 4, max(1, arguments.repeats // 2), others=False)
-    if arguments.only in (None, "bundled"):
-        compare(bundled(), 1, 5 * arguments.repeats, others=True)
+    print(f"threads {arguments.threads}, torch {torch.__version__}")
+    compare(gpt2(64, 1), arguments.sample, arguments.repeats, others=True)
+    fewer = max(1, arguments.repeats // 2)
+    compare(gpt2(128, 8), arguments.sample * 4, fewer, others=False)
+    compare(bundled(), 1, 5 * arguments.repeats, others=True)
 
 
 if __name__ == "__main__":

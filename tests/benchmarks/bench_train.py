@@ -8,13 +8,12 @@ where the own decoder is faster. ``--device cuda`` runs on a GPU.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import torch
+from timing import ROOT, median_seconds, parser
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
@@ -26,7 +25,7 @@ from attnviz.learn.train.recipe import Optimiser, read_recipe
 from attnviz.learn.train.trainer import make_optimiser, take_step
 
 TOKENIZER = '{"added_tokens": []}'
-TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"
+TINY = ROOT / "configs" / "tiny.toml"
 SHAPES = {
     "tiny": read_recipe(TINY).model.decoder(vocabulary=4096, beginning=0),
     "wide": DecoderConfig(4096, 512, 8, 8, 8, 64, 1376, tied=True),
@@ -34,14 +33,12 @@ SHAPES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=256)
-    arguments = parser.parse_args()
+    options = parser(__doc__, repeats=9)
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--shape", choices=SHAPES, default="tiny")
+    options.add_argument("--batch", type=int, default=16)
+    options.add_argument("--length", type=int, default=256)
+    arguments = options.parse_args()
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -72,19 +69,22 @@ def compare(
         "own": learner(own.to(device), own, autocast),
         "Llama": learner(theirs.to(device), lambda ids: theirs(ids).logits, autocast),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in learners}
-    for step in range(arguments.steps + 2):
-        ids = torch.randint(0, config.vocabulary, shape).to(device)
-        losses = {}
-        for name, learn in learners.items():
-            start = time.perf_counter()
-            losses[name] = float(learn(ids))
-            if step >= 2:  # the first ones warm up
-                seconds[name].append(time.perf_counter() - start)
-        if abs(losses["own"] - losses["Llama"]) > 0.02:
-            raise SystemExit(f"the losses differ at step {step}: {losses}")
+    batches = [
+        torch.randint(0, config.vocabulary, shape).to(device)
+        for _ in range(arguments.repeats + 2)  # the first ones warm up
+    ]
+    losses: dict[str, list[float]] = {name: [] for name in learners}
+
+    def step(name: str) -> None:
+        losses[name].append(float(learners[name](batches[len(losses[name])])))
+
+    cases = {name: partial(step, name) for name in learners}
+    seconds = median_seconds(cases, arguments.repeats, warming=2)
+    for own_loss, their_loss in zip(*losses.values(), strict=True):
+        if abs(own_loss - their_loss) > 0.02:
+            raise SystemExit(f"the losses differ: {losses}")
     tokens = arguments.batch * arguments.length
-    return {name: tokens / statistics.median(times) for name, times in seconds.items()}
+    return {name: tokens / taken for name, taken in seconds.items()}
 
 
 def as_llama(own: TorchDecoder) -> torch.nn.Module:

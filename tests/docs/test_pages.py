@@ -6,6 +6,7 @@ The page on the induction circuit says no number in its prose that its commands 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ OTHERS = {"--version", "--help", "--install-completion"}
 FOREIGN = ("venv", "pip", "pytest", "torchrun", "sbatch")
 
 
+@cache
 def options() -> set[str]:
     """Every option of every command."""
     group = typer.main.get_group(app)

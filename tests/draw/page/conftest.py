@@ -20,9 +20,6 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PATIENCE = 300_000
 """The milliseconds after which a browser that says nothing is lost, on a machine under any load."""
 
-ALWAYS = ("test_numbers",)
-"""Files whose tests open a browser without ``-m long`` too."""
-
 _DRAWN = "new Promise((done) => requestAnimationFrame(() => setTimeout(done, 20)))"
 """A promise that is kept once the page has drawn what was due."""
 
@@ -77,10 +74,10 @@ class Opened:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What opens a browser is long, but for the values of the page: a browser takes seconds."""
+    """What opens a browser is long: a browser takes seconds."""
     for item in items:
         here = item.path.parent == Path(__file__).parent
-        if here and "browser" in getattr(item, "fixturenames", ()) and item.path.stem not in ALWAYS:
+        if here and "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.long)
 
 

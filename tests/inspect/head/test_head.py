@@ -164,7 +164,7 @@ def test_one_token_writes_by_hand() -> None:
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    asked = [("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha"), ("L1H2", "--ascii")]
+    asked = [("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha")]
     for options in asked:
         base = "0" if options[0] != "L1H1" else "1"
         result = redrawn("head", *options, "--index-base", base, "--no-full", env=size)
@@ -199,7 +199,7 @@ def test_shared_keys_say_so(redrawn: Any, checkpoint: Any, words: str) -> None:
     ("options", "missing"),
     [
         ((), {"writes", "copies", "paths"}),
-        (("--kind", "cross"), {"label", "copies", "paths"}),
+        pytest.param(("--kind", "cross"), {"label", "copies", "paths"}, marks=pytest.mark.long),
     ],
 )
 def test_what_a_model_does_not_have_is_said(
@@ -275,9 +275,7 @@ def test_heads_and_head_suggest_each_other(refused: Any) -> None:
     ("name", "text", "said"),
     [
         ("L1H2", "Then Mary saw Tom. Then Mary saw", "gives the token after an earlier copy"),
-        ("L1H2", "The cat sat on the mat.", "has no occasion here: no token of the text repeats"),
         ("L3H1", "The cat sat because it was tired.", "links “it” to “because” most here"),
-        ("L4H3", "The cat sat because it was tired.", "attends almost uniformly here"),
     ],
 )
 def test_the_finding_is_about_a_given_text(name, text, said):

@@ -40,6 +40,7 @@ def test_the_parts_are_those_of_the_other_commands(run: Any, redrawn: Any, texts
     assert [card["name"] for card in found["cards"]] == [each["name"] for each in worst]
 
 
+@pytest.mark.long
 def test_a_card_is_that_of_head(run: Any, redrawn: Any, texts: str) -> None:
     card, _ = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document["cards"]
     alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
@@ -60,7 +61,7 @@ def test_first_screens_fit(
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
     llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
-    for options in (llama, ("mha",), ("--ascii",)):
+    for options in (llama, ("mha",)):
         result = redrawn("report", *options, "--no-full", env=size)
         assert result.code == 0, result.err
         assert len(result.lines) < lines

@@ -201,22 +201,17 @@ def test_files(run: Any, tmp_path: Any) -> None:
         (["the", "--answer", "internationalisation"], 2, "is 6 tokens here"),
         (["the", "--answer", "cat", "--foil", "cat"], 2, "the same token"),
         (["the", "--answer", ""], 2, "--answer is empty: expected a word"),
-        (["the", "--foil", "\udcff"], 2, "--foil is not UTF-8: byte 1 is 0xff"),
-        (["the", "--position", "7"], 2, "no token '7' in the prompt"),
         (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
         (["the", "--target", "x"], 2, "has one stack"),
-        (["the", "--controls", "-1"], 2, "greater than or equal to 0"),
         (["the", "--model", "mha"], 2, "predicts no tokens"),
         ([], 2, "expected a text"),
         (["the", "--texts", "x.txt"], 2, "one source of prompts"),
         (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is no JSON"),
-        (["--texts", "other.csv"], 2, "'clean'"),
         (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
     ],
 )
 def test_bad_input(run: Any, tmp_path: Any, arguments: list[str], code: int, said: str) -> None:
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n', encoding="utf-8")
-    (tmp_path / "other.csv").write_text("clean,answer\na,b\n", encoding="utf-8")
     row = {"prompt": "a", "answer": "internationalisation"}
     (tmp_path / "token.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     result = run("why", *arguments)
@@ -284,16 +279,13 @@ LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
     "asked",
     [
         [PROMPT],
-        [PROMPT, "--head", "L1H2,L1H0"],
         [PROMPT, "--answer", "table", "--foil", "Nancy"],
         [LONG],
         ["나는 오늘 학교에 갔다. 나는 오늘"],
-        ["👩‍👩‍👧 a 🎈 b 👩‍👩‍👧 a"],
         ["--texts", "names.txt"],
-        ["the cat sat on the", "--model", "gpt2"],
         ["the cat sat on the", "--model", "t5"],
     ],
-    ids=["one", "maps", "foil", "long", "korean", "emoji", "many", "gpt2", "t5"],
+    ids=["one", "foil", "long", "korean", "many", "t5"],
 )
 def test_it_fits(
     redrawn: Any, checkpoint: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
