@@ -21,8 +21,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
-from attnviz.measures.reduced import EqualGroups, Equals, Ints, Reduced
+from attnviz.measures.reduced import EqualGroups, Equals, Reduced
 from attnviz.measures.rows import Columns, Weights
+from attnviz.records import Ints
 
 _CELLS = {"cpu": 2**19, "cuda": 2**27}
 """The most weights in a block: so many are in a processor's cache, and fill a GPU."""

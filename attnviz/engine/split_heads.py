@@ -19,9 +19,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from attnviz.errors import UnsupportedError
-from attnviz.measures.reduced import Equals, Ints, Reduced, ReducedLayer
-from attnviz.measures.rows import Bools, Columns, Weights
+from attnviz.measures.reduced import Equals, Reduced, ReducedLayer
+from attnviz.measures.rows import Columns, Weights
 from attnviz.models.split import is_split, mesh_of
+from attnviz.records import Bools, Ints
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import Bools, Columns, Rows, TextFacts, Weights
+from attnviz.measures.rows import Columns, Rows, TextFacts, Weights
 from attnviz.measures.uniform import rescaled
+from attnviz.records import Bools
 from attnviz.records import Ints as Ints
 
 _FEW = 64

@@ -20,9 +20,9 @@ from attnviz.inspect.patterns.probes import OWN, ProbeText
 from attnviz.inspect.patterns.summary import stacked
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.registry import MEASURES, OF_ONE_TEXT
-from attnviz.measures.rows import Bools, Conditions, Weights
+from attnviz.measures.rows import Conditions, Weights
 from attnviz.measures.uniform import even_weights, visible_keys
-from attnviz.records import AttentionRecord, Input, Kind, Tokens
+from attnviz.records import AttentionRecord, Bools, Input, Kind, Tokens
 
 FIRES = "fires"
 NAMES = (FIRES, *OF_ONE_TEXT)

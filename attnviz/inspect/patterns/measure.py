@@ -24,8 +24,8 @@ from attnviz.inspect.patterns.sums import (
     in_view,
 )
 from attnviz.measures.reduced import ReducedLayer
-from attnviz.measures.rows import Bools, Conditions, RowBlock, TextFacts
-from attnviz.records import Kind
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts
+from attnviz.records import Bools, Kind
 
 Work = Callable[[int], None]
 """Called with the work that was just done, in pairs of tokens."""

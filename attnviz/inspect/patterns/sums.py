@@ -14,9 +14,10 @@ from attnviz.inspect.patterns.relations import FoundPair
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
-from attnviz.measures.rows import AttentionRows, Bools, RowBlock, Rows, TextFacts, centre_rows
+from attnviz.measures.rows import AttentionRows, RowBlock, Rows, TextFacts, centre_rows
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
+from attnviz.records import Bools
 
 Weights = NDArray[np.floating]
 Scores = dict[str, NDArray[np.float64]]
