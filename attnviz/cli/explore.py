@@ -93,8 +93,8 @@ def explore(
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource, second_side
+    from attnviz.inspect.explore.grid import at_finding
     from attnviz.inspect.explore.saved import SavedSession, is_saved, open_saved
-    from attnviz.inspect.explore.screen import at_finding
     from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text

@@ -101,7 +101,9 @@ def _heatmaps(
     part: Maps, axes: Sequence[Axes], theme: Theme, max_width: int, lines: int
 ) -> list[Block]:
     return [
-        heatmap(shown.weights, labels, theme, max_width, part.values, lines, shown.limit)
+        heatmap(
+            shown.weights, labels, theme, max_width, part.values, lines=lines, limit=shown.limit
+        )
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
 

@@ -26,6 +26,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "atlas": lambda model: attnviz.atlas(model, TEXTS),
     "capture": lambda model: attnviz.capture(model, TEXT),
     "check": lambda model: attnviz.check(model, "rules.toml"),
+    "cut": lambda model: attnviz.cut(model, TEXT, "it→cat"),
     "diff": lambda model: attnviz.diff(model, model, TEXTS),
     "generate": lambda model: attnviz.generate(model, TEXT),
     "head": lambda model: attnviz.head(model, "L0H1", TEXT, TEXTS),

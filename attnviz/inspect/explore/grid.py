@@ -25,6 +25,7 @@ from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.layout import label_grid
+from attnviz.inspect.heads.look import named_links
 from attnviz.inspect.heads.report import compare_heads
 
 _NAMED, _LEAST_SIDE = 11, 5
@@ -202,3 +203,14 @@ def _effects(effects: Effects) -> dict[Head, GridCell]:
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
         cells[head] = GridCell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells
+
+
+def at_finding(view: View) -> View:
+    """Return the screen state at the head and the cell that its finding names, if it names one."""
+    if view.other is not None:
+        moved = moved_attention(view.frame, view.other)
+        return view.with_head(max(moved, key=lambda head: moved[head])) if moved else view
+    if view.shown.long is None:
+        for link, _ in named_links(view.shown.alone):
+            return view.with_head(link[:2]).at(link.query, link.key)
+    return view

@@ -30,7 +30,6 @@ from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.grid import moved_attention
 from attnviz.inspect.explore.session import Frame, model_name, same_tokens, two_models
 from attnviz.inspect.explore.view import View
-from attnviz.inspect.heads.look import named_links
 from attnviz.inspect.heads.sentences import finding, scored
 from attnviz.measures.registry import MEASURES, said_name
 from attnviz.records import Floats, Tokens
@@ -78,17 +77,6 @@ def finding_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[L
             return [[Segment(line, BOLD)] for line in lines]
         sentences.pop()
     return []
-
-
-def at_finding(view: View) -> View:
-    """Return the screen state at the head and the cell that its finding names, if it names one."""
-    if view.other is not None:
-        moved = moved_attention(view.frame, view.other)
-        return view.with_head(max(moved, key=lambda head: moved[head])) if moved else view
-    if view.shown.long is None:
-        for link, _ in named_links(view.shown.alone):
-            return view.with_head(link[:2]).at(link.query, link.key)
-    return view
 
 
 def _answer(view: View) -> list[str]:

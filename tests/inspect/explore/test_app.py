@@ -20,10 +20,11 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore import actions
 from attnviz.inspect.explore.dialogs import Field
+from attnviz.inspect.explore.grid import at_finding
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
-from attnviz.inspect.explore.screen import at_finding, finding_lines
+from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
