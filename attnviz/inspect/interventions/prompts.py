@@ -123,9 +123,9 @@ def read_pairs(
     if isinstance(file, PromptPairs):  # of Python code
         return file
     if clean is None:
-        read = read_rows(file or _BUILT_IN, "--pairs", _NEEDED, _ALLOWED)
-        source = read.source if file is not None else f"{len(read.rows)} built-in pairs"
-        return PromptPairs(_named(read.rows, read.lines), source)
+        rows = read_rows(file or _BUILT_IN, "--pairs", _NEEDED, _ALLOWED)
+        source = rows.source if file is not None else f"{len(rows.rows)} built-in pairs"
+        return PromptPairs(_named(rows.rows, rows.lines), source)
     if corrupt is None:
         raise UsageError("expected two prompts, CLEAN and CORRUPT, or --pairs FILE for many")
     for name, text in (("CLEAN", clean), ("CORRUPT", corrupt), ("--and", second)):

@@ -165,11 +165,6 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
     [
         ((CLEAN,), 2, "expected two prompts"),
         ((CLEAN, " "), 2, "CORRUPT is empty"),
-        ((CLEAN, CLEAN), 2, "the same tokens: there is no difference to carry"),
-        ((CLEAN, CLEAN.replace("Harris", "Zebrany")), 2,
-         "the prompts have 14 and 17 tokens, expected equally many; they differ in Harris (clean), "
-         "Z | e | br | any (corrupt): choose words"),
-        ((CLEAN, CLEAN + " Carr", "--align", "end"), 2, "--align needs a last token that both"),
         ((CLEAN, CORRUPT, "--answer", "Eleanor"), 2, "is 4 tokens here (' E' 'le' 'an' 'or')"),
         ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
         ((CLEAN, CORRUPT, "--answer", "Carr", "--foil", "Carr"), 2, "are the same token, ' Carr'"),

@@ -70,7 +70,6 @@ def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: i
         (("0",), 2, "expected one head, such as L0H0, got '0': 6 heads"),
         (("L5H0",), 2, "L5H0 is in the last layer: no later head reads from it"),
         (("L0H0", CLEAN), 2, "expected two prompts"),
-        (("L0H0", CLEAN, CLEAN + " a"), 2, "expected equally many"),
         (("L0H0", CLEAN, CORRUPT, "--model", "mha"), 5, "'mha' is attention alone"),
     ],
 )
