@@ -292,15 +292,12 @@ def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
         text = texts[at] if blanks else texts[at].removeprefix("##")
         return text.isalpha() and (blanks or text != texts[at])
 
-    if not texts[place].removeprefix("##").strip().isalpha():
+    bare = [text.removeprefix("##").strip() for text in texts]
+    if not bare[place].isalpha():
         return "", ""
-    before = after = ""
-    at = place
-    while at > 0 and goes_on(at) and texts[at - 1].removeprefix("##").strip().isalpha():
-        at -= 1
-        before = texts[at].removeprefix("##").strip() + before
-    at = place + 1
-    while at < len(texts) and goes_on(at):
-        after += texts[at].removeprefix("##")
-        at += 1
-    return before, after
+    first, end = place, place + 1
+    while first > 0 and goes_on(first) and bare[first - 1].isalpha():
+        first -= 1
+    while end < len(texts) and goes_on(end):
+        end += 1
+    return "".join(bare[first:place]), "".join(bare[place + 1 : end])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 _LEAST_POWER = -15
 _SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
@@ -118,20 +118,13 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 
 def spans(indices: Sequence[int]) -> str:
-    """Return ascending numbers as runs, such as ``0–2``.
-
-    Numbers at equal distances are shortened.
-    """
+    """Return ascending numbers as runs, such as ``0–2``; shortened if at equal distances."""
     if len(indices) > 3:
         steps = {after - before for before, after in pairwise(indices)}
         if len(steps) == 1 and (step := steps.pop()) > 1:
             return f"{indices[0]}, {indices[0] + step} … {indices[-1]}"
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
+    neighbours = groupby(enumerate(indices), key=lambda entry: entry[1] - entry[0])
+    runs = [[index for _, index in run] for _, run in neighbours]
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
