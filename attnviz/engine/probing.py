@@ -16,7 +16,6 @@ from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
-from attnviz.texts import Texts, encode_texts
 
 ReadLayer = TypeVar("ReadLayer")
 
@@ -56,10 +55,11 @@ class Probing:
             return Input(tokens)
         return Input(tokens, self._target(text, tokens, truncate))
 
-    def inputs_of(self, texts: Texts, truncate: bool, least: int) -> list[Input]:
-        """Return the model's input for each text; see ``encode_texts`` and ``input_of``."""
-        encoded = encode_texts(self.model, texts, truncate, least)
-        pairs = zip(texts.texts, encoded, strict=True)
+    def inputs_of(
+        self, texts: Sequence[str], encoded: Sequence[Tokens], truncate: bool
+    ) -> list[Input]:
+        """Return the model's input for each text. encoded: their tokens; see ``input_of``."""
+        pairs = zip(texts, encoded, strict=True)
         return [self.input_of(text, tokens, truncate=truncate) for text, tokens in pairs]
 
     def _target(self, text: str, tokens: Tokens, truncate: bool) -> Tokens | None:

@@ -42,6 +42,7 @@ from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE, fits
 from attnviz.records import Input, Kind, Tokens
+from attnviz.texts import encode_texts
 
 Table = NDArray[np.float64]
 
@@ -93,7 +94,8 @@ def atlas(
     begun = CorpusRecord("atlas", model_identity(model) | run, shown, (), Tallies())
 
     def measured(block: TextBlock) -> Tallies:
-        inputs = probing.inputs_of(block.texts, truncate, 1)
+        tokens = encode_texts(model, block.texts, truncate, 1)
+        inputs = probing.inputs_of(block.texts.texts, tokens, truncate)
         return _tallies(probing, inputs, block.first, request.top)
 
     return report_of(recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance))

@@ -34,12 +34,12 @@ from attnviz.inspect.diff.report import (
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult
 from attnviz.inspect.diff.sides import (
-    LEAST,
     LiveSide,
     Side,
     are_same,
     distinct,
     require_alike,
+    side_inputs,
 )
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
@@ -153,7 +153,7 @@ def _unmeasured(
 ) -> DiffReport:
     """Return the report on two equal sides, for which every number would be zero."""
     probing = open_probing(model, request.kind)
-    inputs = probing.inputs_of(a.texts, request.truncate, LEAST)
+    inputs = side_inputs(probing, a, request.truncate)
     return DiffReport(
         a=model.info,
         b=replace(model.info, name=b.name),
@@ -196,7 +196,7 @@ def _measured(
         whether B runs on other texts than A.
     """
     probing = open_probing(model, request.kind)
-    inputs = probing.inputs_of(side.texts, request.truncate, LEAST)
+    inputs = side_inputs(probing, side, request.truncate)
     if first is not None:
         require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
     stride = None if first is None else first.maps.stride
@@ -481,8 +481,7 @@ def _measured_again(
         )
     model = opening(side)
     probing = open_probing(model, saved.kind)
-    ablated = saved.command == "ablate"
-    inputs = probing.inputs_of(side.texts, request.truncate, LEAST) if ablated else []
+    inputs = [] if saved.command == "patterns" else side_inputs(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:
         raise UsageError(
             f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from attnviz.draw.labels import visible
+from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
@@ -19,13 +20,13 @@ from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.work import Work, about_tokens
 from attnviz.reading import damaged
 from attnviz.records import Input, Kind
-from attnviz.texts import Texts, built_in_texts
+from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS, _TEXTS = 6_000, 80  # about those of the probes of patterns and the built-in texts
 _ABLATED = 2  # how many times as much NumPy runs with every head ablated
 _LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
-LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
+_LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,16 @@ def _digest(name: str, folder: Path) -> str | None:
 
 
 # Token by token ------------------------------------------------------------------------------
+
+
+def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
+    """Return the inputs of the model, one for each text of its side.
+
+    probing: prepares texts for the model. truncate: True cuts texts that are too long.
+    Raises UsageError if a text is too short or too long for it.
+    """
+    tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
+    return probing.inputs_of(side.texts.texts, tokens, truncate)
 
 
 def require_alike(

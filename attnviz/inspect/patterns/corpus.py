@@ -39,6 +39,7 @@ from attnviz.models.model import Model, model_identity
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
 from attnviz.records import Kind
+from attnviz.texts import encode_texts
 
 CORPUS = "corpus"
 """The name of the probe that a corpus is."""
@@ -144,7 +145,8 @@ def _prepared(
     Texts that are too short for any score, or largely unknown to the tokenizer, are left out and
     counted.
     """
-    inputs = probing.inputs_of(block.texts, truncate, 1)
+    tokens = encode_texts(probing.model, block.texts, truncate, 1)
+    inputs = probing.inputs_of(block.texts.texts, tokens, truncate)
     long = [each for each in inputs if len(each.queries(probing.kind)) >= FEWEST]
     kept = [each for each in long if not each.text.unknown]
     lengths = [len(each.queries(probing.kind)) for each in kept]
