@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.segment import Segment
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import Line
 from attnviz.draw.grid_part import GridCell, GridPart, GridPicture, draw_part
-from attnviz.draw.map_part import MapPart, MapPicture, map_part
+from attnviz.draw.map_part import MapPart, map_part
 from attnviz.draw.maps import Fit, Place
 from attnviz.draw.palette import Tint
 from attnviz.draw.theme import Theme
@@ -31,46 +30,6 @@ def part(count: int, cursor: Place, corner: Place | None = None) -> MapPart:
 
 def text_of(line: Line) -> str:
     return "".join(segment.text for segment in line)
-
-
-def styles_at(line: Line, column: int) -> Segment:
-    """The character at a column, with its style."""
-    for segment in line:
-        if column < cell_len(segment.text):
-            return Segment(segment.text[column], segment.style)
-        column -= cell_len(segment.text)
-    raise AssertionError("nothing is there")
-
-
-PLANS = [
-    Fit(1, True, (3, 3)),
-    Fit(1, False, (4, 4)),
-    Fit(2, False, (1, 1)),
-    Fit(4, False, (1, 1), 2),
-]
-
-
-@pytest.mark.parametrize("plan", PLANS, ids=str)
-@pytest.mark.parametrize("cursor", [Place(0, 0), Place(17, 5), Place(39, 39)], ids=str)
-def test_the_cursor_is_seen_and_a_click_on_it_finds_it(plan: Fit, cursor: Place) -> None:
-    picture: MapPicture = map_part(part(40, cursor), plan, COLOUR, 14, 40)
-    assert len(picture.lines) <= 14
-    assert all(cell_len(text_of(line)) <= 40 for line in picture.lines)
-    accents = {COLOUR.accent().color, COLOUR.accent(ground=True).bgcolor}
-    found = set()
-    for y in range(picture.top, len(picture.lines)):
-        for x in range(picture.left, 40):
-            place = picture.cell_at(x, y)
-            if place is None:
-                continue
-            style = styles_at(picture.lines[y] + [Segment(" " * 40)], x).style
-            if style is not None and accents & {style.color, style.bgcolor}:
-                found.add(place)
-    # Two rows share a line: then a click finds the upper one.
-    near = [abs(each[0] - cursor[0]) < 2 * plan.factors[0] for each in found]
-    assert found
-    assert all(near)
-    assert all(each[1] == cursor[1] // plan.factors[1] * plan.factors[1] for each in found)
 
 
 def test_outside_of_the_map_no_cell_is_found() -> None:

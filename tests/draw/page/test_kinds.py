@@ -115,19 +115,6 @@ def test_a_written_text_is_walked_through(opened: Open, tmp_path: Path) -> None:
         assert worst(rows, run.weights(layer)[head]) < 3e-5
 
 
-def test_rollout_says_where_a_token_comes_from(opened: Open, tmp_path: Path) -> None:
-    report = attnviz.rollout("tiny", CAT)
-    report.save(tmp_path / "page.html")
-    shown = opened(tmp_path / "page.html")
-    assert shown.text("#top").startswith(". comes from")
-    assert worst(on_page(shown, 0, "raw"), report.matrix) < 3e-5
-    assert worst(on_page(shown, 1, "raw"), report.raw) < 3e-5
-    bare = report.without_sink()
-    assert np.abs(np.nan_to_num(on_page(shown, 0, "sinkless") - bare)).max() < 3e-4
-    assert shown.js("state.mode") == "sinkless"
-    assert not shown.page.locator("#scope").is_visible()
-
-
 @pytest.mark.parametrize(("name", "columns"), [("gpt2", 5), ("bert", 1024)])
 def test_rollout_of_a_long_text_has_sums_over_keys(
     opened: Open,
@@ -339,23 +326,6 @@ def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Pa
     assert shown.text("#name") == order[0]
     assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
     assert "parameters" in shown.text("#document")
-
-
-def test_several_texts_have_a_selector(opened: Open, run: Any, tmp_path: Path) -> None:
-    texts = [CAT, "She said that he said so.", "Mary met John."]
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
-    run("heads", "--texts", "texts.txt", "--save", "page.html")
-    shown = opened(tmp_path / "page.html")
-    assert shown.js("[...$('capture').options].length") == 3
-    assert shown.page.locator("#beside button").count() == 3
-    assert shown.page.locator("#look button").count() == 3
-    for at, text in enumerate(texts):
-        shown.page.select_option("#capture", str(at))
-        shown.js("1")
-        wanted = attnviz.capture("tiny", text).report.weights(2, 3)
-        assert worst(on_page(shown, 11, "raw"), wanted) < 3e-5
-    assert shown.text("#words").replace("<bos>", "").strip() == texts[-1]
-    assert not shown.errors
 
 
 def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(

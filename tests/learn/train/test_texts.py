@@ -136,16 +136,6 @@ def test_the_same_seed_and_position_give_the_same_batches() -> None:
     assert not np.array_equal(other.ids, first[0].ids)
 
 
-def test_a_sampler_goes_on_from_its_two_numbers() -> None:
-    one = sampler()
-    for _ in range(4):
-        one.draw(MIXED)
-    two = sampler()
-    two.position, two.windows = one.position, one.windows
-    for _ in range(3):
-        assert np.array_equal(one.draw(MIXED).ids, two.draw(MIXED).ids)
-
-
 def test_windows_of_plain_text() -> None:
     length = 12
     count = len(TEXT) // length  # 8, and one token is left over

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import attnviz
 from attnviz.cli.train import spread_lists
 
 from ...command_line import Result
-from ...conftest import without_times
 from ...terminals import POSIX
 
 Run = Callable[..., Result]
@@ -76,17 +74,6 @@ def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
     shown = run("heads", "the cat sat", "--model", "m")
     assert shown.code == 0
     assert "2 layers × 3 heads" in shown.out
-
-
-def test_python_gives_what_the_command_prints(run: Run, texts: Path) -> None:
-    made = run("train", "books", *QUICK, "--json", "--seed", "3").document
-    found = attnviz.train(
-        texts / "books", out=texts / "n", config=texts / "quick.toml", seed=3
-    ).to_dict()
-    for document in (made, found):  # two directories
-        document["model"].pop("name")
-        document.pop("path")
-    assert without_times(found) == without_times(made)
 
 
 @pytest.mark.parametrize(

@@ -134,21 +134,6 @@ def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
             assert measure["reason"]
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_a_named_shape(document: Any, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(
-        'name = "small"\nsource = "made up"\n[config]\nmodel_type = "gpt2"\n'
-        'architectures = ["GPT2LMHeadModel"]\nvocab_size = 41\nn_positions = 29\nn_embd = 6\n'
-        "n_layer = 2\nn_head = 3\n"
-    )
-    found = document("--model", str(tmp_path / "small.toml"))
-    assert found["passed"] is True
-    assert found["model"]["weights"] == "random"
-    assert len(found["checks"]) == 10
-    (check,) = [check for check in found["checks"] if check["name"] == "NumPy backend"]
-    assert check["reason"] == "random weights are drawn by torch"
-
-
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [

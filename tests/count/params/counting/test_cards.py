@@ -73,14 +73,6 @@ def test_llama_2_7b_on_24_gib_by_hand() -> None:
     assert fit.prefill == pytest.approx(prompts / 1e14)
 
 
-def test_many_sequences_are_bound_by_compute() -> None:
-    spec = spec_from_options(d_model=4096, heads=32, layers=2, d_ff=16384)
-    assert (few := fitted(count_cost(spec, tokens=1, batch=1)).decode) is not None
-    assert (many := fitted(count_cost(spec, tokens=1, batch=2000)).decode) is not None
-    assert (few.bound, many.bound) == ("bandwidth", "compute")
-    assert many.seconds == pytest.approx(many.operations / 1e14)
-
-
 def test_experts_are_read_once_if_a_token_was_sent_to_them() -> None:
     """Mixtral: 8 experts, 2 of them active; B tokens use 8 (1 − (3/4)^B) with even routing."""
     spec = named("mixtral-8x7b")
@@ -136,14 +128,6 @@ def test_too_large_for_one_card() -> None:
     assert fit.cards == math.ceil((fit.need.weights + fit.need.cache) / each)
     assert (fit.batch, fit.context, fit.decode, fit.full) == (0, 0, None, None)
     assert fitted(count_cost(named("llama-2-70b")), overhead=24 * GIB).cards is None
-
-
-def test_a_batch_that_does_not_fit_leaves_the_bound_of_the_largest_that_does() -> None:
-    fit = fitted(count_cost(named("llama-2-7b"), tokens=4096, batch=8))
-    assert fit.batch == 5
-    assert fit.decode is None
-    assert fit.full is not None
-    assert fit.full == fitted(count_cost(named("llama-2-7b"), tokens=4096, batch=5)).decode
 
 
 SHAPES = st.fixed_dictionaries(
@@ -251,12 +235,6 @@ def test_no_name_stands_twice() -> None:
 )
 def test_the_names_that_people_type(typed: list[str], found: list[str]) -> None:
     assert [card.name for card in find_cards(typed)] == found
-
-
-def test_all_are_sorted_by_memory() -> None:
-    memories = [card.memory for card in find_cards(["ALL"])]
-    assert memories == sorted(memories)
-    assert len(memories) == len(ENTRIES)
 
 
 @pytest.mark.parametrize(

@@ -282,17 +282,6 @@ def test_modules_that_are_left_out(
     check(tmp_path, tensors, about)
 
 
-def test_shards_are_added(tmp_path: Path) -> None:
-    about, pack = FORMATS["gptq"]
-    tensors = tensors_of(inside(pack))
-    folder, names = folder_of(tmp_path / "m", about), sorted(tensors)
-    table = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(names)}
-    for file in set(table.values()):
-        save_file({name: tensors[name] for name in names if table[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
-    assert counted(folder).weight_bytes == sum(tensor.nbytes for tensor in tensors.values())
-
-
 @pytest.mark.parametrize(
     ("about", "named"),
     [
