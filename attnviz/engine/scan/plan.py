@@ -298,7 +298,8 @@ def is_causal(model: PatchableModel, probe: Input) -> bool:
     one, other = both[0, 0], both[1, 0]
     if torch.equal(one, other) or not _alike(one, other):
         return torch.equal(one, other)
-    first = _FirstQuery(("self", "encoder") if probe.target is None else ("decoder",))
+    kinds: tuple[Kind, ...] = ("self", "encoder") if probe.target is None else ("decoder",)
+    first = _FirstQuery(kinds)
     with suppress(*MISFITS, UnsupportedError):
         run_pass(model, probe, first, inside=_PATTERN)
     return not first.sees_later
