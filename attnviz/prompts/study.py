@@ -162,14 +162,14 @@ def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
 # The study -----------------------------------------------------------------------------------
 
 
-class Placed(Protocol):
+class HasPlace(Protocol):
     """A prompt, or a pair of prompts, with its name in messages; empty if a person typed it."""
 
     @property
     def place(self) -> str: ...
 
 
-Asked = TypeVar("Asked", bound=Placed)
+Asked = TypeVar("Asked", bound=HasPlace)
 
 
 def fitting(
