@@ -18,7 +18,9 @@ from attnviz.engine.capture import Choice, encoded, written_targets
 from attnviz.errors import UsageError
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
-from attnviz.models.model import FinishedText, Model
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import FinishedText, Model, no_logits
+from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
@@ -92,9 +94,22 @@ def read_prompts(
     ], many.source
 
 
-def splits_logits(model: StackModel) -> bool:
-    """Return whether NumPy can split the logits of this model."""
-    return NumpyAttributor.of(model) is not None
+def load_apart(name: str, options: LoadOptions) -> Model:
+    """Load a model; on torch if NumPy can run it but cannot split its logits.
+
+    name: of the model. options: how it is loaded.
+    """
+    model = load(name, options)
+    if options.logits and isinstance(model, StackModel) and model.is_bare:
+        raise no_logits(name)
+    if (
+        options.backend == "auto"
+        and isinstance(model, StackModel)
+        and not isinstance(model, Bundled)
+        and NumpyAttributor.of(model) is None
+    ):
+        return load(name, replace(options, tokens=None))
+    return model
 
 
 # Encoding ------------------------------------------------------------------------------------
@@ -147,14 +162,14 @@ def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
 # The study -----------------------------------------------------------------------------------
 
 
-class NamedPrompt(Protocol):
+class HasPlace(Protocol):
     """A prompt, or a pair of prompts, with its name in messages; empty if a person typed it."""
 
     @property
     def place(self) -> str: ...
 
 
-Asked = TypeVar("Asked", bound=NamedPrompt)
+Asked = TypeVar("Asked", bound=HasPlace)
 
 
 def fitting(

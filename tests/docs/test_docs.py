@@ -37,7 +37,7 @@ def test_the_layout_names_every_question() -> None:
     page = (ROOT / "attnviz" / "docs" / "design.md").read_text(encoding="utf-8")
     for group in ("inspect", "count", "learn"):
         for path in (ROOT / "attnviz" / group).glob("*/__init__.py"):
-            assert re.search(rf"[ {{,]{path.parent.name}[ ,}}\n]", page), path
+            assert re.search(rf"[ {{,]{path.parent.name}[ ,}}/\n]", page), path
 
 
 def test_a_page_in_a_pipe_is_markdown(run: Any) -> None:
