@@ -18,9 +18,7 @@ from attnviz.engine.capture import Choice, encoded, written_targets
 from attnviz.errors import UsageError
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
-from attnviz.models.bundled import Bundled
-from attnviz.models.model import FinishedText, Model, no_logits
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.model import FinishedText, Model
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
 from attnviz.progress import Advance
@@ -94,22 +92,9 @@ def read_prompts(
     ], many.source
 
 
-def load_apart(name: str, options: LoadOptions) -> Model:
-    """Load a model; on torch if NumPy can run it but cannot split its logits.
-
-    name: of the model. options: how it is loaded.
-    """
-    model = load(name, options)
-    if options.logits and isinstance(model, StackModel) and model.is_bare:
-        raise no_logits(name)
-    if (
-        options.backend == "auto"
-        and isinstance(model, StackModel)
-        and not isinstance(model, Bundled)
-        and NumpyAttributor.of(model) is None
-    ):
-        return load(name, replace(options, tokens=None))
-    return model
+def splits_logits(model: StackModel) -> bool:
+    """Return whether NumPy can split the logits of this model."""
+    return NumpyAttributor.of(model) is not None
 
 
 # Encoding ------------------------------------------------------------------------------------
