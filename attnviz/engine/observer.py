@@ -78,18 +78,19 @@ def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
     return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
 
 
-_Read = TypeVar("_Read")
+_Sums = TypeVar("_Sums")
+_Maps = TypeVar("_Maps")
 
 
 def sums_or_maps(
     info: ModelInfo,
     tokens: int,
     reduce: Reduce,
-    sums: Callable[[], _Read],
-    maps: Callable[[], _Read],
+    sums: Callable[[], _Sums],
+    maps: Callable[[], _Maps],
     *,
     short: bool = False,
-) -> _Read:
+) -> _Sums | _Maps:
     """Return what is read of a text: ``sums()`` where ``reads_sums`` says so, otherwise ``maps()``.
 
     Maps are read, too, of attention that has no sums, unless the user asked for these.
