@@ -78,7 +78,7 @@ def heads(
     """
     ((changes, choice), *_) = requested_runs(request, of_texts=isinstance(given, Texts))
 
-    def in_whole_maps() -> HeadsReport:
+    def in_whole_maps() -> HeadsReport | LongHeads:
         def reopened(changed: dict[str, Any]) -> Model:
             return model if changed == changes else opening(changed)
 
