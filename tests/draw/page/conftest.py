@@ -17,6 +17,9 @@ import attnviz
 
 MARY = "When Mary and John went out, John gave Mary a book."
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+QUICK = "test_every_head_is_what_it_is"
+"""The test that opens a page without ``-m long`` too, where a browser is found."""
+
 _PATIENCE = 300_000
 """The milliseconds after which a browser that says nothing is lost, on a machine under any load."""
 
@@ -74,9 +77,9 @@ class Opened:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What opens a browser is long: a browser takes seconds."""
+    """What opens a browser is long, but for the values of one page: a browser takes seconds."""
     for item in items:
-        here = item.path.parent == Path(__file__).parent
+        here = item.path.parent == Path(__file__).parent and item.name.partition("[")[0] != QUICK
         if here and "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.long)
 
