@@ -178,10 +178,10 @@ def test_two_models_and_their_difference(
     assert shown.text("#capture").split("\n") == ["A", "B", "B − A"]
     change = shown.text("#readout").split()[0]
     query, key, head = shown.js("[state.query, state.key, state.head]")
-    _, first, second = report.example.every[head]
+    first, second = report.example.maps[head]
     moved = float(second[query, key] - first[query, key])
     assert change == f"{moved:+.4f}".replace("-", "−").replace("0.", ".", 1)
-    for at, (_, a, b) in enumerate(report.example.every):
+    for at, (a, b) in enumerate(report.example.maps):
         for place, wanted in enumerate((a, b, b - a)):
             shown.js(f"switchTo({place})")
             assert worst(on_page(shown, at, "raw"), wanted) < 6e-5

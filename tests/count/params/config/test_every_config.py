@@ -40,7 +40,9 @@ NOT_MADE = {
     "gemma4_assistant": "refuses its own default",
     "gemma4_unified_assistant": "refuses its own default",
     "qwen4_exp_text": "its own default lacks the sizes of its index",
-    **dict.fromkeys(("musicgen", "qwen3_5", "qwen4_exp"), "holds several models"),
+    **dict.fromkeys(
+        ("musicgen", "musicgen_melody", "qwen3_5", "qwen4_exp"), "holds several models"
+    ),
 }
 """What no small config can be made of, and why."""
 
