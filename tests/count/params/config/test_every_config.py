@@ -41,7 +41,8 @@ NOT_MADE = {
     "gemma4_unified_assistant": "refuses its own default",
     "qwen4_exp_text": "its own default lacks the sizes of its index",
     **dict.fromkeys(
-        ("musicgen", "musicgen_melody", "qwen3_5", "qwen4_exp"), "holds several models"
+        "dots3_note emu3 llama4 musicgen musicgen_melody qwen3_5 qwen3_5_moe qwen4_exp".split(),
+        "holds several models",
     ),
 }
 """What no small config can be made of, and why."""
