@@ -74,7 +74,6 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": ["mamba", "attention"] * 2},
     "cohere_compass_text": {"layer_types": ["full_attention"] * 4},
     "xlm": {"causal": True},
-    "dory": {"num_hidden_layers": 6, "n_input_layers": 2, "n_output_layers": 2},
 }
 
 

@@ -35,13 +35,23 @@ KEPT = {
 }
 NOT_MADE = {
     "cohere_compass_text": "its own default names no rotation of its full layers",
+    "dory": "its numbers of layers hang together",
     "dots3_note_text": "has sizes of its own in each layer",
     "gemma3n": "asks for timm",
     "gemma4_assistant": "refuses its own default",
     "gemma4_unified_assistant": "refuses its own default",
     "qwen4_exp_text": "its own default lacks the sizes of its index",
     **dict.fromkeys(
-        "dots3_note emu3 llama4 musicgen musicgen_melody qwen3_5 qwen3_5_moe qwen4_exp".split(),
+        [
+            "dots3_note",
+            "emu3",
+            "llama4",
+            "musicgen",
+            "musicgen_melody",
+            "qwen3_5",
+            "qwen3_5_moe",
+            "qwen4_exp",
+        ],
         "holds several models",
     ),
 }
