@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.answers import START_END
 from attnviz.engine.attribution.lens import BlockReading, HeadReading, LensReading
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance
+
+if TYPE_CHECKING:  # a screen starts without what writes files
+    from attnviz.draw.files import Writer
 
 FAR = 1.0
 """KL to the end, in nats, from which a reading is said to be no prediction of the model."""

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, npz_file, table_of, token_facts
 from attnviz.engine.attribution.scores import (
@@ -33,6 +32,9 @@ from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, i
 from attnviz.measures.word_links import WordLink
 from attnviz.prompts.naming import nats, not_summed, placed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:  # a screen starts without what writes files
+    from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
 

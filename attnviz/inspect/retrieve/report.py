@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from attnviz.count.params.head_cost import ShortCache
-from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of
@@ -17,6 +16,7 @@ from attnviz.inspect.retrieve.haystacks import DEPTHS
 from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
+    from attnviz.draw.files import Writer
     from attnviz.mergeable import CorpusRecord
 
 SINK, RECENT = 4, 64

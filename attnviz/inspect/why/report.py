@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import fsum
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import Writer
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.parts import Attribution, HeadKey, Part, PartKind
@@ -20,6 +18,9 @@ from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.prompts.naming import not_summed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:  # a screen starts without what writes files
+    from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
 
@@ -366,10 +367,10 @@ def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
     attributions = [prompt.attribution for prompt in prompts]
     uncapped = [logit.uncapped for logit in attributions if logit.uncapped is not None]
     return {
-        "logit": fmean(attribution.logit for attribution in attributions),
-        "uncapped": fmean(uncapped) if uncapped else None,
+        "logit": fsum(attribution.logit for attribution in attributions) / len(attributions),
+        "uncapped": fsum(uncapped) / len(uncapped) if uncapped else None,
         "softcap": attributions[0].softcap,
-        "sum": fmean(attribution.sum for attribution in attributions),
+        "sum": fsum(attribution.sum for attribution in attributions) / len(attributions),
     }
 
 
