@@ -85,16 +85,16 @@ class EdgeAxes:
         return Edge(*names, pairs)
 
     def edges(self, typed: str) -> tuple[Edge, ...]:
-        """Return the edges of ``it→cat,it→mat``; raise UsageError if they cannot be hidden."""
-        found = tuple(self.edge(*words) for words in read_edges(typed))
-        blind = self.blind(set(chain.from_iterable(edge.pairs for edge in found)))
+        """Return the edges of ``it→cat,it→mat``, each once; UsageError if one cannot be hidden."""
+        edges = tuple(dict.fromkeys(self.edge(*words) for words in read_edges(typed)))
+        blind = self.blind(set(chain.from_iterable(edge.pairs for edge in edges)))
         if blind is not None:
             word = _name(self.queries, range(blind, blind + 1))
             raise UsageError(
                 f"--edge: {word!r} (token {blind}) sees no other key: nothing would be left, "
                 "choose another edge"
             )
-        return found
+        return edges
 
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
         """Return up to ``DRAWS`` draws of as many random edges, each of the distance of one edge.

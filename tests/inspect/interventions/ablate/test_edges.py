@@ -16,6 +16,8 @@ from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes
 from attnviz.inspect.interventions.ablate.request import read_edges
 from attnviz.records import Tokens
 
+from ....conftest import without_times
+
 SENTENCE = "The cat sat on the mat because it was tired."
 PIECES = ("<s>", " it", " saw", " A", "nn", " and", " it", " ran", " on", "</s>")
 SPECIAL = tuple(piece.startswith("<") for piece in PIECES)
@@ -204,3 +206,11 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
 )
 def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
     assert said in refused(code, "ablate", *arguments)
+
+
+def test_an_edge_that_is_named_twice_is_hidden_once(run: Any) -> None:
+    once, twice = (
+        run("ablate", SENTENCE, "--edge", edges, "--json").document
+        for edges in ("it→cat", "it→cat,it->cat")
+    )
+    assert without_times(once) == without_times(twice)
