@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
+
+from attnviz.ranks import EndsTogether, is_together
 
 
 @contextmanager
@@ -14,7 +16,8 @@ def between_steps() -> Iterator[Callable[[], bool]]:
     """Give the block a function that returns True once the process was asked to stop.
 
     The block decides when to stop. A second Ctrl-C interrupts at once. Nothing is changed outside
-    the main thread, since only the main thread gets signals.
+    the main thread, since only the main thread gets signals, nor in one of several processes, of
+    which each would stop after another step.
     """
     asked = False
 
@@ -24,18 +27,22 @@ def between_steps() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         asked = True
 
-    with _handled(ask, signal.SIGINT, signal.SIGTERM):
+    with nullcontext() if is_together() else _handled(ask, signal.SIGINT, signal.SIGTERM):
         yield lambda: asked
 
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and the closing of the terminal interrupt the block as Ctrl-C does."""
+    """Let SIGTERM and the closing of the terminal interrupt the block as Ctrl-C does.
+
+    In one of several processes, all three raise EndsTogether.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise EndsTogether if is_together() else KeyboardInterrupt
 
-    with _handled(interrupt, *{signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}):
+    closed = getattr(signal, "SIGHUP", signal.SIGTERM)
+    with _handled(interrupt, *{signal.SIGINT, signal.SIGTERM, closed}):
         yield
 
 

@@ -33,6 +33,14 @@ _PATIENCE = 10.0
 _together = False
 
 
+class EndsTogether(BaseException):
+    """Raised by Ctrl-C in one of several processes, which then ends without a report.
+
+    It is no KeyboardInterrupt, which would show what was measured until then: the processes are
+    at different steps, and a report asks the model again, for which all are needed.
+    """
+
+
 def rank() -> int:
     """Return the index of this process among those of torchrun, from 0."""
     return int(os.environ.get("RANK", "0"))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from attnviz.models.threads import wait_passively
-from attnviz.ranks import tells_its_end
+from attnviz.ranks import EndsTogether, tells_its_end
 
 wait_passively()
 
@@ -39,7 +39,7 @@ def main() -> None:
 
         with as_interrupt():  # unfinished files are removed
             code = run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EndsTogether):
         with suppress(OSError):  # the terminal may be closed
             if tells_its_end(interrupted=True):
                 print("attnviz: interrupted", file=sys.stderr)
