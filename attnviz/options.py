@@ -79,7 +79,8 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     metavar: the name of its value in the help. help: a sentence about it.
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
     more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
-        the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
+        the value as UTF-8, whatever the locale. ``brief`` is what ``-h`` says in place of the help,
+        in at most 50 characters. Other keywords are passed to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -201,7 +202,9 @@ class AttentionKind(Options):
     """The option on which attention to use of a model that has several."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
-        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
+        "KIND",
+        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
+        brief="Of an encoder–decoder: encoder, decoder or cross.",
     )
 
 
@@ -234,6 +237,7 @@ class HeadChoice(Options):
     head: tuple[str, ...] = option(
         "HEADS", "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.", (),
         short="-H",
+        brief="Heads: L2H5, 3 (of every layer), 2.*, 0-3.1,4.",
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -257,7 +261,7 @@ class Known(Options):
 class Ranked(Options, panel="View"):
     """The option on the length of a ranking."""
 
-    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+    top: int = option("N", "Number of heads to list.", 8, min=1)
 
 
 _JOINED = "A second text, joined to the first as the tokenizer joins two"
@@ -358,6 +362,7 @@ class Sharding(Options, panel="Many texts"):
     shard: str | None = option(
         "K/N",
         "Measure share K, from 0, of N (default: all; under torchrun its rank and world size).",
+        brief="Measure share K of N, counted from 0.",
     )
 
 
@@ -383,6 +388,7 @@ class ManyTexts(TextColumn, Sharding, panel="Many texts"):
         "FILE|NAME",
         "A corpus of any size: one text a line, CSV, TSV, JSON or Parquet with a column text, or "
         "the name of a hub's data set, OWNER/NAME[:SPLIT[:COLUMN]]; - reads standard input.",
+        brief="A corpus: lines, CSV, TSV, JSON, Parquet, a data set.",
     )
     resume: Path | None = option(
         "FILE", "Keep what is measured there, and go on where a run ended; see attnviz merge."

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 import typer
 
-from attnviz.cli.app import app
+from attnviz.cli.app import COMMANDS, app
 from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
@@ -196,8 +197,16 @@ def _cut(quoted: re.Match[str]) -> str:
 def _usage(error: typer.TyperException) -> int:
     """Print typer's message on a wrong command line, with a pointer to ``--help``; return 2."""
     message = getattr(error, "format_message", error.__str__)().replace("Value error, ", "")
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "attnviz"
     if "unexpected extra argument" in message:
-        message += " (put the text in quotes)"
-    return _say(f"{message.rstrip('.')}; see '{command} --help'", 2)
+        message += f" (put the {_unquoted(error, message)} in quotes)"
+    named = [word for word in sys.argv[1:2] if word in COMMANDS]
+    return _say(f"{message.rstrip('.')}; see '{' '.join(['attnviz', *named])} --help'", 2)
+
+
+def _unquoted(error: Any, message: str) -> str:
+    """Return what was most likely typed without quotes: an option's value, or else the text."""
+    extra = message.partition(" (")[2].removesuffix(")").split(" ")[0]
+    before = sys.argv[: sys.argv.index(extra)] if extra in sys.argv else []
+    options = [one for one in error.ctx.command.params if one.param_type_name == "option"]
+    takes = {name for one in options for name in one.opts if not one.is_flag}
+    return f"value of {before[-2]}" if len(before) > 3 and before[-2] in takes else "text"

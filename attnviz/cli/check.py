@@ -44,6 +44,7 @@ class _Model(Options, panel="Model"):
         "In place of the file's model: tiny, mha, a directory, a Hugging Face id.",
         short="-m",
         autocompletion=shared.complete_model,
+        brief="A model in place of the file's own.",
     )
     seed: int = option("N", "Random seed (weights, random tokens).", 0, min=0)
 
@@ -52,7 +53,7 @@ class _Model(Options, panel="Model"):
 class _Junit(Options, panel="Output"):
     """The option that names a JUnit XML file to write, for CI."""
 
-    junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
+    junit: Path | None = option("FILE", "Write JUnit XML, a test case per rule.")
 
 
 @command(EXAMPLES, "--init --update --junit --device")
@@ -64,7 +65,7 @@ def check(
     output: shared.Output,
     junit: _Junit,
 ) -> None:
-    """Hold a model against rules in a file: a gate for CI."""
+    """Test a model against rules in a file: a gate for CI."""
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
 

@@ -29,7 +29,10 @@ class _Sides(Options):
     """The arguments that name the two models or saved results to compare."""
 
     a: str = argument(
-        "A", "A model as --model takes it, or a result saved by patterns or ablate as .json.", ...
+        "A",
+        "A model as --model takes it, or a result saved by patterns or ablate as .json.",
+        ...,
+        brief="A model, or a result saved as .json.",
     )
     b: str | None = argument("B", "What it is compared with; A again where it is left out.")
 
@@ -41,6 +44,7 @@ class _Texts(TextColumn, panel="What is compared"):
     texts: Path | None = option(
         "FILE",
         "Texts: one a line, or CSV, TSV or JSON with a column text (default: 10 built-in texts).",
+        brief="Texts: one a line, CSV, TSV or JSON.",
     )
     text: str | None = option("TEXT", "One text: no intervals, an anecdote.", words=True)
 

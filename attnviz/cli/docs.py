@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -25,6 +28,7 @@ attnviz docs json | less
 
 _FOLDER = Path(__file__).parents[1] / "docs"
 _WIDEST = 100
+_MOST_PAGES = 5
 
 
 def topics() -> dict[str, str]:
@@ -55,11 +59,7 @@ def docs(page: _Page) -> None:
     """Read the manual: a page for each command, and how everything is measured."""
     known = topics()
     if page.topic is not None and page.topic not in known:
-        from difflib import get_close_matches
-
-        near = get_close_matches(page.topic, known, 1)
-        meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise UsageError(f"no page {page.topic!r} in the manual: {meant}")
+        raise UsageError(f"no page {page.topic!r} in the manual: {_meant(page.topic, known)}")
     console = text_console(None, page.colour)
     with printing():
         if page.topic is None:
@@ -79,6 +79,26 @@ def docs(page: _Page) -> None:
         os.environ.setdefault("LESS", "FRX")  # keep colours; quit if it fits a screen
         with console.pager(styles=True):
             console.print(_drawn(text), width=min(console.width, _WIDEST), soft_wrap=False)
+
+
+def _meant(topic: str, known: Iterable[str]) -> str:
+    """Return which page was meant, or which pages have the word, or one that is spelled like it."""
+    from difflib import get_close_matches
+
+    if near := get_close_matches(topic, known, 1):
+        return f"did you mean {near[0]}?"
+    pages = (page for page in _FOLDER.glob("*.md") if page.stem != "changelog")
+    texts = {page.stem: page.read_text(encoding="utf-8").lower() for page in pages}
+    words = Counter(word for text in texts.values() for word in re.findall("[a-z]{4,}", text))
+    word = topic.lower()
+    if not any(word in text for text in texts.values()):
+        alike = get_close_matches(word, words, 3, 0.75)
+        if not alike:
+            return f"expected one of {', '.join(known)}"
+        word = max(alike, key=words.__getitem__)
+    ranked = sorted(texts, key=lambda page: -texts[page].count(word))
+    having = [page for page in ranked[:_MOST_PAGES] if word in texts[page]]
+    return f"{word!r} stands in {', '.join(having)}"
 
 
 def _drawn(text: str) -> Markdown:

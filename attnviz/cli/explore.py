@@ -40,6 +40,7 @@ class _Opened(Options):
     other: str | None = option(
         "TEXT|MODEL|FILE", "A second side: another text, another model or a saved file.",
         name="--with", words=True,
+        brief="A second text, another model or a saved file.",
     )  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from types import GenericAlias
+from types import GenericAlias, MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
@@ -31,6 +31,9 @@ _LARGEST = 2**63 - 1
 
 _NUMBER = re.compile("[0-9]{1,18}")
 """A whole number as it is mostly typed."""
+
+_WHOLE, _THOUSANDS = re.compile(r"[+-]?\d+"), re.compile("([0-9]{1,15})k", re.IGNORECASE)
+"""Every whole number, and 32k for 32,000."""
 
 _LITERAL: Any = Literal  # for choices that are known only at run time
 
@@ -63,8 +66,15 @@ def _processed(one: Any, context: Any, value: Any) -> Any:
 
     Typer converts all but plain values. one: the parameter. context: Typer's own.
     """
-    if "" in (value if isinstance(value, tuple | list) else (value,)) and _names_path(one):
+    values = value if isinstance(value, tuple | list) else (value,)
+    if "" in values and Path in _kinds(one):
         raise typer.BadParameter("expected a path, got an empty text", context, one)
+    if isinstance(value, str) and int in _kinds(one):
+        if thousands := _THOUSANDS.fullmatch(value):
+            value = f"{thousands[1]}000"
+        if not _WHOLE.fullmatch(value):
+            expected = f"expected a whole number such as 512 or 32k, got {value!r}"
+            raise typer.BadParameter(expected, context, one)
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
     if converted is _NOT_PLAIN:
@@ -72,10 +82,10 @@ def _processed(one: Any, context: Any, value: Any) -> Any:
     return converted if one.callback is None else one.callback(context, one, converted)
 
 
-def _names_path(one: Any) -> bool:
-    """Return whether values of a parameter are paths: an empty one would be the present folder."""
+def _kinds(one: Any) -> tuple[Any, ...]:
+    """Return the types that a parameter's values may have, and those in a list of them."""
     kind = one.type_descriptor.annotation
-    return Path in (kind, *get_args(kind))
+    return kind, *get_args(kind)
 
 
 _NOT_PLAIN: Any = object()
@@ -108,21 +118,23 @@ def _is_plain(value: Any, kind: Any) -> bool:
 class OptionsOnce(TyperCommand):
     """A Typer command that refuses a repeated option if only one of its values would count.
 
-    often: its most used options, which ``-h`` shows; ``--help`` shows all.
+    often: its most used options, which ``-h`` shows; ``--help`` shows all. briefs: the short texts
+    of its parameters for ``-h``, by name, where they have one.
     """
 
     often: tuple[str, ...] = ()
+    briefs: Mapping[str, str] = MappingProxyType({})
 
     def get_params(self, ctx: Any) -> list[Any]:
         *others, asking = with_plain_values(super().get_params(ctx))
-        asking.help = "Show all options and exit; -h: those that people use."
+        asking.help = "Show all options and exit; -h: the common ones."
         return [*others, asking]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if ctx.meta[WHOLE]:
             super().format_help(ctx, formatter)
         else:
-            formatter.write(short_help(self, self.often))
+            formatter.write(short_help(self, self.often, self.briefs))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta[WHOLE] = "--help" in args
@@ -146,32 +158,45 @@ def command(
     """
 
     def built(call: Callable[..., None]) -> typer.Typer:
-        chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
+        groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
+        options = _options_of_all(groups.values())
+        briefs = {name: own.field.metadata.get("brief") for name, own in options.items()}
+        kept = {"often": tuple(often.split()), "briefs": briefs}
+        chosen = type(cls.__name__, (cls,), kept)
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
         lines = ["[bold]Examples[/bold]", *examples.split("\n")[1:-1]]
         epilog = "\n" + "\n\n".join(lines) + "\n"
-        app.command(epilog=epilog, cls=chosen)(_spread(call, draws))
+        app.command(epilog=epilog, cls=chosen)(_spread(call, groups, options, draws))
         return app
 
     return built
 
 
-def _spread(call: Callable[..., None], draws: str) -> Callable[..., None]:
+def _options_of_all(groups: Iterable[type]) -> dict[str, Declared]:
+    """Return the options of several groups by name; a later group's replaces an earlier one's."""
+    options: dict[str, Declared] = {}
+    for kind in groups:
+        for name, declared in options_of(kind).items():
+            options.pop(name, None)
+            options[name] = declared
+    return options
+
+
+def _spread(
+    call: Callable[..., None],
+    groups: Mapping[str, type],
+    options: Mapping[str, Declared],
+    draws: str,
+) -> Callable[..., None]:
     """Return ``call`` with a parameter for each field of the groups that it takes.
 
-    draws: see ``command``.
+    groups: by the names of its parameters. options: of all groups. draws: see ``command``.
     """
-    groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
-    one_each: dict[str, Declared] = {}
-    for kind in groups.values():
-        for name, declared in options_of(kind).items():
-            one_each.pop(name, None)  # the option takes the later group's place
-            one_each[name] = declared
     helps = {"seed": {"help": f"Random seed ({draws})."}} if draws else {}
-    parameters = [_parameter(each, **helps.get(name, {})) for name, each in one_each.items()]
+    parameters = [_parameter(own, **helps.get(name, {})) for name, own in options.items()]
 
     def run(**given: Any) -> None:
-        read = {name: _read(given[name], each) for name, each in one_each.items()}
+        read = {name: _read(given[name], own) for name, own in options.items()}
         made = {
             name: kind(**{one.name: read[one.name] for one in fields(kind)})
             for name, kind in groups.items()
@@ -193,8 +218,8 @@ def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
     """
     one, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **one.metadata, **more}
-    given.pop("words", None)
-    given.pop("endings", None)
+    for own in ("words", "endings", "brief"):
+        given.pop(own, None)
     if Path in get_args(kind) and get_origin(kind) is not tuple:
         kind = Path | None  # Python code may pass the contents instead
     if "choices" in given:
@@ -231,10 +256,11 @@ def _read(value: Any, declared: Declared) -> Any:
 # The short help -------------------------------------------------------------------------------
 
 
-def short_help(command: Any, often: Sequence[str]) -> str:
+def short_help(command: Any, often: Sequence[str], briefs: Mapping[str, str | None]) -> str:
     """Return the short help of a Typer command, for ``-h``.
 
-    often: the most used options of this command, as they are typed.
+    often: the most used options of this command, as they are typed. briefs: what is said of an
+        option or argument here, by its name, if not its help.
     """
     room = shell_columns()
     path = f"attnviz {command.name}"
@@ -243,8 +269,9 @@ def short_help(command: Any, often: Sequence[str]) -> str:
     named = {name: one for one in options for name in one.opts}
     chosen = [named[name] for name in (*often, *_COMMON) if name in named]
     usage = " ".join([path, *(_place(one) for one in places), "[OPTIONS]"])
-    rows = [(str(one.metavar).strip("[]"), one) for one in places]
-    rows += [(typed_option(one), one) for one in chosen]
+    typed = [(str(one.metavar).strip("[]"), one) for one in places]
+    typed += [(typed_option(one), one) for one in chosen]
+    rows = [(spelled, briefs.get(one.name) or one.help or "") for spelled, one in typed]
     every = f"all {len(options)} options" if len(options) > 1 else "everything"
     manual = "attnviz docs" if command.name == "docs" else f"attnviz docs {command.name}"
     examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
@@ -262,14 +289,14 @@ def short_help(command: Any, often: Sequence[str]) -> str:
     )
 
 
-def option_lines(rows: Sequence[tuple[str, Any]], max_width: int) -> Iterator[str]:
-    """Yield a line for each option: its spelling, and its help cut to the width.
+def option_lines(rows: Sequence[tuple[str, str]], max_width: int) -> Iterator[str]:
+    """Yield a line for each option, cut to the width.
 
-    rows: (spelling, the option). max_width: in characters.
+    rows: (spelling, what is said of the option). max_width: in characters.
     """
     lead = max(len(typed) for typed, _ in rows)
-    for typed, one in rows:
-        yield f"  {typed.ljust(lead)}  {cut_help(one.help or '', max_width - lead - 4)}"
+    for typed, text in rows:
+        yield f"  {typed.ljust(lead)}  {cut_help(text, max_width - lead - 4)}"
 
 
 def shell_columns() -> int:

@@ -23,7 +23,9 @@ class _Texts(shared.TextOrTexts):
     """The arguments and options on texts: one for the map, others for the ablation of the head."""
 
     text: str | None = argument(
-        "TEXT", "The text of the map and of the prediction (default: a short one)."
+        "TEXT",
+        "The text of the map and of the prediction (default: a short one).",
+        brief="The text of the map and of the prediction.",
     )
 
 

@@ -26,6 +26,7 @@ class _Prompts(TextColumn, shared.PromptText):
         "FILE",
         "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted query, key "
         "and than.",
+        brief="Many prompts: one a line, CSV, TSV or JSON.",
     )
 
 

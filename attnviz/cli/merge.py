@@ -27,7 +27,7 @@ class _Parts(Options):
 
 @command(EXAMPLES, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Add up the shards of a corpus: the result that one process gives."""
+    """Add the results of shards up: the same result as from one process."""
     from attnviz.inspect.merge import merge as question
 
     outlet = Outlet.open(output)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -74,12 +76,27 @@ def complete_head(ctx: Any, incomplete: str) -> list[str]:
     return sorted({name.split("H")[0] + "H" for name in found})
 
 
+_HEAD = re.compile(r"L\d+H\d+", re.IGNORECASE)
+_TEXT_FILE = re.compile(r"\S+\.(txt|md|csv|tsv|jsonl?|toml)")
+"""What is typed as a text by mistake: the name of a head, the name of a file."""
+
+
 @dataclass(frozen=True)
 class Text(Options):
     """The argument and option on one text."""
 
     text: str | None = argument("TEXT", "The text, in quotes; - reads standard input.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        text = self.text or ""
+        if _HEAD.fullmatch(text):
+            raise UsageError(
+                f"{text} is a head, not a text: --head {text}; several: --head L1H2,L1H0"
+            )
+        if _TEXT_FILE.fullmatch(text) and os.path.isfile(text):
+            raise UsageError(f"{text!r} is a file here: --file {text} reads it")
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,7 @@ class TextOrTexts(TextColumn, Text):
     texts: Path | None = option(
         "FILE",
         "Many texts: one a line, or CSV, TSV or JSON with a column text; - reads standard input.",
+        brief="Many texts: one a line, CSV, TSV or JSON.",
     )
 
 
@@ -111,6 +129,7 @@ class ModelName(Options, panel="Model"):
         name="--model",
         short="-m",
         autocompletion=complete_model,
+        brief="tiny (default), mha, a directory, a Hugging Face id.",
     )
 
     @cached_property
@@ -166,6 +185,7 @@ class Loading(Device):
         "DTYPE",
         "Compute in auto (the checkpoint's own), float32, float16, bfloat16 or float64.",
         "auto",
+        brief="auto, float32, float16, bfloat16 or float64.",
     )
     backend: Literal["auto", "numpy", "torch"] = option(
         "BACKEND",
@@ -205,8 +225,9 @@ def saved(endings: str) -> Any:
 
     endings: such as ``.csv .html``, with blanks between.
     """
-    help_text = f"Write a file by its ending: {endings}; may be repeated."
-    return option("FILE", help_text, (), endings=tuple(endings.split()))
+    help_text = f"Save to FILE, whose extension picks the format: {endings}; may be repeated."
+    brief = "Save to FILE; the extension picks the format."
+    return option("FILE", help_text, (), endings=tuple(endings.split()), brief=brief)
 
 
 _EXPLAINED = (SCREEN_ENDING, ".md", ".html")
@@ -233,8 +254,9 @@ class Output(Options, panel="Output"):
         "",
         "Everything, however tall, a row for every head too (default in a pipe: without those).",
         name="--full/--no-full",
+        brief="Everything, a row for every head too.",
     )
-    explain: bool = flag("Below the screen, how to read what is on it.")
+    explain: bool = flag("Add an explanation below the output.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property

@@ -31,6 +31,7 @@ class _Models(Options):
         (),
         autocompletion=complete_shape,
         show_default=False,
+        brief="A named shape, a directory, GGUF, a Hugging Face id.",
     )
     models: tuple[str, ...] = option(
         "NAME",
@@ -39,6 +40,7 @@ class _Models(Options):
         name="--model",
         short="-m",
         autocompletion=complete_shape,
+        brief="Same as MODEL.",
     )
 
 

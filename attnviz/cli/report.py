@@ -30,6 +30,7 @@ class _Named(TextColumn, shared.ModelArgument):
         "FILE",
         "Ablate heads over these texts (default: built-in ones): one a line, or CSV, TSV or JSON "
         "with a column text; - reads standard input.",
+        brief="Ablate heads over these texts, not the built-in ones.",
     )
 
 

@@ -26,7 +26,9 @@ class _ModelText(shared.Text):
     """The argument and option on the text of ``scaling`` with a model."""
 
     text: str | None = argument(
-        "TEXT", "With --from-model: the text, in quotes; - reads standard input."
+        "TEXT",
+        "With --from-model: the text, in quotes; - reads standard input.",
+        brief="With --from-model: the text, in quotes.",
     )
 
 
@@ -34,13 +36,17 @@ class _ModelText(shared.Text):
 class _FromModel(Options, panel="A model's queries and keys"):
     """The options on a model that gives queries and keys in place of random ones."""
 
-    from_model: bool = flag("Take a model's queries and keys over a text, not random ones.")
+    from_model: bool = flag(
+        "Take a model's queries and keys over a text, not random ones.",
+        brief="Take a model's queries and keys over a text.",
+    )
     model: str | None = option(
         "NAME",
         "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
         "a Hugging Face id, or a named shape such as configs/gpt2.",
         short="-m",
         autocompletion=shared.complete_model,
+        brief="tiny (default), mha, a directory, a Hugging Face id.",
     )
 
 

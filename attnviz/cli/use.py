@@ -39,7 +39,7 @@ class _Choice(Options):
 
 @command(EXAMPLES, "--none")
 def use(choice: _Choice) -> None:
-    """Keep the model that commands take without --model, or show which one that is."""
+    """Set the model that commands use without --model, or show it."""
     if choice.none:
         there, file = default.forget(), default.kept_file()
         said = f"{file} is removed" if there else f"nothing was kept in {file}"

@@ -31,7 +31,9 @@ class _ModelText(shared.Text):
     """The argument and option on the text of ``verify`` with a model."""
 
     text: str | None = argument(
-        "TEXT", "With --model: the text, in quotes; - reads standard input (default: a sentence)."
+        "TEXT",
+        "With --model: the text, in quotes; - reads standard input (default: a sentence).",
+        brief="With --model: the text, in quotes.",
     )
 
 
@@ -45,6 +47,7 @@ class _Examined(Options, panel="Model"):
         "such as configs/gpt2 (random weights).",
         short="-m",
         autocompletion=shared.complete_model,
+        brief="Check this model, as --model takes it elsewhere.",
     )
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 

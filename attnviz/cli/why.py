@@ -27,6 +27,7 @@ class _Prompts(TextColumn, shared.PromptText):
         "FILE",
         "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted answer, foil "
         "and position.",
+        brief="Many prompts: one a line, CSV, TSV or JSON.",
     )
 
 

@@ -259,7 +259,8 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
     first = next(iter(shape), None)
     if first is not None and model != "mha":
         option = "--" + first.replace("_", "-")
-        raise UsageError(f"{option} shapes the library's own attention: add --model mha")
+        chooses = "; --head chooses heads" if first == "heads" else ""
+        raise UsageError(f"{option} shapes the library's own attention: add --model mha{chooses}")
     for name, value in (("max-memory", options.max_memory), ("offload", options.offload)):
         if value is not None and options.device != "auto":
             raise UsageError(f"--{name} is for --device auto, which places layers: add that")

@@ -86,6 +86,8 @@ def test_short_help_fits_a_small_terminal(run: Any, name: str, columns: int) -> 
     result = run(*[name] * bool(name), "-h", env={"COLUMNS": str(columns)})
     assert (result.code, result.err) == (0, "")
     assert lines_on_screen(result.out, columns) <= 23
+    if columns >= 80:
+        assert not [line for line in result.lines if line.endswith("...")], "a text is cut"
     if name:
         examples = [line for line in result.lines if line.startswith("  attnviz ")]
         assert len(examples) == 2

@@ -40,6 +40,11 @@ def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
             assert (found, type(found)) == (expected, type(expected)), (one.name, value)
 
 
+def test_thousands_are_written_with_a_k(run: Any) -> None:
+    found = [run("params", "gpt2", "--tokens", typed, "--json").out for typed in ("2k", "2000")]
+    assert found[0] == found[1]
+
+
 def test_plain_values_need_no_pydantic() -> None:
     packages, _ = imported(
         ["params", "--d-model", "4096", "--heads", "32", "--json"],
@@ -53,7 +58,7 @@ def test_plain_values_need_no_pydantic() -> None:
 def test_typer_reports_what_is_no_value() -> None:
     command = typer.main.get_command(import_module("attnviz.cli.params").params)
     for option, value, said in (
-        ("--tokens", "x", "Invalid value for '--tokens': Input should be a valid integer"),
+        ("--tokens", "x", "'--tokens': expected a whole number such as 512 or 32k, got 'x'"),
         ("--palette", "green", "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),
     ):
         with pytest.raises(typer.TyperException) as caught:

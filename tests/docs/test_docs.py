@@ -65,4 +65,6 @@ def test_an_unknown_page(run: Any) -> None:
     result = run("docs", "pattern")
     assert result.code == 2
     assert result.err == "attnviz: no page 'pattern' in the manual: did you mean patterns?\n"
-    assert "expected one of ablate, " in run("docs", "xyz").err
+    assert "'attention' stands in heads, " in run("docs", "attention").err
+    assert "'induction' stands in heads, " in run("docs", "inducton").err
+    assert "expected one of ablate, " in run("docs", "xyzq").err

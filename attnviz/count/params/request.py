@@ -97,7 +97,9 @@ class Running(Options, panel="Running it"):
     """The options for the lengths, dtypes and memory with which a model runs."""
 
     tokens: int | None = option(
-        "N", "Sequence length (default: 2048, or what the positions allow)."
+        "N",
+        "Sequence length (default: 2048, or what the positions allow).",
+        brief="Sequence length, such as 32k.",
     )
     source_tokens: int | None = option("N", "Length of an encoder's input (default: as --tokens).")
     batch: int = option("B", "Number of sequences at once.", 1)
@@ -106,6 +108,7 @@ class Running(Options, panel="Running it"):
         "Dtype of the weights: auto (as stored or configured, else bfloat16), float32, float16, "
         "bfloat16, float8, int8 or int4.",
         "auto",
+        brief="Dtype of the weights, such as bfloat16 or int4.",
     )
     cache_dtype: Dtype = option(
         "DTYPE",
@@ -114,7 +117,9 @@ class Running(Options, panel="Running it"):
         "auto",
     )
     memory: str | None = option(
-        "SIZE", "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
+        "SIZE",
+        "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory.",
+        brief="Whether it fits, such as 24GB or 24GiB.",
     )
 
     def __post_init__(self) -> None:
@@ -140,6 +145,7 @@ class Serving(Options, panel="Serving it on a card"):
         "Say which cards hold it, and bound their speed: H100, L4,A10G or all; may be repeated.",
         (),
         autocompletion=complete_gpu,
+        brief="Which cards hold it: H100, L4,A10G or all.",
     )
     chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
     overhead: str = option(
@@ -164,6 +170,7 @@ class _View(Options, panel="View"):
         "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
         "all combinations.",
         (),
+        brief="Compare values: heads=1,2,4 or tokens=1k,4k.",
     )
     formula: bool = flag("Show each line's arithmetic.")
     per_layer: bool = flag("Show every kind of layer.")

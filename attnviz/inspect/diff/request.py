@@ -24,14 +24,16 @@ class _Compared(Options, panel="What is compared"):
     """The options on what is compared, and how heads are paired."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
-        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
+        "KIND",
+        "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
+        brief="Of an encoder–decoder: encoder, decoder or cross.",
     )
     importance: bool = flag("Compare the loss increase when each head is ablated, too.")
     match: bool = flag("Pair the heads by least divergence, not by index.")
     noise_floor: float | None = option(
         "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0, max=1.0
     )
-    top: int = option("N", "List so many heads.", 8, min=1)
+    top: int = option("N", "Number of heads to list.", 8, min=1)
 
 
 @dataclass(frozen=True)

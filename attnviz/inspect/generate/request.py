@@ -24,16 +24,22 @@ if TYPE_CHECKING:
 class _Written(Options, panel="What is written"):
     """The options on how many tokens are generated, and how they are chosen."""
 
-    tokens: int = option("N", "Write at most so many tokens.", 40, min=1)
+    tokens: int = option("N", "Generate at most N tokens.", 40, min=1)
     temperature: float = option(
-        "T", "Divide the logits by T before the softmax; 0 takes the likeliest token (greedy).", 0.0
+        "T",
+        "Divide the logits by T before the softmax; 0 takes the likeliest token (greedy).",
+        0.0,
+        brief="Sampling temperature; 0 is greedy.",
     )
     top_k: int | None = option("K", "Draw among the K likeliest tokens only (Fan et al. 2018).")
     top_p: float | None = option(
         "P", "Draw among the fewest tokens that together have probability P (Holtzman et al. 2020)."
     )
     ablate: tuple[str, ...] = option(
-        "HEADS", "Zero-ablate these heads at every token, as --head names them.", ()
+        "HEADS",
+        "Zero-ablate these heads at every token, as --head names them.",
+        (),
+        brief="Generate without these heads.",
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from attnviz.options import IndexBase, Kind, Known, Options, Seed, Truncation, a
 class _Shown(Options, panel="View"):
     """The option on the length of tables."""
 
-    top: int = option("N", "List so many rows in each table.", 5, min=1)
+    top: int = option("N", "Number of rows in each table.", 5, min=1)
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,18 @@ class ViewOptions(Options, panel="View"):
     """The options on what is shown of the attention."""
 
     values: bool = flag("Write the weights in the cells.")
-    top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
+    top: int | None = option("N", "Number of strongest token pairs to list per head.", min=1)
     token: str | None = option(
         "WORD|INDEX",
         "List the heads that attend most from and to a word (WORD:2: its second place).",
         words=True,
+        brief="Heads that attend most from and to a word.",
     )
     pair: tuple[str, str] | None = option(
         "WORD WORD",
         "Rank the heads that link two words, against the same pair in shuffled texts.",
         words=True,
+        brief="Heads that link two words, against chance.",
     )
     sink: bool | None = option(
         "",

@@ -67,6 +67,7 @@ class PromptPair(Options):
         "[CLEAN]",
         "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
         words=True,
+        brief="The prompt that shows the behaviour, in quotes.",
     )
     corrupt: str | None = argument(
         "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
@@ -79,6 +80,7 @@ class PromptPair(Options):
         "FILE",
         'Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer, foil or "and" '
         "(a second text); - reads standard input.",
+        brief="Many pairs: JSON lines or CSV.",
     )
 
     def __post_init__(self) -> None:

@@ -13,13 +13,17 @@ class _Followed(Options, panel="What is followed"):
     """The options on which word is followed through the blocks, and at which position."""
 
     answer: str | None = option(
-        "TOKEN", "Follow this token (default: the model's top prediction).", words=True
+        "TOKEN",
+        "Follow this token (default: the model's top prediction).",
+        words=True,
+        brief="Follow this token (default: the top one).",
     )
     position: str | None = option(
         "WORD|INDEX",
         "Where it is predicted: behind this token (default: the last; of a masked model at its "
         "mask token).",
         words=True,
+        brief="Predict after this token (default: the last).",
     )
 
 

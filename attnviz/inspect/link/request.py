@@ -18,20 +18,26 @@ class _Question(Options, panel="What is explained"):
         "The head, such as L1H2 (default: with query and key the link that chance brings least "
         "often; where one of these is given, of heads with a label the one that attends most).",
         short="-H",
+        brief="The head, such as L1H2 (default: chosen).",
     )
     query: str | None = option(
-        "WORD|INDEX", "The token that attends (default: see --head; else the last).", words=True
+        "WORD|INDEX",
+        "The token that attends (default: see --head; else the last).",
+        words=True,
+        brief="The token that attends (default: chosen).",
     )
     key: str | None = option(
         "WORD|INDEX",
         "The token that is attended to (default: the one with the most weight; the first token "
         "only above .9).",
         words=True,
+        brief="The token attended to (default: chosen).",
     )
     than: str | None = option(
         "WORD|INDEX",
         "The key to compare with (default: the mean of all other keys that the query sees).",
         words=True,
+        brief="The key to compare with (default: all others).",
     )
     controls: int | None = option(
         "N",
@@ -50,6 +56,7 @@ class _Stack(Options):
         "KIND",
         "Which attention of an encoder–decoder: encoder (default) or decoder; cross attention "
         "cannot be followed.",
+        brief="Of an encoder–decoder: encoder, decoder or cross.",
     )
     target: str | None = option(
         "TEXT",

@@ -30,6 +30,7 @@ class _Scoring(Options, panel="What is scored"):
         "FILE",
         "Annotated sentences of your own, in place of the built-in English ones; may be repeated.",
         (),
+        brief="Your own annotated sentences.",
     )
     raw: bool = flag("Score the attention weights as they are (default).")
     without_first: bool = flag("Leave out the weight on the first token and renormalise.")
@@ -41,7 +42,9 @@ class _Scoring(Options, panel="What is scored"):
         "auto",
     )
     control: Literal["random-weights"] | None = option(
-        "CONTROL", "random-weights: score the same architecture with random weights, too."
+        "CONTROL",
+        "random-weights: score the same architecture with random weights, too.",
+        brief="random-weights: beside an untrained copy.",
     )
 
     def __post_init__(self) -> None:
@@ -64,8 +67,11 @@ class _Shown(Options, panel="View"):
     """The options on what is shown of the pattern scores."""
 
     watch: str | None = option("LABEL", "Rank every head by its score of one label.")
-    stats: bool = flag("Show entropy, distance, confidence and sink weight of every head.")
-    top: int | None = option("N", "Heads listed for a label (4; with --watch 24).", min=1)
+    stats: bool = flag(
+        "Show entropy, distance, confidence and sink weight of every head.",
+        brief="Entropy, distance, confidence, sink of every head.",
+    )
+    top: int | None = option("N", "Number of heads to list per label (4; with --watch 24).", min=1)
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,13 @@ class _Removal(Options, panel="What is removed"):
         "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
         (),
         short="--head -H",
+        brief="Remove these heads: L2H5, 2.5, 0-3.1,4.",
     )
     until_loss: float | None = option(
         "RATIO",
         "Remove heads while held-out loss stays below RATIO × the full model's; it stops on the "
         "texts that it reports, so that RATIO is no estimate for others.",
+        brief="Remove heads while loss stays below RATIO.",
     )
     uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
     empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")

@@ -30,6 +30,7 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
         "A fact to hide and to ask for, such as 'The password is|blue rain' (default: built-in "
         "ones); may be repeated.",
         (),
+        brief="A fact to hide and to ask for.",
     )
     haystack: Path | None = option("FILE", "The text to hide facts in (default: built-in).")
     chat: bool = option(
@@ -37,9 +38,12 @@ class RetrieveRequest(Ranked, IndexBase, Seed):
         "The text and the question are a user's message, read through the model's own chat "
         "template; the assistant answers.",
         False,
+        brief="Ask through the model's chat template.",
     )
     lengths: str | None = option(
-        "N,N", "Tokens of the whole prompt, such as 1k,4k,16k (default: up to 1,000)."
+        "N,N",
+        "Tokens of the whole prompt, such as 1k,4k,16k (default: up to 1,000).",
+        brief="Lengths in tokens, such as 1k,4k,16k.",
     )
     haystacks: int = option("N", "Haystacks of each length.", 5, min=1, max=1000)
 

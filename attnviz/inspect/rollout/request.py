@@ -32,6 +32,7 @@ class _View(Options, panel="View"):
         "Keep the attention sink (first token, special tokens), raw; or leave it out and rescale.",
         False,
         name="--sink/--no-sink",
+        brief="Keep the attention sink (default: left out).",
     )
 
 

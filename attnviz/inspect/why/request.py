@@ -13,7 +13,10 @@ class _Question(Options, panel="What is explained"):
     """The options on which logit is explained, and at which position."""
 
     answer: str | None = option(
-        "TOKEN", "Explain this token's logit (default: the model's top prediction).", words=True
+        "TOKEN",
+        "Explain this token's logit (default: the model's top prediction).",
+        words=True,
+        brief="Explain this token's logit (default: the top one).",
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
     position: str | None = option(
@@ -21,6 +24,7 @@ class _Question(Options, panel="What is explained"):
         "Where it is predicted: behind this token (default: the last; of a masked model at its "
         "mask token).",
         words=True,
+        brief="Predict after this token (default: the last).",
     )
     controls: int | None = option(
         "N",
@@ -39,14 +43,16 @@ class _Inputs(Options, panel="What is explained"):
         "Show what the prediction loses without each word: with other words in its place, and "
         "hidden from all others (integrated gradients for more than 128 tokens)."
     )
-    draws: int = option("N", "For --inputs: try so many other words in each place.", 20, min=2)
+    draws: int = option(
+        "N", "For --inputs: number of other words to try at each position.", 20, min=2
+    )
 
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
     """The options on what is shown of the contributions."""
 
-    top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
+    top: int = option("N", "Number of heads to list.", 8, min=1)
 
 
 @dataclass(frozen=True)

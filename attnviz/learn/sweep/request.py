@@ -48,15 +48,15 @@ class _Learned(Options, panel="What is learned"):
     """The options on the task, and on how often it is learned; None if the task decides."""
 
     task: str | None = option(
-        "TASK", "induction (repeat what followed this letter before; default), copy or majority."
+        "TASK",
+        "induction (repeat what followed this letter before; default), copy or majority.",
+        brief="induction (default), copy or majority.",
     )
     text: Path | None = option(
         "FILE", "Learn to predict the next character of this UTF-8 text instead."
     )
     steps: int = option("N", "Training steps of each model.", 500, min=1)
-    seeds: int = option(
-        "N", "Models of each number of heads; significance needs two.", 3, min=1, max=1000
-    )
+    seeds: int = option("N", "Seeds per head count; significance needs two.", 3, min=1, max=1000)
     seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 
     def __post_init__(self) -> None:

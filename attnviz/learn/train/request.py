@@ -25,6 +25,7 @@ class _Trained(Options, panel="What is trained"):
         (),
         show_default=False,
         rich_help_panel=None,
+        brief="UTF-8 text files; a directory: its *.txt files.",
     )
     out: Path = option(
         "DIR", "Write the model to this new directory.", ..., short="-o", show_default=False
@@ -34,11 +35,13 @@ class _Trained(Options, panel="What is trained"):
         "Validate on these texts, several after one --valid (default: the last tenth of the "
         "text, held out).",
         (),
+        brief="Validate on these texts.",
     )
     config: Path | None = option(
         "FILE",
         "Train by this recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 "
         "heads, 1.7 minutes).",
+        brief="Train by this recipe, a TOML file.",
     )
     vocabulary: int | None = option(
         "N", "Vocabulary size (default: 4096, or what the text allows)."
@@ -89,9 +92,9 @@ class _Trained(Options, panel="What is trained"):
 class _Duration(Options, panel="How long"):
     """The options on the budget of the training; None if the recipe decides."""
 
-    minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
+    minutes: float | None = option("M", "Minutes to train, final measurements included.")
     tokens: int | None = option(
-        "N", "Train on so many tokens; the same run again gives the same model.", min=1
+        "N", "Number of tokens to train on; the same run again gives the same model.", min=1
     )
     resume: bool = flag("Go on with the interrupted run in --out.")
 

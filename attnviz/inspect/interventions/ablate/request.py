@@ -63,11 +63,12 @@ class _Ablation(Options, panel="What is ablated"):
         "An ablated head's output becomes zero, its mean over the reference, or that of another "
         "text (resample).",
         "zero",
+        brief="Ablate by zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
         "FILE", "Take mean and resample from these texts (default: the measured texts)."
     )
-    draws: int | None = option("N", "Resample from so many other texts for each (4).", min=1)
+    draws: int | None = option("N", "Number of other texts to resample from (4).", min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()

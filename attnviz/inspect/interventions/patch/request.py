@@ -64,7 +64,10 @@ class _Patching(Options, panel="What is patched"):
     at: At | None = option(
         "TOKENS", "Patch at all tokens (default), the last one, or those that changed."
     )
-    by_token: bool = flag("Patch each token by itself, for the chosen or the strongest heads.")
+    by_token: bool = flag(
+        "Patch each token by itself, for the chosen or the strongest heads.",
+        brief="Patch each token alone, for the strongest heads.",
+    )
     together: tuple[str, ...] = option(
         "HEADS", "Also patch these heads all at once, such as L1H0,L1H2.", ()
     )

@@ -21,7 +21,9 @@ class _Into(Options):
     """The option on what of the later heads is compared."""
 
     into: Into | None = option(
-        "WHAT", "Into their queries, keys or values alone (default: all three)."
+        "WHAT",
+        "Into their queries, keys or values alone (default: all three).",
+        brief="Only into queries, keys or values.",
     )
 
 
