@@ -180,6 +180,7 @@ def rollout(
     kind: Literal["self", "encoder", "decoder"] | None = None,
     target: str | None = None,
     truncate: bool = False,
+    token: str | int | None = None,
     values: bool = False,
     sink: bool = False,
     reduce: Literal["auto", "fused", "full"] = "auto",
@@ -187,8 +188,9 @@ def rollout(
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
     model, tokenizer: see ``capture``. chat: in place of the text, see ``heads``.
-    kind: for an encoder–decoder, which self-attention is followed. values: print the shares in the
-        cells. sink: keep the attention sink in the maps.
+    kind: for an encoder–decoder, which self-attention is followed. token: a word of the text, or
+        its index; by default the last word. values: print the shares in the cells. sink: keep the
+        attention sink in the maps.
     Of a long text 16 rows are followed, see ``sampled`` of the report.
     The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 

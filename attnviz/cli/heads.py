@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,9 +32,6 @@ attnviz heads "The cat sat on the mat because it was tired." --span who="The cat
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
-
-
-_HEAD = re.compile(r"[Ll][0-9]+[Hh][0-9]+")
 
 
 @dataclass(frozen=True)
@@ -90,10 +86,6 @@ def heads(
         return
     if request.compare_mask and model.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
-    if text.text is not None and _HEAD.fullmatch(text.text):
-        raise UsageError(
-            f"expected a text, got the head {text.text!r}: attnviz head {text.text} shows its card"
-        )
     vectors = output.pages or saved.vectors
     several = text.texts is not None
     outlet = Outlet.open(output, model, *request.changed)

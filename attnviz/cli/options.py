@@ -93,7 +93,8 @@ class Text(Options):
         text = self.text or ""
         if _HEAD.fullmatch(text):
             raise UsageError(
-                f"{text} is a head, not a text: --head {text}; several: --head L1H2,L1H0"
+                f"expected a text, got the head {text!r}: attnviz head {text} shows its card, "
+                f"--head {text} chooses it (several: --head L1H2,L1H0)"
             )
         if _TEXT_FILE.fullmatch(text) and os.path.isfile(text):
             raise UsageError(f"{text!r} is a file here: --file {text} reads it")

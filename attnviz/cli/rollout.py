@@ -14,7 +14,7 @@ attnviz rollout --file story.txt --save rollout.svg
 """
 
 
-@command(EXAMPLES, "--values --sink --file --truncate")
+@command(EXAMPLES, "--token --values --sink --file")
 def rollout(text: Text, request: RolloutRequest, model: ShapedModel, output: Output) -> None:
     """Follow attention through all layers, from each output token to the input."""
     from attnviz.inspect.rollout import rollout as question

@@ -32,7 +32,6 @@ initialisation (a standard deviation of 0.02) no text has a link that ``beats_ch
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Container, Sequence
 from itertools import chain
 from random import Random
@@ -43,7 +42,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.uniform import even_weights, visible_keys
-from attnviz.measures.words import word_ranges, word_text
+from attnviz.measures.words import is_mark, word_ranges, word_text
 from attnviz.records import AttentionRecord, Bools, Tokens
 
 Floats = NDArray[np.float64]
@@ -197,7 +196,7 @@ class _Axis:
         self.sizes = np.asarray([len(word) for word in self.words], float)
         self.sink: Bools = np.asarray([sink[list(word)].any() for word in self.words])
         texts = [word_text(tokens, word) for word in self.words]
-        known = [text not in _UNKNOWN and not all(map(_is_mark, text)) for text in texts]
+        known = [text not in _UNKNOWN and not all(map(is_mark, text)) for text in texts]
         self.plain: Bools = ~self.sink & known
 
 
@@ -206,12 +205,6 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
     received = np.add.reduceat(weights, keys.starts, axis=1, dtype=float)
     sent = np.add.reduceat(received, queries.starts, axis=0)
     return np.asarray(sent / queries.sizes[:, None])
-
-
-def _is_mark(letter: str) -> bool:
-    """Return True if a character is punctuation, a sign such as a plus, or invisible; no emoji."""
-    category = unicodedata.category(letter)
-    return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
 
 class _Places(NamedTuple):

@@ -113,6 +113,12 @@ def word_text(tokens: Tokens, word: range) -> str:
     return text_of(tokens.texts[word.start : word.stop]).strip()
 
 
+def is_mark(letter: str) -> bool:
+    """Return True if a character is punctuation, a sign such as a plus, or invisible; no emoji."""
+    category = unicodedata.category(letter)
+    return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
+
+
 def _goes_on(text: str) -> bool:
     """Return whether a token can continue a word, in a script that has blanks between words."""
     first = text[:1]
@@ -154,12 +160,26 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
     queries = find_in(record.queries, wanted)
     keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
     if queries is None and keys is None:
-        last = max(len(record.queries), len(record.keys)) - 1
-        raise UsageError(
-            f"no token {wanted!r} in the text: give a word of it, WORD:2 for its second place, or "
-            f"an index from 0 to {last}"
-        )
+        raise _absent(wanted, max(len(record.queries), len(record.keys)))
     return queries, keys
+
+
+def place_of(tokens: Tokens, wanted: str) -> int:
+    """Return the last token of the word that a person means, see ``find_in``.
+
+    Raises UsageError if the text does not have it.
+    """
+    word = find_in(tokens, wanted)
+    if word is None:
+        raise _absent(wanted, len(tokens))
+    return word.span[-1]
+
+
+def _absent(wanted: str, count: int) -> UsageError:
+    return UsageError(
+        f"no token {wanted!r} in the text: give a word of it, WORD:2 for its second place, or an "
+        f"index from 0 to {count - 1}"
+    )
 
 
 def find_in(tokens: Tokens, wanted: str) -> Word | None:

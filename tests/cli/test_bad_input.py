@@ -27,7 +27,7 @@ Refused = Callable[..., str]
         (["a", "b"], "unexpected extra argument(s) (b) (put the text in quotes)"),
         (["a", "--token", "b", "c"], "(c) (put the value of --token in quotes)"),
         (["--pair", "a"], "requires 2 arguments; see 'attnviz heads --help'"),
-        (["--head", "L1H2", "L1H0"], "L1H0 is a head, not a text: --head L1H0"),
+        (["--head", "L1H2", "L1H0"], "expected a text, got the head 'L1H0'"),
         (["a", "--heads", "3"], "add --model mha; --head chooses heads"),
         (["a", "--file", "b"], "give TEXT or --file, not both"),
         (["a", "-m", "tiny", "--model", "mha"], "--model is given 2 times: expected one"),

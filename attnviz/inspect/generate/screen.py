@@ -192,13 +192,14 @@ def _finding(report: GenerateReport) -> str:
     if math.isnan(activity.score):
         words = f"{name} has no numbers."
     elif target:
-        words = f"{lead}{name} gives {target} {score} of its attention ({_base(activity)}) {over}."
+        on = f"puts {score} of its attention on {target}"
+        words = f"{lead}{name} {on} ({_base(activity)}) {over}."
     elif activity.name == "spread":
         how = f"{spread_words(activity.score)}, {score} ({_base(activity)})"
         words = f"{lead}{name} attends {how} {over}."
     elif activity.name == "peaked":
-        given = f"one token {score} of its attention on average ({_base(activity)})"
-        words = f"{lead}{name} gives {given} {over}."
+        given = f"{score} of its attention on a single token on average ({_base(activity)})"
+        words = f"{lead}{name} puts {given} {over}."
     for room in range(LONGEST_FINDING - len(words) - 1, _LEAST_WRITTEN, -1):
         if fits_two_lines(f"{_written(run.text_written, room)} {words}"):
             return f"{_written(run.text_written, room)} {words}"
@@ -211,7 +212,10 @@ def _written(text: str, max_width: int) -> str:
     if not words:
         return "The model writes blanks alone." if text else "The model writes nothing."
     shown = cut_at_word(word_label([words]), max_width - len(lead) - 3)
-    return f"{lead}“{shown}”{'' if shown.endswith(('.', '…', '!', '?')) else '.'}"
+    end = "" if shown.endswith((".", "…", "!", "?")) else "."
+    if {'"', "“", "”"} & {*shown}:  # quotes within quotes are hard to read
+        return f"{lead.rstrip()}: {shown}{end}"
+    return f"{lead}“{shown}”{end}"
 
 
 def _labelled(activity: HeadActivity) -> str:

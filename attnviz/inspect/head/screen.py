@@ -177,16 +177,16 @@ def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
     if label.name == "spread":
         attends = f"attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
     elif measure.target and math.isnan(label.on_text):
-        attends = f"has no occasion here: {measure.absent.format(text='the text')}."
+        attends = f"has nothing to do here: {measure.absent.format(text='the text')}."
     elif measure.target:
-        given = f"{measure.target} {share(label.on_text)} of its attention here"
-        attends = f"gives {given} (uniform {share(label.base_rate)})."
+        given = f"{share(label.on_text)} of its attention here on {measure.target}"
+        attends = f"puts {given} (uniform {share(label.base_rate)})."
     else:
         attends = "links no two words here."
         for link in strongest_links(shown, 1):
             ends = shown.record.queries, shown.record.keys
             query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
-            attends = f"links “{query}” to “{key}” most here, {share(link.weight)}."
+            attends = f"links “{query}” → “{key}” most strongly here ({share(link.weight)})."
     if words := _written(card):
         yield f"{name} {attends}", f"It writes {words[0]} {words[1]}{words[2]}."
         yield f"{name} {attends}", f"It writes {words[0]}."

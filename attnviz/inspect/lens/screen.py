@@ -72,16 +72,15 @@ def _hints(report: LensReport) -> list[str]:
 
 
 def _finding(report: LensReport) -> str:
-    """Return from where on the answer stays the likeliest word, with its probability there."""
+    """Return from where on the answer stays the top prediction, with its probability there."""
     reading, end, entry = report.reading, report.end, report.entry
-    kind: str = report.kind
+    kind = "token" if report.kind == "word" else report.kind
     whole = _quoted(report, reading.answer)
     if not report.classes:
         whole = next_word(report.given.predicted, reading.position, report.answer)
-        kind = "token" if whole != quoted(report.answer) else kind
     if report.model.weights == "random":
         return (
-            f"Random weights: where a prediction forms is arbitrary; {whole} "
+            f"Random weights: where a prediction forms is arbitrary; {whole} has p = "
             f"{probability(end.probability)} at the end."
         )
     if entry is None:
@@ -90,26 +89,25 @@ def _finding(report: LensReport) -> str:
         after = "in the embedding"
         if best.block is not None:
             after = f"after {report.block_name(best.block)}"
+        top = f"top {kind} {first}, p = {probability(end.top[0][1])}"
         return (
-            f"{whole} is {_ordinal(end.rank)} at the end ({probability(end.probability)}; first is "
-            f"{first} {probability(end.top[0][1])}); its best rank is {best.rank:,}, {after}."
+            f"{whole} ranks {_ordinal(end.rank)} at the end (p = {probability(end.probability)}; "
+            f"{top}); its best rank is {best.rank:,}, {after}."
         )
-    entered = reading.blocks[entry]
-    unlikely = end.probability < UNLIKELY and report.kind == "word"
+    entered, last = reading.blocks[entry], f"p = {probability(end.probability)}"
+    if end.probability < UNLIKELY and report.kind == "word":
+        every = "at every layer" if not entry else f"from {report.block_name(entered.block)} on"
+        return f"No clear prediction: the top token {every} is {whole}, with {last} at the end."
     if not entry:
-        rare = ", but not likely" * unlikely
-        last = probability(end.probability)
-        return f"{whole} {last} is the likeliest {kind} from the embedding on{rare}."
+        return f"{whole} ({last}) is the top {kind} from the embedding on."
     before = reading.blocks[entry - 1]
-    name, last = report.block_name(entered.block), probability(end.probability)
-    there = probability(entered.probability)
+    name, there = report.block_name(entered.block), probability(entered.probability)
     again = " again" * any(block.rank == 1 for block in reading.blocks[:entry])
-    from_there = f"from {name} on: {there} there, {last} at the end"
-    said = f"{whole} is{again} the likeliest {kind} {from_there}"
+    ends = f"(p = {there} there, {probability(end.probability)} at the end)"
+    said = f"{whole} becomes the top {kind}{again} at {name} {ends}"
     if entered is end:
-        said = f"{whole} becomes the likeliest {kind}{again} only in the last block, {name}: {last}"
-    rare = ", so no word is likely" * unlikely
-    return f"{said}{rare}; before {name} it ranks {_ordinal(before.rank)}."
+        said = f"{whole} becomes the top {kind}{again} only in the last block, {name} ({last})"
+    return f"{said}; before {name} it ranks {_ordinal(before.rank)}."
 
 
 def _quoted(report: LensReport, word: int) -> str:
@@ -192,7 +190,7 @@ def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
             "bar": (head.answer, scale.limit),
             "tint": signed_tint(head.answer, scale.limit),
         },
-        title=[("What heads write there", True), ("logits less their mean", False)],
+        title=[("What heads write there", True), ("centred logits", False)],
         least=_LEAST_HEADS,
     )
 

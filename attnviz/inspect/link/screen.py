@@ -277,14 +277,15 @@ def _finding(report: LinkReport) -> str:
     )
     amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
     if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(best.lead)} nats, its whole lead"
+        amount = f"{nats(best.lead)} nats, the whole lead"
     elif abs(best.lead) > abs(report.sum):
-        amount, over = f"{nats(best.lead)} nats, with all other parts {nats(report.sum)}", ""
+        others = f"the other parts sum to {nats(report.sum - best.lead)}"
+        amount, over = f"{nats(best.lead)} of a net {nats(report.sum)} nats ({others})", ""
     without = random = ""
     if best.base is not None and best.base * best.lead >= _NOTABLE_BASE * best.lead**2:
-        random = f"; {nats(best.base)} among random words"
+        random = f"; {nats(best.base)} among random words (control)"
     if best.without is not None:
-        without = f"; without that the weight is {probability(best.without)}"
+        without = f"; without it the weight is {probability(best.without)}"
     both = without + random
     for tail in (over + both, both, over + random, random or without, ""):
         shown = f"{said} {amount}{tail}."

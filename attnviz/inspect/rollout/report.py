@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, shortest, token_facts
 from attnviz.measures.sinks import sink_keys, without_sink
+from attnviz.measures.words import is_mark
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Matrix = NDArray[np.float64]
 
 
-def last_content(tokens: Tokens, causal: bool) -> int:
-    """Return the position of the last token that is neither sink nor blank, else the last one."""
-    blank = np.array([not text.strip() for text in tokens.texts])
-    content = np.flatnonzero(~sink_keys(tokens, causal) & ~blank)
-    return int(content[-1]) if content.size else len(tokens) - 1
+def last_word(tokens: Tokens, causal: bool) -> int:
+    """Return the position of the last token of a word that is no sink, else the last token."""
+    marks = np.array([all(map(is_mark, text.strip())) for text in tokens.texts])
+    words = np.flatnonzero(~sink_keys(tokens, causal) & ~marks)
+    return int(words[-1]) if words.size else len(tokens) - 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +39,7 @@ class RolloutReport(Report):
         something else than attention; the matrix is no share of the input then.
     text: the text. target: the decoder's text, if the rollout is of the decoder.
     values: whether the shares are written in the cells. keep_sink: whether the sink is shown.
+    asked: the position of the token that was asked for; None for the last word.
     """
 
     model: ModelInfo
@@ -53,6 +55,7 @@ class RolloutReport(Report):
     keep_sink: bool = False
     sampled: tuple[int, ...] | None = None
     not_followed: tuple[int, ...] = ()
+    asked: int | None = None
 
     command = "rollout"
     lists = None
@@ -75,9 +78,9 @@ class RolloutReport(Report):
         return range(len(self.tokens)) if self.sampled is None else self.sampled
 
     @property
-    def last(self) -> int:
-        """Return the position of the last token with content, whose row is always there."""
-        return last_content(self.tokens, self.causal)
+    def query(self) -> int:
+        """Return the position of the token that is asked for, whose row is always there."""
+        return last_word(self.tokens, self.causal) if self.asked is None else self.asked
 
     def without_sink(self) -> Matrix:
         """Return the rollout (query, key) without the sink's columns, rows rescaled to sum to one.

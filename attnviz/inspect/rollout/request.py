@@ -26,6 +26,9 @@ class _SelfAttention(Options):
 class _View(Options, panel="View"):
     """The options on what is shown of a rollout."""
 
+    token: str | None = option(
+        "WORD|INDEX", "Follow this word of the text, not its last one.", words=True
+    )
     values: bool = flag("Write the shares in the cells.")
     sink: bool = option(
         "",

@@ -21,9 +21,9 @@ from attnviz.engine.capture import Choice, attention_kind, encoded, target_token
 from attnviz.engine.observer import BlockFacts, no_numbers, sums_or_maps
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_content
+from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_word
 from attnviz.inspect.rollout.request import RolloutRequest
-from attnviz.measures.words import joined
+from attnviz.measures.words import joined, place_of
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.work import Work, about_tokens
@@ -56,7 +56,9 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
         given = replace(given, target=target_tokens(model, given.text, choice))
         target = choice.target if choice.target is not None else joined(given.queries(kind))
     probing, queries = open_probing(model, kind), given.queries(kind)
-    some, every = partial(_follow_rows, probing, given), partial(_follow_all, probing, given)
+    asked = None if request.token is None else place_of(queries, request.token)
+    end = last_word(queries, probing.causal) if asked is None else asked
+    some, every = partial(_follow_rows, probing, given, end), partial(_follow_all, probing, given)
     found = sums_or_maps(model.info, len(queries), request.reduce, some, every)
     info = model.info  # only the run may have found overflow
     missing = info.not_followed if kind == "self" else ()
@@ -79,6 +81,7 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
         keep_sink=request.sink,
         sampled=found.sampled,
         not_followed=missing,
+        asked=asked,
     )
 
 
@@ -91,8 +94,11 @@ class _Followed(NamedTuple):
     sampled: tuple[int, ...] | None = None
 
 
-def _follow_rows(probing: Probing, given: Input) -> _Followed:
-    """Return some rows of the rollout, from the queries and keys of each layer."""
+def _follow_rows(probing: Probing, given: Input, end: int) -> _Followed:
+    """Return some rows of the rollout, from the queries and keys of each layer.
+
+    end: the last of them, the token that is asked for.
+    """
     info, queries = probing.model.info, given.queries(probing.kind)
     kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
     require_room(
@@ -100,7 +106,6 @@ def _follow_rows(probing: Probing, given: Input) -> _Followed:
         4 * len(queries) * kept,
         "shorten the text, or add --truncate",
     )
-    end = last_content(queries, probing.causal)
     rows = tuple(sorted({end * row // _SAMPLED for row in range(1, _SAMPLED + 1)}))
     own = np.zeros((len(rows), len(queries)))
     own[np.arange(len(rows)), rows] = 1

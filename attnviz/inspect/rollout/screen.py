@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import numbered, token_labels
-from attnviz.draw.numbers import counted, layer_names
+from attnviz.draw.labels import numbered, token_labels, word_label
+from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
 from attnviz.draw.page.running_text import token_spans
-from attnviz.draw.provenance import advised, model_words, named, notes_group, share
+from attnviz.draw.provenance import advised, model_words, named, notes_group
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
+from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.records import Tokens
 
 _NAMED = 3
@@ -76,7 +77,7 @@ def document(report: RolloutReport) -> doc.Document:
     layers = counted(info.layers if report.kind == "self" else report.layers, "layer")
     if report.kind == "self" and report.layers < info.layers:
         layers = f"{report.layers} of {layers}"
-    further = ["--sink keeps the sink", "--values writes the shares", "--explain"]
+    further = ["--sink keeps the sink", "--token WORD", "--values", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
@@ -114,27 +115,42 @@ def _kept(report: RolloutReport) -> _Kept:
 
 
 def _finding(report: RolloutReport) -> str:
-    """Return the finding: the share of the sink in the last token, then the largest other share."""
-    labels, at_sink = token_labels(report.tokens), report.at_sink
-    last = f"“{labels[report.last]}”, the last token"
+    """Return the finding: the share of the sink in the word asked for, then its largest others."""
+    at_sink, word = report.at_sink, _word(report)
     if at_sink.all():
-        return f"Every token of this text is a sink: nothing else is left to follow to {last}."
-    query = report.queries.index(report.last)
+        return f"Every token of this text is a sink: nothing else is left to follow to {word}."
+    query = report.queries.index(report.query)
     row = report.matrix[query]
-    rest = row if report.keep_sink else report.without_sink()[query]
-    order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
-    named = [f"“{labels[at]}” {share(float(rest[at]))}" for at in order if rest[at] >= 0.005]
-    most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    rest = np.nan_to_num(row if report.keep_sink else report.without_sink()[query])
+    words = {span.start: float(rest[list(span)].sum()) for span in word_ranges(report.tokens)}
+    order = sorted(words, key=lambda start: -words[start])[:_NAMED]
+    spans = words_of_tokens(report.tokens)
+    most = listed(
+        [
+            f"“{word_label([word_text(report.tokens, spans[at])])}” {words[at]:.0%}"
+            for at in order
+            if words[at] >= 0.005
+        ]
+    )
     if report.not_followed:
         return (
-            f"Attention alone leads from {last}, to {most or 'its sink'}; no share of the input: "
+            f"Attention alone leads from {word} to {most or 'its sink'}; no share of the input: "
             f"tokens mix otherwise in {layer_names(report.not_followed)}."
         )
     if report.keep_sink or not at_sink.any():
-        return f"{last}, comes mostly from {most}."
-    special = " and ".join(dict.fromkeys(labels[at] for at in np.flatnonzero(at_sink)))
-    taken = f"{float(row[at_sink].sum()):.0%} of {last}, comes from {special}"
-    return f"{taken}; without it: {most}." if named else f"{taken}; nothing is left to rank."
+        return f"Rollout of {word}: {most}."
+    special = " and ".join(
+        dict.fromkeys(token_labels(report.tokens)[at] for at in np.flatnonzero(at_sink))
+    )
+    taken = f"Rollout of {word}: {float(row[at_sink].sum()):.0%} on the sink {special}"
+    return f"{taken}; of the rest, {most}." if most else f"{taken}; nothing is left to rank."
+
+
+def _word(report: RolloutReport) -> str:
+    """Return the word that is asked for, in quotes."""
+    word = words_of_tokens(report.tokens)[report.query]
+    text = f"“{word_label([word_text(report.tokens, word)])}”"
+    return f"the last word, {text}" if report.asked is None else text
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -178,17 +194,18 @@ def _maps(report: RolloutReport, kept: _Kept) -> list[doc.Map]:
 
 
 def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
-    """Return the text coloured by the last token's rollout, and by its weights in the last layer.
+    """Return the text coloured by the rollout of one token, and by its weights in the last layer.
 
     lines: the most terminal lines of each text, 0 for all of it.
     """
-    tokens, query = report.tokens, report.queries.index(report.last)
-    name, asking = token_labels(tokens)[report.last], tokens.taken([report.last])
+    tokens, query = report.tokens, report.queries.index(report.query)
+    name = word_label([word_text(tokens, words_of_tokens(tokens)[report.query])])
+    asking = tokens.taken([report.query])
     origin = f"where “{name}” comes from"
     origin = f"where attention leads from “{name}”" if report.not_followed else origin
     rows = {
-        f"rollout: {origin}, relative to the largest": kept.rollout[query],
-        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[query],
+        f"rollout: {origin}, relative to max": kept.rollout[query],
+        f"last layer: what “{name}” attends to, relative to max": kept.layer[query],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)
@@ -250,7 +267,7 @@ def _page(report: RolloutReport) -> Page:
         sink=np.flatnonzero(at_sink).tolist(),
         of_heads=False,
         verbs=("comes from", "goes into"),
-        query=report.queries.index(report.last),
+        query=report.queries.index(report.query),
     )
     bare = report.at_sink.any() and not report.keep_sink and not report.at_sink.all()
     return Page(report.model.name, [capture], link=_ROLLOUT + "&mode=sinkless" * bool(bare))

@@ -218,7 +218,8 @@ def _finding(report: WhyReport) -> str:
             f"{largest} of {report.logit:.2f}."
         )
     prompts = _size(report)
-    if not report.shown and not best.clear and abs(best.value) < _LITTLE * abs(report.logit):
+    small = abs(best.value) < _LITTLE * abs(report.logit) and not (report.many and best.clear)
+    if not report.shown and small:
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
         together = f"ll heads together write {heads} and the MLPs {feed_forward} of"
         if not report.many:
@@ -242,8 +243,9 @@ def _called(report: WhyReport, effect: HeadEffect) -> str:
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
     """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
-    extent = "most against it:" if best.value < 0 else "the most:"
-    verb = "writes" if most is not best else f"writes {extent}"
+    verb = "contributes"
+    if most is best:
+        verb = "works against it most:" if best.value < 0 else "contributes most:"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
     said += f" of {report.logit:.2f} logits"
     source = report.first.source(best.head)
@@ -253,7 +255,9 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
         said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""
     if best.base is not None:
-        base = f"; {logits(best.base)} with another word for {quoted(report.first.answer)}"
+        base = f"; {logits(best.base)} when {quoted(report.first.answer)} is replaced (control)"
+        if not fits_two_lines(f"{said}. One prompt{base}{unclear}."):
+            base = f"; control {logits(best.base)}"
     else:
         absent = "" if _has_answer(report) else ": that exact token is not in it"
         base = "" if report.first.attribution.labels else f", no control{absent}"
@@ -267,15 +271,16 @@ def _predicted(report: WhyReport) -> str:
     tokens, (token, value) = first.given.predicted, attribution.top[0]
     place = placed(tokens, attribution.position)
     if attribution.span is not None:
-        return f"{_answer(first)} {first.answer.capitalize()} at {place} {probability(value)}:"
+        likely = f"(p = {probability(value)})"
+        return f"{_answer(first)} {first.answer.capitalize()} at {place} {likely}:"
     if attribution.labels:
-        said = f"abel at {place}: {quoted(first.words[token])} {probability(value)}"
+        said = f"abel at {place}: {quoted(first.words[token])} (p = {probability(value)})"
         said = f"Likeliest l{said} by its own sigmoid." if attribution.several else f"L{said}."
     else:
         at = f" after {place}" if attribution.position != len(tokens) - 1 else ""
         word = next_word(tokens, attribution.position, first.words[token])
-        unlikely = ", no likely word" * (value < UNLIKELY)
-        said = f"Next{at}: {word} {probability(value)}{unlikely}."
+        unlikely = ", no clear prediction" * (value < UNLIKELY)
+        said = f"Next{at}: {word} (p = {probability(value)}{unlikely})."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"

@@ -38,24 +38,24 @@ def with_ranks(report: LensReport, *ranks: int) -> LensReport:
 
 def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> None:
     assert report.finding == (
-        "“John” is the likeliest word from L1 on: .95 there, .97 at the end; before L1 it ranks "
+        "“John” becomes the top token at L1 (p = .95 there, .97 at the end); before L1 it ranks "
         "3,882nd."
     )
-    assert "is again the likeliest word from L2 on" in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "is the likeliest word from L2 on" in with_ranks(report, 9, 4, 2, 1, 1).finding
+    assert "becomes the top token again at L2 " in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "becomes the top token at L2 " in with_ranks(report, 9, 4, 2, 1, 1).finding
     assert "ranks 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
-    said = "becomes the likeliest word again only in the last block, L2: "
+    said = "becomes the top token again only in the last block, L2 (p = "
     assert said in with_ranks(report, 1, 1, 13, 1).finding
-    assert "word only in the last block, L2: " in with_ranks(report, 2, 3, 13, 1).finding
+    assert "token only in the last block, L2 (p = " in with_ranks(report, 2, 3, 13, 1).finding
     assert "ranks 13th." in with_ranks(report, 1, 1, 13, 1).finding
-    assert "likeliest word from the embedding on" in with_ranks(report, 1, 1, 1).finding
+    assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
 def test_a_word_that_is_not_predicted_enters_nowhere() -> None:
     report = lens(Bundled(), PROMPT, LensRequest(answer="James"))
     assert report.entry is None
-    assert "“James” is 2nd at the end" in report.finding
-    assert "first is “John” .97" in report.finding
+    assert "“James” ranks 2nd at the end" in report.finding
+    assert "top token “John”, p = .97" in report.finding
 
 
 def test_random_weights_say_so() -> None:
@@ -102,7 +102,7 @@ def test_it_asks_at_a_position_and_of_heads(run: Any) -> None:
     assert "L1H2" in screen
     assert "L1H0" not in screen
     shifted = run("lens", PROMPT, "--index-base", "1").out
-    assert "from L2 on" in shifted
+    assert "the top token at L2 " in shifted
     assert "L6 = model" in shifted
 
 

@@ -104,7 +104,7 @@ def test_followed_rows_equal_those_of_all(name: str, monkeypatch: pytest.MonkeyP
     assert whole.sampled is None
     assert some.sampled is not None
     assert len(some.sampled) == 5
-    assert some.sampled[-1] == whole.last
+    assert some.sampled[-1] == whole.query
     for one, other in ((some.matrix, whole.matrix), (some.raw, whole.raw)):
         assert np.abs(one - other[list(some.sampled)]).max() < 1e-5
     assert (some.layers, some.causal) == (whole.layers, whole.causal)
@@ -141,15 +141,31 @@ def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
     assert np.isnan(left[:, 0]).all()
     expected = matrix[1:, 1:] / matrix[1:, 1:].sum(-1, keepdims=True)
     np.testing.assert_allclose(left[1:, 1:], expected)
-    last = matrix[-1]
-    finding = run("rollout", TEXT).out.replace("\n", " ").replace("  ", " ")
-    assert f"{last[0]:.0%} of “.”, the last token, comes from" in finding
-    best = int(np.argmax(expected[-1])) + 1
-    assert f"without it: “{found['tokens'][best].strip()}” {expected[-1].max():.2f}"[:-4] in finding
+    last = matrix[-2]  # the full stop is no word
+    finding = " ".join(run("rollout", TEXT).out.split())
+    assert f"Rollout of the last word, “tired”: {last[0]:.0%} on the sink <bos>" in finding
+    best = int(np.argmax(expected[-2])) + 1
+    word = f"“{found['tokens'][best].strip()}” {expected[-2].max():.0%}"
+    assert f"of the rest, {word}" in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
-    assert "“.”, the last token, comes mostly from “" in raw.out
+    assert "Rollout of the last word, “tired”: “" in raw.out
+
+
+def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run: Any) -> None:
+    text = "The nurse thanked the plumber because he had repaired her sink."
+    found = run("rollout", text, "--json").document
+    tokens, left = found["tokens"], np.array(found["rollout_without_sink"], dtype=float)
+    last = tokens.index("umber")
+    assert tokens[last - 1 : last + 1] == [" pl", "umber"]
+    own = left[last, last - 1 : last + 1].sum()
+    shown = " ".join(run("rollout", text, "--token", "plumber").out.split())
+    assert "Rollout of “plumber”: " in shown
+    assert f"“plumber” {own:.0%}" in shown
+    assert attnviz.rollout("tiny", text, token=last).finding in shown
+    with pytest.raises(UsageError, match="no token 'cat' in the text"):
+        attnviz.rollout("tiny", text, token="cat")
 
 
 def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: Any) -> None:
@@ -157,7 +173,8 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: An
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
     shown = run("rollout", "the cat sat on the mat", *options).out
-    assert "of “mat”, the last token, comes from <s> and </s>" in " ".join(shown.split())
+    assert "the last word, “mat”: " in shown
+    assert "% on the sink <s> and </s>;" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
@@ -262,6 +279,6 @@ def test_the_first_screen(
     assert result.code == 0
     assert len(result.lines) < lines
     assert max(map(cell_len, result.lines)) <= columns
-    assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
+    assert re.search("^Rollout of the last word, |Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)

@@ -76,9 +76,9 @@ def test_a_negative_logit_is_lowered_by_what_writes_against_it(run: Any, tmp_pat
         found = run(*asked, "--json").document
         values = [one["contribution"] for one in found["parts"] if one["kind"] == "head"]
         value = max(values, key=abs)
-        extent = "most against it" if value < 0 else "the most"
+        extent = "works against it most" if value < 0 else "contributes most"
         said = " ".join(run(*asked, "--no-full").lines)
-        assert f"writes {extent}: {value:+.2f} of {found['logit']:.2f}" in " ".join(said.split())
+        assert f"{extent}: {value:+.2f} of {found['logit']:.2f}" in " ".join(said.split())
         lowered += value < 0 and found["logit"] < 0
     assert lowered
 
@@ -118,7 +118,7 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
     assert lens["layers"][-1]["probability"] == pytest.approx(span["end_probability"], abs=1e-5)
     screen = run("lens", *question, "--no-full")
     assert f"({span['start']}) " in screen.lines[1]
-    assert "likeliest start" in " ".join(screen.lines)
+    assert "the top start" in " ".join(screen.lines)
     assert screen.lines[-1].startswith("--answer end · --head")
 
 
@@ -151,7 +151,7 @@ def test_one_label_of_several(run: Any, refused: Any, tmp_path: Path) -> None:
     assert any("several of these labels" in note for note in found["notes"])
     shown = " ".join(run(*asked, "--answer", "sad", "--no-full").out.split())
     share = f"{shares[likeliest]:.2f}"[1:]
-    said = f"(0): “{LABELS[likeliest]}” {share} by its own sigmoid."
+    said = f"(0): “{LABELS[likeliest]}” (p = {share}) by its own sigmoid."
     assert f"Likeliest label at “<s>” {said}" in shown
     inputs = run(*asked, "--answer", "sad", "--inputs", "--draws", "2", "--json").document["inputs"]
     assert inputs["value"] == pytest.approx(math.log(shares[0]), abs=1e-4)

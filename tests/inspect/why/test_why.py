@@ -91,8 +91,8 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
     assert found["controls"] == 20
     shown = run("why", PROMPT).out
     assert (
-        "Next: “John” .97. L1H2 (induction) writes the most: +4.44 of 13.61 logits, read from "
-        "“John” (4). One prompt; +0.01 with another word for “John”."
+        "Next: “John” (p = .97). L1H2 (induction) contributes most: +4.44 of 13.61 logits, read "
+        "from “John” (4). One prompt; control +0.01."
     ) in " ".join(shown.split())
 
 
