@@ -1,0 +1,177 @@
+"""Which links of a text are worth saying: what the person who typed it would ask about first.
+
+The candidates stand in this order, and the first that has evidence is said:
+
+1. *induction*: a token that repeats, from which a head that is known as an induction head attends
+   to what followed the earlier copy; also where only one piece of a word does so;
+2. *reference*: a link that beats chance from a pronoun to an earlier content word, or from a word
+   to another copy of it;
+3. *label*: a head whose known label is about words apart, coreference or subject, and that links
+   two such words here: a pronoun, or what looks like a verb, to a content word further away;
+4. *apart*: any other link that beats chance between two words that are no neighbours, content
+   words first;
+5. *local*: the same between neighbours.
+
+The evidence of 1 and 3 is the label, which other texts gave, and the weight here; that of the
+others is the chance of ``attnviz.measures.word_links``. The words of 2 and 3 are English: a text in
+another language has the other candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Literal, NamedTuple
+
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.word_links import WordLink, WordLinks
+from attnviz.measures.words import is_mark, word_text, words_of_tokens
+from attnviz.records import AttentionRecord, HeadLabel, Tokens
+
+Why = Literal["induction", "reference", "label", "apart", "local"]
+
+LEAST = 0.3
+"""The least weight of a link by which a labelled head is said to do here what its label says."""
+
+_PRONOUNS = """
+he she it they him her them his hers its their theirs himself herself itself themselves who which
+"""
+_OTHERS = """
+a an the this that these those i you we me us my your our and or but nor so yet if then than as of
+in on at by for with to from into onto over under about after before because while when where since
+until though although is are was were be been being am do does did has have had will would can could
+shall should may might must not no yes there here s t
+"""
+_AUXILIARIES = "is are was were am has have had does do did will would can could"
+_VERB_ENDS = ("ed", "ing")
+
+PRONOUNS = frozenset(_PRONOUNS.split())
+_FUNCTION_WORDS = PRONOUNS | {*_OTHERS.split()}
+_VERBS = frozenset(_AUXILIARIES.split())
+
+
+class Telling(NamedTuple):
+    """A link that is worth saying, and the reason why.
+
+    query, key: the tokens of the two words. layer, head: the head that makes it. weight: of that
+    head, in [0, 1]; in *induction* and *label* between the two tokens that it links most.
+    copy: the tokens of the earlier word that the key followed, in *induction*; else None.
+    link: of the others, how the heads agree on it, with its chance.
+    """
+
+    why: Why
+    query: range
+    key: range
+    layer: int
+    head: int
+    weight: float
+    copy: range | None = None
+    link: WordLink | None = None
+
+
+def tellings(
+    record: AttentionRecord, links: WordLinks | None, labels: Mapping[tuple[int, int], HeadLabel]
+) -> list[Telling]:
+    """Return the links of a text that are worth saying, the first one first.
+
+    links: those between words, tested; None if there were too many to test. labels: of each (layer,
+    head); only those that other texts gave count.
+    """
+    known = {head: label.name for head, label in labels.items() if label.is_known}
+    induction = {head for head, name in known.items() if name == "induction"}
+    tested = [_of_chance(record, link) for link in (links.beyond_chance if links else [])]
+    references = [telling for telling in tested if telling.why == "reference"]
+    ordered = [*_repeats(record, induction), *references, *_labelled(record, known)]
+    for why in ("apart", "local"):
+        others = [telling for telling in tested if telling.why == why]
+        ordered += sorted(others, key=lambda telling: not _joins_content(record, telling))
+    return ordered
+
+
+def is_content(word: str) -> bool:
+    """Return whether a word is neither punctuation nor an English function word."""
+    return not all(map(is_mark, word)) and word.lower() not in _FUNCTION_WORDS
+
+
+def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:
+    """Return what is told of a link that beats chance, by what its two words are."""
+    query, key = word_text(record.queries, link.query), word_text(record.keys, link.key)
+    within = record.kind != "cross"
+    copies = within and query.lower() == key.lower()
+    refers = query.lower() in PRONOUNS and link.key.start < link.query.start
+    why: Why = "apart"
+    if (copies or refers) and is_content(key) and not _is_verb(key):
+        why = "reference"
+    elif within and _are_neighbours(record.queries, link.query, link.key):
+        why = "local"
+    return Telling(why, link.query, link.key, link.layer, link.head, link.weight, link=link)
+
+
+def _joins_content(record: AttentionRecord, telling: Telling) -> bool:
+    ends = word_text(record.queries, telling.query), word_text(record.keys, telling.key)
+    return all(map(is_content, ends))
+
+
+def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
+    """Return whether no word stands between two words of a text, which may be the same one."""
+    first, second = sorted((one, other), key=lambda word: word.start)
+    between = "".join(tokens.texts[first.stop : second.start]).strip()
+    return all(map(is_mark, between))
+
+
+def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list[Telling]:
+    """Return the strongest link by which an induction head follows a repetition, if there is one.
+
+    A content word that repeats comes before a function word. heads: the (layer, head) of induction
+    heads.
+    """
+    if record.kind == "cross":
+        return []
+    tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
+    marks = [all(map(is_mark, text.strip())) for text in tokens.texts]
+    copies = [
+        (query, copy)
+        for query in range(len(tokens))
+        for copy in range(query - 1)
+        if tokens.ids[copy] == tokens.ids[query]
+        and not (marks[query] or marks[copy + 1] or left_out[[query, copy, copy + 1]].any())
+        and words[copy + 1] not in (words[copy], words[query])
+    ]
+    repeats = [
+        Telling("induction", words[query], words[copy + 1], layer, head, weight, copy=words[copy])
+        for layer, head, weights in record
+        if (layer, head) in heads
+        for query, copy in copies
+        if (weight := float(weights[query, copy + 1])) >= LEAST
+    ]
+    return sorted(
+        repeats,
+        key=lambda telling: (is_content(word_text(tokens, telling.query)), telling.weight),
+    )[-1:]
+
+
+def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> list[Telling]:
+    """Return for each head with a label about words apart its strongest such link here."""
+    if record.kind == "cross":
+        return []
+    tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
+    texts = [word_text(tokens, word) for word in words]
+    asks = {"coreference": lambda text: text.lower() in PRONOUNS, "subject": _is_verb}
+    strongest = []
+    for layer, head, weights in record:
+        if (ask := asks.get(known.get((layer, head), ""))) is None:
+            continue
+        links = [
+            Telling("label", words[query], words[key], layer, head, float(weights[query, key]))
+            for query, key in zip(*(weights >= LEAST).nonzero(), strict=True)
+            if ask(texts[query])
+            and is_content(texts[key])
+            and not left_out[[query, key]].any()
+            and not _are_neighbours(tokens, words[query], words[key])
+        ]
+        strongest += sorted(links, key=lambda telling: telling.weight)[-1:]
+    return sorted(strongest, key=lambda telling: -telling.weight)
+
+
+def _is_verb(word: str) -> bool:
+    """Return whether an English word looks like a verb: an auxiliary, or one in -ed or -ing."""
+    return word.lower() in _VERBS or (len(word) > 4 and word.endswith(_VERB_ENDS))
