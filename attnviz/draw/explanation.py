@@ -17,7 +17,7 @@ from attnviz.draw.labels import at_blanks
 LINES = 15
 """The most lines below a screen of ``_COLUMNS``, an empty one among them; a wider one has fewer."""
 
-_COLUMNS = 80
+_COLUMNS, _OF_LABELS = 80, 7
 _SECTION = "\n## Words on the screen\n"
 _MANUAL = Path(__file__).parents[1] / "docs"
 
@@ -27,22 +27,38 @@ def said_about(
 ) -> Iterator[Say]:
     """Yield the sentences of an explanation: the data measured, the terms, the manual page.
 
-    Of the terms on the screen the first that fit are explained, in their order on the page.
+    Of the terms on the screen the first that fit are explained, in their order on the page; those
+    of the explanation itself, such as labels, share one sentence behind the first.
     screen: all characters of the screen. spell: writes a text as the screen does.
     """
     measured = f"How to read this: {explanation.measured}"
     more = f"More: attnviz docs {explanation.page}."
     room = LINES - 1 - _lines(measured, spell) - _lines(more, spell)
     yield Say(measured)
-    for words, meaning in (*manual_terms(explanation.page), *explanation.terms):
-        spelled = {word: re.escape(spell(word)) for word in words}
-        there = [word for word in words if re.search(rf"(?<![\w-]){spelled[word]}(?!\w)", screen)]
-        longest = [word for word in there if not any(word in other for other in {*there} - {word})]
-        sentence = f"{', '.join(longest)}: {meaning}"
-        if there and (size := _lines(sentence, spell)) <= room:
+    labels = [sentence for term in explanation.terms if (sentence := _shown(term, screen, spell))]
+    while labels and _lines(_together(labels), spell) > _OF_LABELS:
+        labels.pop()
+    terms = manual_terms(explanation.page)
+    sentences = [sentence for term in terms if (sentence := _shown(term, screen, spell))]
+    sentences[1:1] = [_together(labels)] * bool(labels)
+    for sentence in sentences:
+        if (size := _lines(sentence, spell)) <= room:
             room -= size
             yield Say(sentence)
     yield Say(more)
+
+
+def _shown(term: Meaning, screen: str, spell: Callable[[str], str]) -> str:
+    """Return what those words of a term mean that stand on the screen; empty if none does."""
+    spelled = {word: re.escape(spell(word)) for word in term.words}
+    there = [word for word in term.words if re.search(rf"(?<![\w-]){spelled[word]}(?!\w)", screen)]
+    longest = [word for word in there if not any(word in other for other in {*there} - {word})]
+    return f"{', '.join(longest)}: {term.meaning}" if there else ""
+
+
+def _together(sentences: Sequence[str]) -> str:
+    """Return the meanings of labels as one sentence, so that more of them fit."""
+    return "; ".join(sentence.removesuffix(".") for sentence in sentences) + "." * bool(sentences)
 
 
 @cache
