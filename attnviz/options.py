@@ -235,10 +235,13 @@ class HeadChoice(Options):
 
     layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
-        "HEADS", "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.", (),
+        "HEADS",
+        "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1, or a label such as induction; may "
+        "be repeated.",
+        (),
         short="-H",
-        brief="Heads: L2H5, 3 (of every layer), 2.*, 0-3.1,4.",
-    )  # fmt: skip
+        brief="Heads: L2H5, 3 (of every layer), 2.*, induction.",
+    )
 
     def __post_init__(self) -> None:
         if self.layer is not None:

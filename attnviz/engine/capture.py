@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.engine.backend import backend_of
+from attnviz.engine.known_labels import by_label
 from attnviz.engine.observer import KeepWeights, no_numbers
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
@@ -71,7 +72,8 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     """
     kind = attention_kind(model, choice, across=True)
     info = model.info
-    heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
+    typed = by_label(model, kind, choice.heads, choice.index_base)
+    heads = choose_heads(choice.layers, typed, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate, choice.encode)
     target = None
     check_regions(kind, tokens)

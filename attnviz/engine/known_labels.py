@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from attnviz.errors import LoadError
+from attnviz.errors import LoadError, UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
-from attnviz.measures.registry import LABELS
+from attnviz.measures.registry import LABELS, label_named, plain_name, typed_names
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, open_regular, parse_json, read_stream
 from attnviz.records import Kind, ModelInfo, Source
@@ -48,6 +48,39 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
         return None
     place = label_file(model, kind)
     return None if place is None else _read(place, place.stem.split("-")[0], kind, "patterns")
+
+
+def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple[str, ...]:
+    """Return typed choices of heads, with the names of its heads in the place of a label.
+
+    typed: such as ``induction`` or ``L0H0,induction``. base: the number of the first layer and head
+        in these names, 0 or 1. What is no label stays as it is.
+    Raises UsageError if no labels of the model's heads are known, or if none has this one.
+    """
+    return tuple(
+        ",".join(_of_label(model, kind, part, base) for part in choice.split(","))
+        for choice in typed
+    )
+
+
+def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:
+    names = typed_names(LABELS)
+    if (name := names.get(plain_name(part))) is None:
+        return part
+    known = known_labels(model, kind)
+    if known is None:
+        raise UsageError(
+            f"no label of a head of {model.info.name!r} is known: attnviz patterns measures them, "
+            "or name heads such as L1H2"
+        )
+    heads = [head for head, label in known.heads.items() if label.name == name]
+    if not heads:
+        labels = sorted({label_named(label.name).said for label in known.named().values()})
+        raise UsageError(
+            f"no head of {model.info.name!r} is labelled {label_named(name).said}: its labels are "
+            f"{', '.join(labels)}"
+        )
+    return ",".join(f"L{layer + base}H{head + base}" for layer, head in heads)
 
 
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:

@@ -277,7 +277,7 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
     """
     names = list(dict.fromkeys(known))
     typed = typed_names(names)
-    wanted = _plain(name)
+    wanted = plain_name(name)
     if wanted in typed:
         return typed[wanted]
     letters = {LABELS[label].letter: label for label in names if label in LABELS}
@@ -315,9 +315,10 @@ def typed_names(known: Iterable[str]) -> dict[str, str]:
         measure = MEASURES.get(name)
         for each in (name, *((measure.said, measure.short, measure.scored) if measure else ())):
             if each:
-                found.setdefault(_plain(each), name)
+                found.setdefault(plain_name(each), name)
     return found
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a name of a measure in small letters, with blanks for hyphens."""
     return name.strip().lower().replace("_", " ").replace("-", " ")

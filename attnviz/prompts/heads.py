@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.known_labels import known_labels
+from attnviz.engine.known_labels import by_label, known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
@@ -41,7 +41,8 @@ def shown_heads(model: Model, heads: Collection[HeadKey], request: LogitRequest)
     if request.kind is not None and request.kind not in kinds:
         raise UsageError(f"{info.name!r} has no {request.kind} attention: leave out --kind")
     kinds = kinds if request.kind is None else (request.kind,)
-    named = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
+    typed = by_label(model, kinds[0], request.head, request.index_base)
+    named = choose_heads(request.layer, typed, info.layers, info.heads, request.index_base)
     if named is None:
         return ShownHeads(kinds, (), labels)
     chosen = tuple(key for key in heads if key[0] in kinds and key[2] in named.get(key[1], ()))

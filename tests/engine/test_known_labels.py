@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.engine.known_labels import known_labels, label_file, labels_json
+from attnviz.engine.known_labels import by_label, known_labels, label_file, labels_json
+from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import load
@@ -137,6 +138,27 @@ def test_known_heads_keep_their_names_over_a_short_sentence(run: Any, sentence: 
     for place in ((1, 0), (1, 2), (1, 3)):
         assert (labels[place]["name"], labels[place]["source"]) == ("induction", "card")
         assert labels[place]["measured"] > 0.5
+
+
+def test_heads_are_chosen_by_their_label() -> None:
+    model = load("tiny")
+    assert by_label(model, "self", ["induction", "L0H1,prev"], 0) == (
+        "L1H0,L1H2,L1H3",
+        "L0H1,L0H0,L2H3",
+    )
+    assert by_label(model, "self", ["previous-token"], 1) == ("L1H1,L3H4",)
+    assert by_label(model, "self", ["2.*", "*", "one"], 0) == ("2.*", "*", "one")
+    with pytest.raises(UsageError, match="labelled coreference: its labels are current token, "):
+        by_label(model, "self", ["coreference"], 0)
+    with pytest.raises(UsageError, match="no label of a head of 'mha' is known"):
+        by_label(OwnAttention(), "self", ["induction"], 0)
+
+
+@pytest.mark.parametrize("command", ["heads", "why", "lens", "generate"])
+def test_a_command_takes_a_label_for_heads(run: Any, command: str) -> None:
+    text = "Then Mary saw Tom. Then Mary saw"
+    named = run(command, text, "--head", "L1H0,L1H2,L1H3", "--json").document
+    assert run(command, text, "--head", "induction", "--json").document == named
 
 
 def test_the_card_says_what_patterns_finds(run: Any) -> None:

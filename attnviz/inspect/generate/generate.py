@@ -9,7 +9,7 @@ from functools import partial
 from attnviz.engine.capture import Asked, check_regions, encoded, require_maps
 from attnviz.engine.generation import Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
-from attnviz.engine.known_labels import known_labels
+from attnviz.engine.known_labels import by_label, known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
@@ -65,12 +65,13 @@ class WritingJob:
         UnsupportedError if the model does not generate text.
         """
         sampling, info = request.sampling, model.info
+        kind = written_kind(model, request.kind)
 
         def named(layers: str | None, typed: tuple[str, ...]) -> tuple[Head, ...]:
-            chosen = choose_heads(layers, typed, info.layers, info.heads, request.index_base) or {}
+            named = by_label(model, kind, typed, request.index_base)
+            chosen = choose_heads(layers, named, info.layers, info.heads, request.index_base) or {}
             return tuple((layer, head) for layer in chosen for head in sorted(chosen[layer]))
 
-        kind = written_kind(model, request.kind)
         reader = region_reader(model, text, request, answering=True)
         text = text if reader is None else reader.shown
         encode = None if reader is None else reader.encode
