@@ -19,15 +19,20 @@ another language has the other candidates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import WordLink, WordLinks
-from attnviz.measures.words import is_mark, word_text, words_of_tokens
-from attnviz.records import AttentionRecord, HeadLabel, Tokens
+import numpy as np
+from numpy.typing import NDArray
 
-Why = Literal["induction", "reference", "label", "apart", "local"]
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
+from attnviz.measures.words import is_mark, word_text, words_of_tokens
+from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
+
+Why = Literal["induction", "reference", "label", "apart", "local", "nearest"]
 
 LEAST = 0.3
 """The least weight of a link by which a labelled head is said to do here what its label says."""
@@ -52,29 +57,26 @@ _VERBS = frozenset(_AUXILIARIES.split())
 class Telling(NamedTuple):
     """A link that is worth saying, and the reason why.
 
-    query, key: the tokens of the two words. layer, head: the head that makes it. weight: of that
-    head, in [0, 1]; in *induction* and *label* between the two tokens that it links most.
+    link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
+    *induction* and *label* between the two tokens that it links most.
     copy: the tokens of the earlier word that the key followed, in *induction*; else None.
-    link: of the others, how the heads agree on it, with its chance.
     """
 
     why: Why
-    query: range
-    key: range
-    layer: int
-    head: int
+    link: WordLink
     weight: float
     copy: range | None = None
-    link: WordLink | None = None
 
 
-def tellings(
+def told(
     record: AttentionRecord, links: WordLinks | None, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> list[Telling]:
     """Return the links of a text that are worth saying, the first one first.
 
     links: those between words, tested; None if there were too many to test. labels: of each (layer,
     head); only those that other texts gave count.
+    Where nothing is worth saying it is the *nearest* to beating chance; nothing if every link is
+    about as usual.
     """
     known = {head: label.name for head, label in labels.items() if label.is_known}
     induction = {head for head, name in known.items() if name == "induction"}
@@ -83,8 +85,10 @@ def tellings(
     ordered = [*_repeats(record, induction), *references, *_labelled(record, known)]
     for why in ("apart", "local"):
         others = [telling for telling in tested if telling.why == why]
-        ordered += sorted(others, key=lambda telling: not _joins_content(record, telling))
-    return ordered
+        ordered += sorted(others, key=lambda telling: not _joins_content(record, telling.link))
+    if ordered or links is None or (nearest := links.nearest) is None:
+        return ordered
+    return [Telling("nearest", nearest, nearest.weight)]
 
 
 def is_content(word: str) -> bool:
@@ -103,11 +107,32 @@ def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:
         why = "reference"
     elif within and _are_neighbours(record.queries, link.query, link.key):
         why = "local"
-    return Telling(why, link.query, link.key, link.layer, link.head, link.weight, link=link)
+    return Telling(why, link, link.weight)
 
 
-def _joins_content(record: AttentionRecord, telling: Telling) -> bool:
-    ends = word_text(record.queries, telling.query), word_text(record.keys, telling.key)
+def _alone(
+    record: AttentionRecord,
+    layer: int,
+    head: int,
+    weights: NDArray[np.floating],
+    query: range,
+    key: range,
+) -> WordLink:
+    """Return the link of one head between two words, with its habit where it is above it.
+
+    weights: of the head, (query, key).
+    """
+    single = replace(record, layers=(LayerWeights(layer, (head,), weights[None]),))
+    links = agreed_links(single)
+    for link in links.links if links is not None else ():
+        if (link.query, link.key) == (query, key):
+            return link
+    weight = float(np.nan_to_num(weights)[query.start : query.stop, key.start : key.stop].sum())
+    return WordLink(query, key, layer, head, weight / len(query), math.nan, 1, math.nan)
+
+
+def _joins_content(record: AttentionRecord, link: WordLink) -> bool:
+    ends = word_text(record.queries, link.query), word_text(record.keys, link.key)
     return all(map(is_content, ends))
 
 
@@ -121,8 +146,8 @@ def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
 def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list[Telling]:
     """Return the strongest link by which an induction head follows a repetition, if there is one.
 
-    A content word that repeats comes before a function word. heads: the (layer, head) of induction
-    heads.
+    A content word that repeats comes before a function word, and the last word, which a causal
+    model continues, before others. heads: the (layer, head) of induction heads.
     """
     if record.kind == "cross":
         return []
@@ -136,17 +161,20 @@ def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list
         and not (marks[query] or marks[copy + 1] or left_out[[query, copy, copy + 1]].any())
         and words[copy + 1] not in (words[copy], words[query])
     ]
-    repeats = [
-        Telling("induction", words[query], words[copy + 1], layer, head, weight, copy=words[copy])
-        for layer, head, weights in record
-        if (layer, head) in heads
-        for query, copy in copies
-        if (weight := float(weights[query, copy + 1])) >= LEAST
-    ]
-    return sorted(
-        repeats,
-        key=lambda telling: (is_content(word_text(tokens, telling.query)), telling.weight),
-    )[-1:]
+    best: tuple[bool, bool, float, int, int, int, int] | None = None
+    for layer, head, weights in record:
+        for query, copy in copies if (layer, head) in heads else ():
+            weight = float(weights[query, copy + 1])
+            content = is_content(word_text(tokens, words[query]))
+            repeat = content, words[query] == words[-1], weight, layer, head, query, copy
+            if weight >= LEAST:
+                best = max(best or repeat, repeat)
+    if best is None:
+        return []
+    _, _, weight, layer, head, query, copy = best
+    own = {(at, number): weights for at, number, weights in record}[layer, head]
+    link = _alone(record, layer, head, own, words[query], words[copy + 1])
+    return [Telling("induction", link, weight, words[copy])]
 
 
 def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> list[Telling]:
@@ -161,14 +189,17 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
         if (ask := asks.get(known.get((layer, head), ""))) is None:
             continue
         links = [
-            Telling("label", words[query], words[key], layer, head, float(weights[query, key]))
+            (float(weights[query, key]), words[query], words[key])
             for query, key in zip(*(weights >= LEAST).nonzero(), strict=True)
             if ask(texts[query])
             and is_content(texts[key])
             and not left_out[[query, key]].any()
             and not _are_neighbours(tokens, words[query], words[key])
         ]
-        strongest += sorted(links, key=lambda telling: telling.weight)[-1:]
+        if links:
+            weight, query, key = max(links, key=lambda link: link[0])
+            link = _alone(record, layer, head, weights, query, key)
+            strongest.append(Telling("label", link, weight))
     return sorted(strongest, key=lambda telling: -telling.weight)
 
 

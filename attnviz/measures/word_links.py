@@ -32,8 +32,7 @@ initialisation (a standard deviation of 0.02) no text has a link that ``beats_ch
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -120,31 +119,11 @@ class WordLinks(NamedTuple):
         """Return the links that beat chance, the least likely by chance first."""
         return [link for link in self.links if link.beats_chance]
 
-    def nearest(
-        self, record: AttentionRecord, induction: Container[tuple[int, int]]
-    ) -> WordLink | None:
-        """Return the link to name where none beats chance; None if every link is about as usual.
-
-        It is one by which an induction head follows a repetition, else the least likely by chance.
-        record: the attention that was tested. induction: the (layer, head) of induction heads.
-        """
-        repeats = (link for link in self.links if is_repeat(record, link, induction))
-        link = next(chain(repeats, self.links), None)
+    @property
+    def nearest(self) -> WordLink | None:
+        """Return the link least likely by chance; None if every link is about as usual."""
+        link = next(iter(self.links), None)
         return None if link is None or link.weight - link.habit < NO_MORE else link
-
-
-def is_repeat(
-    record: AttentionRecord, link: WordLink, induction: Container[tuple[int, int]]
-) -> bool:
-    """Return whether a link is that of an induction head that follows a repetition.
-
-    The key follows an earlier copy of the query's last token. induction: the (layer, head) of heads
-    that other texts show to be induction heads, since this link is no evidence for that.
-    """
-    if record.kind == "cross" or (link.layer, link.head) not in induction:
-        return False
-    ids, before, last = record.queries.ids, link.key.start - 1, link.query.stop - 1
-    return 0 <= before < last and ids[before] == ids[last]
 
 
 def agreed_links(record: AttentionRecord) -> WordLinks | None:

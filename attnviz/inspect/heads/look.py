@@ -236,9 +236,9 @@ def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
         yield _largest(run, *regions.heads[at[0]], *within), says
     elif run.regions is None:
         for said in said_links(report):
-            link = _largest(run, said.layer, said.head, said.query, said.key)
-            words = f"{' → '.join(quoted_ends(run, said))} {share(said.weight)}"
-            yield link, f"{words}, usual {share(said.habit)}"
+            word_link = said.link
+            link = _largest(run, *word_link[2:4], word_link.query, word_link.key)
+            yield link, f"{' → '.join(quoted_ends(run, word_link))} {share(said.weight)}"
 
 
 def _largest(

@@ -17,6 +17,7 @@ from attnviz.draw.provenance import (
     fits_two_lines,
     label_source,
     label_words,
+    probability,
     share,
     spoken_date,
 )
@@ -34,14 +35,8 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.report import HeadsReport, LongHeads
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
-from attnviz.measures.word_links import (
-    DRAWS,
-    NO_MORE,
-    WordLink,
-    WordLinks,
-    agreed_links,
-    is_repeat,
-)
+from attnviz.measures.telling import Telling, told
+from attnviz.measures.word_links import CHANCE, NO_MORE, WordLink, WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, word_ranges, word_text, words_of_tokens
 from attnviz.records import (
     NO_LABEL,
@@ -160,78 +155,55 @@ def _of_text(report: HeadsReport) -> str:
     if not links.links:
         return _AS_USUAL
     said = said_links(report)
-    if not said or not said[0].beats_chance:
-        repeats = said and is_repeat(run.record, said[0], _induction(run))
-        return _of_repeat(run, links, said[0]) if repeats else _nearest(run, links)
-    first, *others = said
-    chance = _reached(max(link.chance for link in (first, *others)))
-    ends = quoted_ends(run, first)
-    shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
-    for second in others:
-        added = f"{' to '.join(quoted_ends(run, second))} in {second.heads} ({_at(run, second)})"
-        both = f"{shown} ({_at(run, first)}), {added}; {chance}."
-        if fits_two_lines(both):
-            return both
-    return f"{shown} ({_best(run, first)}); {_reached(first.chance)}."
+    if not said:
+        return _AS_USUAL
+    first, *others = (_told(run, links, telling) for telling in said)
+    for more in others:
+        if fits_two_lines(f"{first} {more}"):
+            return f"{first} {more}"
+    return first
 
 
-def said_links(report: HeadsReport) -> list[WordLink]:
-    """Return the links between words that the text of ``finding`` names.
+def said_links(report: HeadsReport) -> list[Telling]:
+    """Return the links between words that the text of ``finding`` names, at most two.
 
-    They are at most two that beat chance, or one by which an induction head follows a repetition,
-    or the one that comes nearest. The list is empty if ``finding`` is about something else: chosen
-    heads, several runs, random parameters.
+    The list is empty if ``finding`` is about something else: chosen heads, several runs, random
+    parameters.
     """
     run = report.first
     about_text = len(report.reports) == 1 and not run.selected and run.sorted_by is None
     if not about_text or run.record.model.weights == "random" or not report.agreed_links:
         return []
-    beyond = report.agreed_links.beyond_chance
-    if not beyond:
-        nearest = report.agreed_links.nearest(run.record, _induction(run))
-        return [] if nearest is None else [nearest]
-    first = beyond[0]
-    apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
-    return [first, *apart[:1]]
+    labels = {entry.place: entry.label for entry in run.heads}
+    tellings = told(run.record, report.agreed_links, labels)
+    ends = [{telling.link.query, telling.link.key} for telling in tellings]
+    others = [telling for telling, pair in zip(tellings, ends, strict=True) if pair != ends[0]]
+    return [*tellings[:1], *others[:1]]
 
 
-def _induction(run: HeadsRecord) -> set[tuple[int, int]]:
-    """Return the (layer, head) of heads that other texts show to be induction heads."""
-    return {
-        entry.place
-        for entry in run.heads
-        if entry.label.name == "induction" and entry.label.is_known
-    }
-
-
-def _of_repeat(run: HeadsRecord, links: WordLinks, link: WordLink) -> str:
-    """Return the sentence on a link by which an induction head follows a repetition."""
+def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
+    """Return the sentence on a link that is worth saying."""
+    why, link = telling.why, telling.link
     query, key = quoted_ends(run, link)
-    text, before = run.record.queries, link.key.start - 1
-    copy = words_of_tokens(text)[before]
-    head = f"the induction head {run.name(link.layer, link.head)}"
-    weights = f"({share(link.weight)}, usual {share(link.habit)})"
-    more = f" and {link.heads - 1} more of {links.heads} heads" if link.heads > 1 else ""
-    followed = f"which followed {_quoted(text, copy)}"
-    return f"{query} attends to {key}, {followed}, in {head} {weights}{more}."
-
-
-def _nearest(run: HeadsRecord, links: WordLinks) -> str:
-    """Return the sentence that no link between words beats chance, with the nearest link."""
-    link = links.links[0]
-    pair = " → ".join(quoted_ends(run, link))
-    best = _best(run, link)
-    if link.weight - link.habit < NO_MORE:
-        return _AS_USUAL
-    if math.isnan(link.chance):
+    name, weight = run.name(link.layer, link.head), share(telling.weight)
+    if why == "induction" and telling.copy is not None:
+        copy = _quoted(run.record.queries, telling.copy)
+        return f"Induction: {query} attends to {key}, which followed {copy} ({name} {weight})."
+    if why == "label":
+        label = next(entry.label for entry in run.heads if entry.place == (link.layer, link.head))
+        return f"{name} ({label.said}) links {query} to {key} ({weight})."
+    best, of = f"{name} {weight}", f"in {link.heads} of {links.heads} heads"
+    if why == "nearest" and math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
-        return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."
-    if not link.heads:
-        return f"No link between words stands out. Nearest: {pair} ({best})."
-    heads = f"1 head ({best})"
-    if link.heads > 1:
-        heads = f"{_heads(links, link)} ({best}; {_reached(link.chance)})"
-    return f"No link between words beats chance. Nearest: {pair}, above usual in {heads}."
+        pair = f"{query} → {key} in {best}, usual {share(link.habit)}"
+        return f"{heads} too few for a test of links. Strongest: {pair}."
+    p = f"p = {probability(link.chance)}"
+    if why == "nearest":
+        strongest = f"strongest: {query} → {key} in {best}, {p}; {share(CHANCE)} would count"
+        return f"No word pair stands out ({strongest})."
+    if why == "local":
+        return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."
+    return f"{query} attends to {key} {of}, more than chance brings ({best}; {p})."
 
 
 def quoted_ends(run: HeadsRecord, link: WordLink) -> list[str]:
@@ -246,20 +218,6 @@ def _quoted(tokens: Tokens, word: range) -> str:
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
     return numbered(f"“{label}”", word.start) if again else f"“{label}”"
-
-
-def _heads(links: WordLinks, link: WordLink) -> str:
-    return f"{link.heads} of {links.heads} heads"
-
-
-def _best(run: HeadsRecord, link: WordLink) -> str:
-    return f"{_at(run, link)}, usual {share(link.habit)}"
-
-
-def _reached(chance: float) -> str:
-    """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence."""
-    draws = round(chance * (DRAWS + 1)) - 1
-    return f"chance does that in {draws} of {DRAWS:,} draws"
 
 
 def _link(run: HeadsRecord, link: Link, name: bool = True) -> str:

@@ -32,7 +32,8 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.link.report import LinkChoice, LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import few_note
-from attnviz.measures.word_links import WordLink, agreed_links, is_repeat
+from attnviz.measures.telling import told
+from attnviz.measures.word_links import WordLink, agreed_links
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
@@ -144,22 +145,18 @@ def link(
 def most_telling(
     record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> LinkChoice:
-    """Return the link that chance brings least often, as ``heads`` says it.
+    """Return the link that is most worth saying, as ``heads`` says it.
 
     record: the attention of all heads. labels: of heads that are known to do something.
-    Where no link beats chance it is one by which an induction head follows a repetition, else the
-    one that comes nearest. There is none if every link is about as usual, or if the text is too
-    long to test each.
+    There is none if every link is about as usual, or if the text is too long to test each.
     """
     links = agreed_links(record)
     if links is None:
         return LinkChoice(None)
-    if links.beyond_chance:
-        return LinkChoice(links.pairs, links.beyond_chance[0])
-    induction = {head for head, label in labels.items() if label.name == "induction"}
-    link = links.nearest(record, induction)
-    repeats = link is not None and is_repeat(record, link, induction)
-    return LinkChoice(links.pairs, link, repeats)
+    first = next(iter(told(record, links, labels)), None)
+    if first is None:
+        return LinkChoice(links.pairs)
+    return LinkChoice(links.pairs, first.link, first.why)
 
 
 def _asked(

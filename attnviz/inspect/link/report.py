@@ -29,6 +29,7 @@ from attnviz.engine.attribution.scores import (
     StreamPart,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
+from attnviz.measures.telling import Why
 from attnviz.measures.word_links import WordLink
 from attnviz.prompts.naming import nats, not_summed, placed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
@@ -47,13 +48,12 @@ class LinkChoice(NamedTuple):
 
     pairs: how many pairs of words were tested for it; None if the text is too long to test each.
     link: the link between words; None if the strongest link from the last token was taken instead.
-    induction: whether it is that of an induction head which follows a repetition, where no link
-        beats chance.
+    why: it is worth saying, see ``attnviz.measures.telling``.
     """
 
     pairs: int | None
     link: WordLink | None = None
-    induction: bool = False
+    why: Why = "nearest"
 
 
 class LinkPart(NamedTuple):
@@ -337,7 +337,8 @@ def _choice(chosen: LinkChoice) -> dict[str, Any]:
         "pairs": chosen.pairs,
         **{name: getattr(link, name, None) for name in ("habit", "heads", "chance")},
         "beats_chance": link is not None and link.beats_chance,
-        "induction": chosen.induction,
+        "induction": chosen.why == "induction",
+        "why": None if link is None else chosen.why,
     }
 
 

@@ -17,7 +17,6 @@ from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed
 from attnviz.engine.attribution.scores import SIDES
 from attnviz.inspect.link.report import LinkPart, LinkReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.measures.word_links import DRAWS
 from attnviz.prompts.naming import nats, placed
 from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
@@ -355,21 +354,22 @@ def _choice_words(report: LinkReport) -> doc.Words:
     """Return why this link was chosen, in one line; empty if a person named a part of it."""
     if report.chosen is None:
         return []
-    pairs, link, induction = report.chosen
+    pairs, link, reason = report.chosen
     if link is None:
         why = "no link is above its usual weight" if pairs else "no two words to test"
         why = "too long a text to test each link" if pairs is None else why
         return [("chosen: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
-    if induction:
+    if reason == "induction":
         why = "an induction head follows a repetition"
+    elif reason == "label":
+        why = "the head does what its label says"
     elif report.model.weights == "random":
         why = f"{of} one furthest above usual over all heads, not tested"
     elif math.isnan(link.chance):
         why = f"{of} one furthest above its usual weight"
     elif link.beats_chance:
-        draws = round(link.chance * (DRAWS + 1)) - 1
-        why = f"{of} least likely by chance, {draws} in {DRAWS:,}"
+        why = f"{of} most telling beyond chance, p = {probability(link.chance)}"
     else:
         why = f"{of} nearest to beating chance, which none does"
     return [(f"chosen: {why}", False), (f"usual {probability(link.habit)}", False)]
