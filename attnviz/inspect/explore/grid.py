@@ -210,7 +210,6 @@ def at_finding(view: View) -> View:
     if view.other is not None:
         moved = moved_attention(view.frame, view.other)
         return view.with_head(max(moved, key=lambda head: moved[head])) if moved else view
-    if view.shown.long is None:
-        for link, _ in named_links(view.shown.alone):
-            return view.with_head(link[:2]).at(link.query, link.key)
+    for link, _ in named_links(view.shown.alone):
+        return view.with_head(link[:2]).at(link.query, link.key)
     return view

@@ -50,8 +50,7 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
         size = len(report.record.queries)
         words.append((f"{size} + {len(record.queries) - size} tokens", False))
     else:
-        part = view.shown.long
-        words.append((size_words(record) if part is None else f"{part.size:,} tokens", False))
+        words.append((size_words(record), False))
     if record.kind != "self":
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:
@@ -94,9 +93,6 @@ def _answer(view: View) -> list[str]:
         return _of_removed(view)
     if view.other is not None:
         return _of_two(view, view.other)
-    if view.shown.long is not None:
-        said = view.shown.long.text.finding.removesuffix(".").split("; ")
-        return [each[:1].upper() + each[1:] for each in said]
     return _of_heads(view.shown).removesuffix(".").split(". ")
 
 
@@ -200,8 +196,6 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
         words.append((_SIDES[view.side] + (", by position" if by_position else ""), "strong"))
     elif view.side in _REMOVED and view.removed:
         words.append((_REMOVED[view.side], "strong"))
-    if view.shown.long is not None:
-        words.append((view.shown.long.said, "strong"))
     if view.dark:
         words.append(("ablated", "bad"))
     elif view.removed and view.side == "a" and view.other is None:
@@ -246,9 +240,6 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
     value = float(weights[query, key])
     signed = view.limit > 0
     number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
-    part = view.shown.long
-    if part is not None:
-        number = "hidden" if np.isnan(value) else number if value >= ROUNDED else f"{value:.1e}"
     if view.record.causal and key > query:
         number = "later, hidden"
     cell = [
@@ -256,9 +247,7 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[view.mode]}", DIM),
     ]
-    if part is not None and part.pooled:
-        cell.append(Segment(f"  mean over queries of the sum over {part.keys.step:,} keys", DIM))
-    elif part is None and (regions := view.record.keys.regions):
+    if regions := view.record.keys.regions:
         cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, max_width // 2)

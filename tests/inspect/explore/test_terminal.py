@@ -110,8 +110,8 @@ def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path
     assert "“" in sent(child, "e\x15Buck gxq ran\r", quiet=1.0)
     sent(child, "s\x15quit.json\r", quiet=1.0)
     assert json.loads((tmp_path / "quit.json").read_text())["text"] == "Buck gxq ran"
-    assert "seed" in sent(child, ":qqx\x15next palette\r?xgtr", quiet=1.0)
-    child.send("?q:zzq\x1b")
+    assert "Generating" in sent(child, "?xg", quiet=1.0)
+    child.send("?q")
     sent(child, "", quiet=1.0)
     child.send("/q\rq")
     rest = ended(child, before)
@@ -133,8 +133,8 @@ def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
 
 
 BROKEN = """
-from attnviz.inspect.explore.actions import Moves
-Moves.palette = lambda self: 1 / 0
+from attnviz.inspect.explore.desk import Desk
+Desk.restore = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()
 """
@@ -145,7 +145,7 @@ def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(spawned) 
     before = settings(child)
     child.expect("tiny")
     sent(child, "")
-    child.send("p")
+    child.send("X")
     rest = ended(child, before)
     assert child.exitstatus == 1
     told = re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>]", "", rest.rpartition("\x1b[?1049l")[2])

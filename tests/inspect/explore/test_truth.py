@@ -83,10 +83,10 @@ def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> 
     path, head = tmp_path / "run.jsonl", frozenset({(3, 1)})
     wrong = play(explorer(), "g", "s", line(str(tmp_path / "run.json")), "enter")
     assert wrong.lines[-1].startswith("what was written is saved as .jsonl")
-    play(explorer(), "x", "g", "t", "t", "r", "s", line(str(path)), "enter")
+    play(explorer(), "x", "g", "s", line(str(path)), "enter")
     assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
     session = open_saved(path)
-    sampling = Sampling(tokens=8, temperature=0.2, seed=1)
+    sampling = Sampling(tokens=8)
     assert (session.run.sampling, session.run.ending, session.seen.removed) == (
         sampling,
         "tokens",
@@ -97,9 +97,8 @@ def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> 
     np.testing.assert_allclose(
         session.seen.weights((5, 1)), SESSION.frame(SENTENCE, head).weights((5, 1)), rtol=1e-3
     )
-    again = play(explorer(session=session), "g", "t", size=(120, 40))
-    assert "temperature 0.2, seed 1" in again.lines[1]
-    assert again.lines[-1].startswith("what was saved is written already")
+    again = play(explorer(session=session), "g", size=(120, 40))
+    assert "token 8 of 8, greedy" in again.lines[1]
 
 
 # While a text is written ----------------------------------------------------------------------
