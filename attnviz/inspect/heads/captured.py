@@ -166,10 +166,7 @@ def _tokens(facts: Mapping[str, Any], name: str, special: Collection[int]) -> To
 def _layers(
     facts: Mapping[str, Any], arrays: Arrays, name: str, tokens: tuple[int, int], causal: bool
 ) -> tuple[tuple[LayerWeights, ...], HeadVectors]:
-    """Return the weights of each layer, and the queries and keys, as far as a page can show them.
-
-    tokens: how many queries and keys. causal: whether a query sees no later key.
-    """
+    """Return the weights of each layer, and its queries and keys as far as a page shows them."""
     strange = [visible(each) for each in arrays if not re.fullmatch(TENSOR, each)]
     if strange:
         wanted = ", ".join(f"layer.N.{part}" for part in _PARTS)

@@ -107,11 +107,7 @@ def heads(
 
 
 class _Run(NamedTuple):
-    """What one run over one text gives.
-
-    maps: its weights. before: with every head, if heads are ablated. word, pair: where a requested
-    word stands, and what links a requested pair.
-    """
+    """What one run over one text gives."""
 
     maps: HeadsRecord
     before: HeadsRecord | None
@@ -262,11 +258,7 @@ def _runs(request: HeadsRequest) -> Iterator[RequestedRun]:
 
 
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas of an option's value.
-
-    option: its name, for messages. typed: its value, None if not given. known: the valid names.
-        Raises UsageError if a name is unknown or repeated.
-    """
+    """Return the names between the commas of an option's value."""
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     for place, name in enumerate(names):
         if name not in known:

@@ -76,11 +76,7 @@ def above_usual(links: WordLinks | None) -> list[WordLink]:
 
 
 def _agreed_table(run: HeadsRecord, links: Sequence[WordLink], heads: int) -> doc.Table:
-    """Return a table of links between words, each with the head that stands out most for it.
-
-    That head is the one furthest above its usual weight. heads: how many were measured; if they
-    suffice, links are in the order of their chance, and those that do not beat it are faint.
-    """
+    """Return a table of links between words, each with the head that stands out most for it."""
     queries, keys = link_names(run.record, LONGEST)
     tested = heads >= FEWEST_HEADS
     said = "furthest above usual first"

@@ -22,12 +22,11 @@ from attnviz.draw.page.data import (
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
-from attnviz.inspect.heads.distinctive import distinctive
+from attnviz.inspect.heads.layout import distinctive
 from attnviz.inspect.heads.links import (
-    LONGEST,
     Link,
     head_links,
-    link_names,
+    link_words,
     strongest_links,
     word_links,
 )
@@ -196,7 +195,7 @@ def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
             shown = next((link for link in links if _shows(run, label.name, link)), None)
             link = shown or links[0]
             says = f"{scored(label.said, label.score)}: " if shown else ""
-            yield Look(0, places[place], *link[2:4], says + _link_words(run, link))
+            yield Look(0, places[place], *link[2:4], says + link_words(run, link))
 
 
 def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
@@ -221,10 +220,10 @@ def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
     elif view.words:
         for way in word_links(run, view.words[0], view.sink):
             for one in way[:2]:
-                yield one, _link_words(run, one)
+                yield one, link_words(run, one)
     elif view.top is not None:
         for one in strongest_links(run, _LOOK, view.sink):
-            yield one, _link_words(run, one)
+            yield one, link_words(run, one)
     elif run.regions is not None and run.record.model.weights != "random":
         regions, at = run.regions, clearest(run.regions)
         names = [*regions.queries][at[1]], [*regions.keys][at[2]]
@@ -248,8 +247,3 @@ def _largest(
     weights = np.nan_to_num(run.weights(layer, head))
     query, key = max(product(queries, keys), key=lambda cell: weights[cell])
     return Link(layer, head, query, key, float(weights[query, key]))
-
-
-def _link_words(run: HeadsRecord, link: Link) -> str:
-    queries, keys = link_names(run.record, LONGEST)
-    return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"

@@ -208,11 +208,7 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of one run from a file.
-
-    entries: the JSON objects of its heads. weights: (head, query, key) in the same order. first:
-    whether it is the first run, whose sink is in the facts.
-    """
+    """Return the report of one run from a file."""
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
@@ -254,11 +250,7 @@ def _report(
 def _layers(
     scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int]
 ) -> tuple[LayerWeights, ...]:
-    """Return the attention weights by layer.
-
-    weights: (head, query, key) in the order of scores. sizes: how many layers the model has, and
-    heads in each.
-    """
+    """Return the attention weights by layer."""
     places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
@@ -291,10 +283,7 @@ def _check_weights(
 
 
 def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
-    """Return the queries, keys and norms that a run's file has; None if it has none of them.
-
-    arrays: by name, the heads in the order of ``report.heads``. Raises ValueError if one is wrong.
-    """
+    """Return the queries, keys and norms that a run's file has; None if it has none of them."""
     if not arrays:
         return None
     heads, layers = report.heads, {entry.layer for entry in report.heads}

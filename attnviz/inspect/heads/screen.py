@@ -28,8 +28,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import listed, sentences
-from attnviz.inspect.heads.distinctive import distinctive, first_arcs
-from attnviz.inspect.heads.layout import first_groups, label_grid
+from attnviz.inspect.heads.layout import distinctive, first_arcs, first_groups, label_grid
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
@@ -90,10 +89,6 @@ def _of_maps(report: HeadsReport) -> doc.Document:
 
 
 def _heading(report: HeadsReport, shared: Sequence[str]) -> doc.Words:
-    """Return the heading in one line: the model, its attention and the length of the text.
-
-    shared: the words that hold for all runs.
-    """
     run, info = report.first, report.first.record.model
     words = [*_changed(run), *places_words(info)]
     words += [] if info.is_one_layer else [shape_words(info)]
@@ -125,10 +120,6 @@ def _hints(report: HeadsReport) -> list[str]:
 
 
 def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> list[doc.Part]:
-    """Return the facts that a reader needs to repeat the run: model, parameters and text.
-
-    shared: words that hold for all runs.
-    """
     run, info = report.first, report.first.record.model
     sizes = [size_words(each.record) for each in report.reports]
     alike = len(set(sizes)) == 1
@@ -153,7 +144,6 @@ def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> lis
 
 
 def _changed(run: HeadsRecord) -> list[str]:
-    """Return remarks on the ablated heads, and on attention weights that are norm-weighted."""
     without = [f"without {sentences.removed_words(run)}"] if run.ablated else []
     return [*without, *["norm-weighted"] * run.norm_weighted]
 
@@ -168,16 +158,11 @@ def _left_out(run: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run as a group, under the words in which it differs from others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
 
 def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
-    """Return tables on the requested word or word pair, or of each head's strongest token pairs.
-
-    index: of the run in ``report.reports``.
-    """
     run, view = report.reports[index], report.view
     if view.pairs:
         return [listed.pair_table(run, view.pairs[index])]
@@ -193,7 +178,6 @@ def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
 
 
 def _explanation(report: HeadsReport) -> doc.Explanation:
-    """Return the glossary: on which data the numbers were measured, and what labels mean."""
     record = report.first.record
     seed = "" if record.model.seed is None else f", weights drawn from seed {record.model.seed}"
     measured = f"measured in one pass over this text alone, {size_words(record)}{seed}."
@@ -233,7 +217,6 @@ def _few_heads(run: HeadsRecord) -> bool:
 
 
 def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title."""
     record, (label, *rest) = run.record, sentences.score_words(run, scores)
     title = [*sentences.name_words(run, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -247,10 +230,7 @@ def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
 
 
 def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
-    """Yield two groups: the labels of all heads, and a small map of each head.
-
-    In a figure each row of maps is a layer.
-    """
+    """Yield two groups: the labels of all heads, and a small map of each head."""
     maps = []
     for scores in run.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -273,7 +253,6 @@ def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(report: HeadsReport, names: Names) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads."""
     whole = report.first.selected or all(map(_few_heads, report.reports))
     if not whole:
         for run, name in zip(report.reports, names, strict=True):
@@ -286,10 +265,6 @@ def _compared(report: HeadsReport, names: Names) -> Iterator[doc.Group]:
 
 
 def _side_by_side(report: HeadsReport, place: tuple[int, int], names: Names) -> doc.Group:
-    """Return one head's maps in all runs, each with the share of attention it moved.
-
-    place: the (layer, head).
-    """
     maps = []
     for index in report.kept_by(*place):
         run, moved = report.reports[index], report.moved[index]
@@ -308,7 +283,6 @@ def _side_by_side(report: HeadsReport, place: tuple[int, int], names: Names) -> 
 
 
 def _scores(report: HeadsReport, names: Names) -> doc.Table:
-    """Return a table of all scores of each selected head in each run; a dash is not measured."""
     grouped, several = report.first.record.model.group(0) is not None, len(names) > 1
     measures = list(report.first.heads[0].scores)
     columns = [
@@ -435,7 +409,6 @@ def _part(report: LongHeads) -> list[doc.Group]:
 
 
 def _rows(report: LongHeads) -> list[doc.Group]:
-    """Return the text coloured by what the word attends to, for each head that keeps its row."""
     if report.word is None:
         return []
     asking = report.tokens.taken([report.word.span.start])
@@ -454,7 +427,6 @@ def _rows(report: LongHeads) -> list[doc.Group]:
 
 
 def _pairs(report: LongHeads) -> list[doc.Group]:
-    """Return the strongest pairs of each head."""
     pairs = [(head, *pair) for head in report.heads for pair in head.pairs]
     if not pairs:
         return []

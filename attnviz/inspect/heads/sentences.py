@@ -27,7 +27,7 @@ from attnviz.inspect.heads.links import (
     PairLink,
     PairLinks,
     head_links,
-    link_names,
+    link_words,
     strongest_links,
     word_links,
 )
@@ -102,7 +102,7 @@ def finding(report: HeadsReport) -> str:
     if len(report.reports) > 1:
         return _of_runs(report)
     if view.top is not None:
-        links = [_link(run, link) for link in strongest_links(run, _NAMED, view.sink)]
+        links = [_named(run, link) for link in strongest_links(run, _NAMED, view.sink)]
         return f"Strongest links: {', '.join(links) or 'none'}."
     if run.sorted_by is not None:
         return _of_order(run, run.sorted_by)
@@ -144,13 +144,12 @@ def sink_name(run: HeadsRecord) -> str:
 
 
 def _of_text(report: HeadsReport) -> str:
-    """Return the finding on a text: which words attend to which others beyond chance, if any."""
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
         nearest = strongest_links(run, 2, each=1, unusual=True)
-        unusual = ", ".join(_link(run, each) for each in nearest) or "none"
+        unusual = ", ".join(_named(run, each) for each in nearest) or "none"
         return f"Too long a text to test each link. Furthest above usual: {unusual}."
     if not links.pairs:
         return (
@@ -165,14 +164,15 @@ def _of_text(report: HeadsReport) -> str:
         return _of_repeat(run, links, said[0]) if repeats else _nearest(run, links)
     first, *others = said
     chance = _reached(max(link.chance for link in (first, *others)))
-    ends = quoted_ends(run, first)
-    shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
+    ends = " attends to ".join(quoted_ends(run, first))
+    shown = f"{ends} more than usual in {first.heads} of {links.heads} heads"
     for second in others:
         added = f"{' to '.join(quoted_ends(run, second))} in {second.heads} ({_at(run, second)})"
         both = f"{shown} ({_at(run, first)}), {added}; {chance}."
         if fits_two_lines(both):
             return both
-    return f"{shown} ({_best(run, first)}); {_reached(first.chance)}."
+    best = f"{_at(run, first)}, usual {share(first.habit)}"
+    return f"{shown} ({best}); {_reached(first.chance)}."
 
 
 def said_links(report: HeadsReport) -> list[WordLink]:
@@ -205,7 +205,6 @@ def _induction(run: HeadsRecord) -> set[tuple[int, int]]:
 
 
 def _of_repeat(run: HeadsRecord, links: WordLinks, link: WordLink) -> str:
-    """Return the sentence on a link by which an induction head follows a repetition."""
     query, key = quoted_ends(run, link)
     text, before = run.record.queries, link.key.start - 1
     copy = words_of_tokens(text)[before]
@@ -220,7 +219,7 @@ def _nearest(run: HeadsRecord, links: WordLinks) -> str:
     """Return the sentence that no link between words beats chance, with the nearest link."""
     link = links.links[0]
     pair = " → ".join(quoted_ends(run, link))
-    best = _best(run, link)
+    best = f"{_at(run, link)}, usual {share(link.habit)}"
     if link.weight - link.habit < NO_MORE:
         return _AS_USUAL
     if math.isnan(link.chance):
@@ -230,7 +229,7 @@ def _nearest(run: HeadsRecord, links: WordLinks) -> str:
         return f"No link between words stands out. Nearest: {pair} ({best})."
     heads = f"1 head ({best})"
     if link.heads > 1:
-        heads = f"{_heads(links, link)} ({best}; {_reached(link.chance)})"
+        heads = f"{link.heads} of {links.heads} heads ({best}; {_reached(link.chance)})"
     return f"No link between words beats chance. Nearest: {pair}, above usual in {heads}."
 
 
@@ -248,24 +247,15 @@ def _quoted(tokens: Tokens, word: range) -> str:
     return numbered(f"“{label}”", word.start) if again else f"“{label}”"
 
 
-def _heads(links: WordLinks, link: WordLink) -> str:
-    return f"{link.heads} of {links.heads} heads"
-
-
-def _best(run: HeadsRecord, link: WordLink) -> str:
-    return f"{_at(run, link)}, usual {share(link.habit)}"
-
-
 def _reached(chance: float) -> str:
     """Return how often chance, heads randomly reversed, reaches a link: the end of a sentence."""
     draws = round(chance * (DRAWS + 1)) - 1
     return f"chance does that in {draws} of {DRAWS:,} draws"
 
 
-def _link(run: HeadsRecord, link: Link, name: bool = True) -> str:
-    queries, keys = link_names(run.record, LONGEST)
-    at = _at(run, link) if name else share(link.weight)
-    return f"{queries[link.query]} → {keys[link.key]} {at}"
+def _named(run: HeadsRecord, link: Link) -> str:
+    words, _, weight = link_words(run, link).rpartition(" ")
+    return f"{words} {run.name(link.layer, link.head)} {weight}"
 
 
 def _at(run: HeadsRecord, link: Link | WordLink | PairLink) -> str:
@@ -309,30 +299,23 @@ def _of_heads(report: HeadsReport) -> str:
     said += label_source([first.label], " ({source}, {date})")
     if place in run.sinks and what.said != "sink":
         said += f", sink weight {share(run.sinks[place])}"
-    said += _furthest(report)
-    others = len(run.heads) - 1
-    return said + (f" {counted(others, 'more head')} below." if others else "")
-
-
-def _furthest(report: HeadsReport) -> str:
-    """Return the end of a sentence: the first head's link furthest above its usual weight."""
-    run = report.first
-    first = run.heads[0]
-    weights = run.weights(*first.place)
-    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights[None]),))
-    links = agreed_links(alone)
-    if links and links.links and not report.view.sink:
-        link = links.links[0]
+    weights, sink = run.weights(*place)[None], report.view.sink
+    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights),))
+    above = None if sink else agreed_links(alone)
+    if above and above.links:
+        link = above.links[0]
         pair = " → ".join(quoted_ends(run, link))
-        if link.weight - link.habit < NO_MORE:
-            return "; no link is above its usual weight."
         compared = f"{share(link.weight)} (usual {share(link.habit)})"
-        return f"; its link furthest above usual is {pair}, {compared}."
-    crosses = run.record.kind == "cross"
-    for strongest in head_links(run, *first.place, len(first.scores), report.view.sink):
-        if crosses or strongest.query != strongest.key:
-            return f"; its strongest link is {_link(run, strongest, name=False)}."
-    return "."
+        usual = link.weight - link.habit < NO_MORE
+        more = f"its link furthest above usual is {pair}, {compared}"
+        said += f"; {'no link is above its usual weight' if usual else more}"
+    else:
+        strongest = head_links(run, *place, len(first.scores), sink)
+        crosses = run.record.kind == "cross"
+        apart = [each for each in strongest if crosses or each.query != each.key]
+        said += f"; its strongest link is {link_words(run, apart[0])}" if apart else ""
+    others = len(run.heads) - 1
+    return f"{said}." + (f" {counted(others, 'more head')} below." if others else "")
 
 
 def _of_order(run: HeadsRecord, measure: str) -> str:
@@ -350,9 +333,16 @@ def _of_order(run: HeadsRecord, measure: str) -> str:
 
 
 def _of_runs(report: HeadsReport) -> str:
-    """Return the finding on several runs: the head that differs most from the first run."""
     if report.of_texts:
-        return _of_texts(report)
+        heads, texts = len(report.first.places), len(report.reports)
+        times = [sum(run.rests(*place) for run in report.reports) for place in report.first.places]
+        always, some = times.count(texts), sum(0 < each < texts for each in times)
+        if not any(times):
+            return f"{texts:,} texts, head by head; no head is mostly at a sink."
+        return (
+            f"{always} of {heads} heads attend mostly to the attention sink in each of "
+            f"{texts:,} texts, {some} more in some."
+        )
     moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
     if not moved:
         return f"{len(report.reports)} kinds of attention over different texts, head by head."
@@ -362,20 +352,6 @@ def _of_runs(report: HeadsReport) -> str:
     return (
         f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
         f"average, most in {report.first.name(*place)} ({share(most)})."
-    )
-
-
-def _of_texts(report: HeadsReport) -> str:
-    """Return the finding on several texts: how many heads are at the sink in each of them."""
-    places = report.first.places
-    times = [sum(run.rests(*place) for run in report.reports) for place in places]
-    always = sum(each == len(report.reports) for each in times)
-    some = sum(0 < each < len(report.reports) for each in times)
-    if not always and not some:
-        return f"{len(report.reports):,} texts, head by head; no head is mostly at a sink."
-    return (
-        f"{always} of {len(places)} heads attend mostly to the attention sink in each of "
-        f"{len(report.reports):,} texts, {some} more in some."
     )
 
 
@@ -421,10 +397,7 @@ _FORMULAS: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Return names for the kind, mask and score of the attention.
-
-    Each is empty if the model has no choice there.
-    """
+    """Return names for the kind, mask and score of the attention."""
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""

@@ -133,8 +133,8 @@ def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
 
 
 BROKEN = """
-from attnviz.inspect.explore.desk import Desk
-Desk.restore = lambda self: 1 / 0
+from attnviz.inspect.explore.desk import Actions
+Actions.restore = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()
 """
