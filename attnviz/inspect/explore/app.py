@@ -130,7 +130,8 @@ class Explorer(TerminalApp):
         if self._exit:  # what was typed behind the end would only delay it
             return
         if isinstance(event, events.Paste) and not event.is_forwarded:
-            self._paste(event.text)
+            if (asked := self.keys_pane.asked) is not None:
+                self._edited(asked, asked.field.with_text(event.text))
         elif isinstance(event, events.Key) and not event.is_forwarded:
             await asyncio.sleep(0)  # or a signal waits for all that was typed ahead
             if event.key == "ctrl+j":  # Enter, typed before the terminal sent each key as it is
@@ -140,10 +141,6 @@ class Explorer(TerminalApp):
                 await self._answer(event)
         else:
             await super().on_event(event)
-
-    def _paste(self, text: str) -> None:
-        if (asked := self.keys_pane.asked) is not None:
-            self._edited(asked, asked.field.with_text(text))
 
     async def _answer(self, event: events.Key) -> None:
         sheet, asked = self.screen, self.keys_pane.asked

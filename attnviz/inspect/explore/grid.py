@@ -105,10 +105,7 @@ class Thumbnail(NamedTuple):
 @lru_cache(maxsize=2)
 def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Block]:
     record = frame.report.record
-    return {
-        (layer, head): small_map(weights, *size, record.causal, theme)
-        for layer, head, weights in record
-    }
+    return {place[:2]: small_map(place[2], *size, record.causal, theme) for place in record}
 
 
 def heads_of(view: View) -> Heads:

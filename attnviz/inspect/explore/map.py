@@ -160,11 +160,7 @@ class MapPane(Pane, can_focus=True):
             self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Return the lines of a map with tables at its right: the strongest links and the effects.
-
-        They are added only if small maps in the grid of heads leave no space for them there.
-        left: the free width in characters at the right.
-        """
+        """Return a map with strongest links and effects at its right, if the grid has none."""
         view, rows = self.view, len(drawn) - 4
         grid = self.app.query_one("#grid").size.width
         small = heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
@@ -180,10 +176,7 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores.
-
-        view: the screen state for that side. strong: whether its title stands out.
-        """
+        """Return the map of one side, and its lines: title, map, legend and scores."""
         theme, room = self.look, rows - 2
         part = MapPart(
             weights=view.weights,

@@ -167,13 +167,12 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         sink=view.mode != "no-sink",
         norm_weighted=view.mode == "value-weighted",
     )
-    seen = compare_heads([chosen])
+    seen, plain = compare_heads([chosen]), Theme(theme.palette, colour=False, ascii=theme.ascii)
+    document = partial(explored_document, view) if page else seen.document
 
     def screen() -> str:
-        plain = Theme(theme.palette, colour=False, ascii=theme.ascii)
         return terminal_block(seen.document(), plain, width).plain
 
-    document = partial(explored_document, view) if page else seen.document
     save(path, report_files(seen, document, theme.palette, screen))
 
 

@@ -264,10 +264,7 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
 
 
 def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -> Line:
-    """Return the line with the cursor key's region, and the query's weight on each region.
-
-    The weights stand next to those of uniform attention. regions: the region of each key.
-    """
+    """Return the line with the cursor key's region, and the query's weight on each region."""
     query = view.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
     row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
@@ -283,39 +280,27 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -
 
 
 def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list[Line]:
-    """Return the end of the text, coloured by attention weight, and the token that the model chose.
-
-    step: that wrote the token.
-    """
+    """Return the last lines of the text, coloured by weight, and the token that the model chose."""
     queries, keys = view.names(theme.encoding)
-    row = view.weights[step.place]
+    row, tokens = view.weights[step.place], view.record.keys
+    shown = Map("", row[None, :], tokens, tokens)
+    lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
+    drawn: list[Line] = []
+    for pieces in lines[-2:] if theme.colour else lines[-1:]:
+        drawn.append(pieces_line(pieces, shown, theme))
+        if pieces[-1].place == len(tokens) - 1:
+            drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
+        if not theme.colour:
+            drawn.append([Segment(marks_line(pieces, shown, theme))])
     lead = width("next token") + 2
     chosen = Likely(step.text, step.id, step.probability)
     words: list[tuple[str, Tone | bool]] = [(likely_words(chosen), True)]
     words += [(likely_words(each), False) for each in step.likely if each.id != step.id]
     return [
-        *_tail(view, row, theme, max_width),
+        *drawn,
         _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
         [_lead("wrote", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
-
-
-def _tail(view: View, row: Floats, theme: Theme, max_width: int) -> list[Line]:
-    """Return the last lines of the text, coloured by the newest token's attention weights.
-
-    row: (key,) these weights.
-    """
-    keys = view.record.keys
-    shown = Map("", row[None, :], keys, keys)
-    lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
-    drawn: list[Line] = []
-    for pieces in lines[-2:] if theme.colour else lines[-1:]:
-        drawn.append(pieces_line(pieces, shown, theme))
-        if pieces[-1].place == len(keys) - 1:
-            drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
-        if not theme.colour:
-            drawn.append([Segment(marks_line(pieces, shown, theme))])
-    return drawn
 
 
 def _lead(text: str, lead: int, theme: Theme) -> Segment:
@@ -331,11 +316,7 @@ def _ranked(
     max_width: int,
     signed: bool = False,
 ) -> Line:
-    """Return the line with the tokens of the largest weights of a row or a column.
-
-    title: stands before them. lead: the width of the title in characters. weights, names: of each
-        token. signed: True writes the sign, for a difference.
-    """
+    """Return the line with the tokens of the largest weights of a row or a column."""
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [

@@ -22,7 +22,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, log_softmax
 from attnviz.engine.removals import Effects, removal_effects
-from attnviz.engine.text_pass import TextPass, TextReader, token_losses
+from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
@@ -189,31 +189,33 @@ class LiveSession:
         """
         wanted = self._wanted(text)
         passed = self._reader.read(wanted, removed)
-        likely, loss = self._predictions(wanted, passed)
-        kind = passed.record.kind
+        likely: tuple[Likely, ...] = ()
+        loss, known = None, self._known(passed.record.kind)
+        if passed.logits is not None and np.isfinite(passed.logits).all():
+            logs = log_softmax(passed.logits[-1].astype(np.float64))
+            losses = token_losses(passed.logits, wanted.given.predicted.ids)
+            likely = likeliest(logs, self.model.vocabulary().texts, _LIKELY)
+            loss = float(losses.mean()) if len(losses) else None
         report = heads_report(
             passed.record,
             False,
             self._choice.index_base,
             text=text,
             target=self._choice.target,
-            known=self._known(kind),
+            known=known,
         )
         return Frame(
             text=text,
             report=report,
             removed=removed,
-            known=self._known(kind),
+            known=known,
             likely=likely,
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),
         )
 
     def _wanted(self, text: str) -> Asked:
-        """Return the checked request for the maps of all heads over a text.
-
-        Raises UsageError if the text does not fit the model, or its maps are too large to be held.
-        """
+        """Return the checked request for the maps of all heads over a text."""
         choice, info = replace(self._choice, layers=None, heads=()), self.info
         if attention_kind(self.model, choice, across=True) in ("self", "encoder"):
             count = len(encoded(self.model, text, choice.truncate, choice.encode))
@@ -234,16 +236,6 @@ class LiveSession:
             ignored = self._choice.no_known_labels
             self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         return self._labels[kind]
-
-    def _predictions(
-        self, wanted: Asked, passed: TextPass
-    ) -> tuple[tuple[Likely, ...], float | None]:
-        if passed.logits is None or not np.isfinite(passed.logits).all():
-            return (), None
-        logs = log_softmax(passed.logits[-1].astype(np.float64))
-        losses = token_losses(passed.logits, wanted.given.predicted.ids)
-        loss = float(losses.mean()) if len(losses) else None
-        return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of removing each single head, measured on a text.
@@ -281,9 +273,8 @@ def open_session(
 ) -> LiveSession:
     """Load the model that ``--model NAME`` stands for, and return its session.
 
-    options: how it is loaded. choice: the kind of attention and the naming of heads.
-    text: the first text; its length decides whether NumPy or torch is faster. regions: how the text
-        is divided into regions; a chat's text is then what the model's template makes of it.
+    text: the first text; its length decides whether NumPy or torch is faster. regions: how it is
+        divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), work=Work(about_tokens(text)))

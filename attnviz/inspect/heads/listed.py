@@ -83,20 +83,18 @@ def _agreed_table(run: HeadsRecord, links: Sequence[WordLink], heads: int) -> do
     if tested:
         beyond = any(link.beats_chance for link in links)
         said = "least likely by chance first" if beyond else "none beats chance, nearest first"
-    columns = [
-        doc.ColumnOf[WordLink](
-            "", lambda link: f"{queries[link.query.start]} → {keys[link.key.start]}", right=False
-        ),
-        doc.ColumnOf[WordLink](
-            "best", lambda link: run.name(link.layer, link.head), right=False, tone="strong"
-        ),
-        doc.ColumnOf[WordLink]("weight", lambda link: share(link.weight)),
-        doc.ColumnOf[WordLink]("usual", lambda link: share(link.habit), keep=4),
-        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
-    ]
+
+    def ends(link: WordLink) -> str:
+        return f"{queries[link.query.start]} → {keys[link.key.start]}"
+
+    agree = doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5)
     return doc.table(
         links,
-        *columns[: len(columns) if tested else -1],
+        doc.ColumnOf("", ends, right=False),
+        doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
+        doc.ColumnOf("weight", lambda link: share(link.weight)),
+        doc.ColumnOf("usual", lambda link: share(link.habit), keep=4),
+        *[agree] * tested,
         row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
         title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
         least=1,
@@ -190,19 +188,15 @@ def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
     record, maps = run.record, []
     names = tuple(run.name(layer, head) for layer, head, _ in record)
     heads = Tokens((0,) * len(names), names, (False,) * len(names))
-    query, key = word
-    if query is not None:
-        weights = attention_from(run, query.span)
-        if record.causal:
-            weights[:, query.span.stop :] = np.nan
-        title = f"attention from {named_word(record.queries, query)}"
-        maps.append(doc.Map(title, weights, heads, record.keys))
-    if key is not None:
-        weights = attention_to(run, key.span)
-        if record.causal:
-            weights[:, : key.span.start] = np.nan
-        title = f"attention to {named_word(record.keys, key)}"
-        maps.append(doc.Map(title, weights, heads, record.queries))
+    axes = (record.queries, record.keys), (record.keys, record.queries)
+    for way, place, (own, others) in zip(("from", "to"), word, axes, strict=True):
+        if place is not None:
+            weights = (attention_from if way == "from" else attention_to)(run, place.span)
+            hidden = slice(place.span.stop, None) if way == "from" else slice(place.span.start)
+            weights[:, hidden] = np.nan if record.causal else weights[:, hidden]
+            maps.append(
+                doc.Map(f"attention {way} {named_word(own, place)}", weights, heads, others)
+            )
     return doc.Maps(maps, values=values)
 
 

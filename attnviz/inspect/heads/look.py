@@ -98,9 +98,8 @@ def page_capture(
     read = run.target or "" if record.kind in ("decoder", "cross") else run.text
     sink = sink_of(record)[1] if run.sink else np.zeros(len(keys), bool)
     said = "× value norm" if run.norm_weighted else "raw" if run.sink else "without sink"
-    factor = vectors.get("query_key_factor")
     products = None
-    if factor is not None:
+    if (factor := vectors.get("query_key_factor")) is not None:
         products = QueryKey(vectors["queries"], vectors["keys"], float(factor))
     return PageCapture(
         name=name,
