@@ -127,18 +127,17 @@ def whole_maps(
 
     opening: opens the model of a run. The other arguments and the errors are those of ``heads``.
     """
-    runs = list[_Run]()
-    model, opened = None, None
+    runs, model, opened = list[_Run](), None, None
+    texts, watch = ([given], advance) if isinstance(given, str) else (given.texts, UNWATCHED)
     for changes, choice in requested_runs(request, of_texts=isinstance(given, Texts)):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
-        if isinstance(given, str):
-            runs.append(_read(model, given, choice, request, vectors, advance))
-            continue
-        for index, text in enumerate(given.texts):
+        for index, text in enumerate(texts):
             try:
-                runs.append(_read(model, text, choice, request, vectors, UNWATCHED))
+                runs.append(_read(model, text, choice, request, vectors, watch))
             except UsageError as error:
+                if isinstance(given, str):
+                    raise
                 raise UsageError(f"{given.place(index)}: {error}") from error
     maps = [run.maps for run in runs]
     words = [run.word for run in runs if run.word is not None]

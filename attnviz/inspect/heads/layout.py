@@ -155,11 +155,10 @@ def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
-            maps = labelled_maps(run, places[: beside * down], values)._replace(lines=lines)
-            rows = -(-len(maps.maps) // beside)
-            spare = lines - rows * (tall + 1) >= _LEGEND
+            maps = [head_map(run, place) for place in places[: beside * down]]
+            spare = lines - -(-len(maps) // beside) * (tall + 1) >= _LEGEND
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
-            return [maps._replace(scale=scale) if spare else maps]
+            return [doc.Maps(maps, values=values, lines=lines, scale=scale if spare else None)]
     return text_maps(run, report.view.sink, room, lines)
 
 
@@ -185,16 +184,12 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     return [*dict.fromkeys([*lead, *order])]
 
 
-def labelled_maps(
-    run: HeadsRecord, places: Sequence[tuple[int, int]], values: bool = False
-) -> doc.Maps:
-    def shown(place: tuple[int, int]) -> doc.Map:
-        label, name, record = run.scores(*place).label, run.name(*place), run.record
-        words = [(name, True), (scored(label.said, label.score), False)]
-        weights = run.weights(*place)
-        return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
-
-    return doc.Maps([*map(shown, places)], values=values, scale=None)
+def head_map(run: HeadsRecord, place: tuple[int, int], words: doc.Words = ()) -> doc.Map:
+    """Return the map of a head (layer, head); by default its name and label are the title."""
+    label, name, record = run.scores(*place).label, run.name(*place), run.record
+    words = words or [(name, True), (scored(label.said, label.score), False)]
+    weights = run.weights(*place)
+    return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
 
 
 def text_maps(
@@ -247,7 +242,7 @@ def text_maps(
     return [doc.Maps(maps, title, texts=True, lines=most, scale=None)]
 
 
-def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Part]:
+def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return the arcs of the most distinctive head if the text fits into a line of ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
@@ -257,10 +252,10 @@ def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Part]:
 
 def _maps_and_arcs(
     report: HeadsReport, room: int, lines: int, arcs_room: int, *, values: bool = False
-) -> tuple[list[doc.Part], list[doc.Part]]:
+) -> tuple[list[doc.Part], list[doc.Arcs]]:
     """Return what ``examples`` does, and the first head's arcs if they fit above or below maps."""
     for arcs in first_arcs(report, arcs_room):
-        rest = lines - 1 - arcs_lines(arcs) if isinstance(arcs, doc.Arcs) else 0
+        rest = lines - 1 - arcs_lines(arcs)
         fewer = examples(report, room, rest, values=values) if rest > 0 else []
         if any(isinstance(part, doc.Maps) and not part.texts for part in fewer):
             return fewer, [arcs]
@@ -283,8 +278,8 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         one = columns if len(run.heads) == 1 else 0
         maps, arcs = _maps_and_arcs(report, half, lines, one, values=values)
         links = _links(report, lines - sum(map(arcs_lines, arcs)) - len(arcs))
-        below = [_columns(columns, maps, links) if maps else doc.Group(links)]
-        return [doc.Group(arcs), *below] if arcs else below
+        chosen = _columns(columns, maps, links) if maps else doc.Group(links)
+        return [doc.Group(arcs), chosen] if arcs else [chosen]
     across = len({entry.head for entry in run.heads})
     if columns >= _WIDE:
         third = _room(columns, 3)
@@ -324,9 +319,9 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
     if size is None or across * down > len(run.heads):
         return None
     maps = []
-    for entry, shown in zip(run.heads, labelled_maps(run, run.places).maps, strict=True):
-        title = f"{shown.name} {scored(entry.label.short, entry.label.score)}"
-        maps.append(shown._replace(words=[(title, entry.label.is_finding)]))
+    for entry in run.heads:
+        title = f"{run.name(*entry.place)} {scored(entry.label.short, entry.label.score)}"
+        maps.append(head_map(run, entry.place, [(title, entry.label.is_finding)]))
     return doc.Maps(maps, heading, small=size, across=across, scale=None)
 
 
@@ -409,15 +404,15 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
 
 
 def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
-    values = {entry.place: entry.scores[measure] for entry in run.heads}
-    top = max((abs(value) for value in values.values() if value is not None), default=0.0) or 1.0
+    known = [abs(value) for entry in run.heads if (value := entry.scores[measure]) is not None]
+    top = max(known, default=0.0) or 1.0
 
     def number(entry: HeadScores) -> str:
-        value = values[entry.place]
+        value = entry.scores[measure]
         return "–" if value is None else f"{value:.2f}"
 
     def bar(entry: HeadScores) -> dict[str, tuple[float, float]]:
-        value = values[entry.place]
+        value = entry.scores[measure]
         return {} if value is None else {"bar": (abs(value), top)}
 
     source = label_source((entry.label for entry in run.heads), "{source}, {date}")
@@ -462,8 +457,7 @@ def _runs(report: HeadsReport, lines: int) -> Groups:
     for number, place in enumerate(places):
         maps = []
         for index in report.kept_by(*place):
-            (shown,) = labelled_maps(report.reports[index], [place]).maps
-            moved = report.moved[index]
+            shown, moved = head_map(report.reports[index], place), report.moved[index]
             words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
             maps.append(shown._replace(words=[*shown.words, *((word, False) for word in words)]))
         drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(places), scale=None)

@@ -75,12 +75,7 @@ def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
 
 
 def strongest_links(
-    run: HeadsRecord,
-    count: int,
-    sink: bool = False,
-    each: int = A_HEAD,
-    *,
-    unusual: bool = False,
+    run: HeadsRecord, count: int, sink: bool = False, each: int = A_HEAD, *, unusual: bool = False
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
@@ -95,7 +90,7 @@ def strongest_links(
     queries, keys = allowed.shape
     distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
     cells = np.maximum(np.bincount(distance[allowed], minlength=queries + keys), 1)
-    links: list[tuple[float, Link]] = []
+    links = list[tuple[float, Link]]()
     for layer, head, weights in run.record:
         ranked = shown = np.where(allowed, np.nan_to_num(weights), 0)
         if unusual:
@@ -104,17 +99,12 @@ def strongest_links(
             ranked = shown - np.maximum(far[distance], to_key)
         for query, key, above in _largest(ranked, 2 * each):
             links.append((above, Link(layer, head, query, key, float(shown[query, key]))))
-    kept: list[Link] = []
-    pairs: set[tuple[int, int]] = set()
-    heads: Counter[tuple[int, int]] = Counter()
+    kept, heads = dict[tuple[int, int], Link](), Counter[tuple[int, int]]()
     for _, link in sorted(links, key=lambda ranked: -ranked[0]):
-        if len(kept) == count:
-            break
-        if heads[link[:2]] < each and link[2:4] not in pairs:
-            kept.append(link)
-            pairs.add(link[2:4])
+        if len(kept) < count and heads[link[:2]] < each and link[2:4] not in kept:
+            kept[link[2:4]] = link
             heads[link[:2]] += 1
-    return kept
+    return [*kept.values()]
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
@@ -148,8 +138,7 @@ def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) 
 def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
     """Return each head's attention weights (head, key) from a word to every key.
 
-    They are the mean over the word's tokens (Clark et al. 2019). span: the indices of its tokens
-    among the queries.
+    They are the mean over the word's tokens (Clark et al. 2019). span: their indices.
     """
     return np.stack([weights[list(span)].mean(0) for _, _, weights in run.record])
 
@@ -157,8 +146,7 @@ def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating
 def attention_to(run: HeadsRecord, span: range) -> NDArray[np.floating]:
     """Return each head's attention weights (head, query) from every query to a word.
 
-    They are the sum over the word's tokens (Clark et al. 2019). span: the indices of its tokens
-    among the keys.
+    They are the sum over the word's tokens (Clark et al. 2019). span: their indices.
     """
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in run.record])
 
@@ -169,26 +157,23 @@ def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[l
     word: its positions among the queries and the keys. sink: True also counts links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
-    record = run.record
+    record, both = run.record, (list[Link](), list[Link]())
     query_sink, key_sink = sink_of(record)
-    both: list[list[Link]] = []
     for axis, (place, left_out) in enumerate(zip(word, (key_sink, query_sink), strict=True)):
         if place is None:
-            both.append([])
             continue
-        weights = (attention_from, attention_to)[axis](run, place.span).copy()
+        weights = np.nan_to_num((attention_from, attention_to)[axis](run, place.span))
         weights[:, left_out & (not sink)] = 0
         if record.kind != "cross":
             weights[:, list(place.span)] = 0
-        weights = np.nan_to_num(weights)
-        links, word_start = [], place.span.start
+        start = place.span.start
         for (layer, head, _), row in zip(record, weights, strict=True):
             other = int(row.argmax())
-            query, key = (other, word_start) if axis else (word_start, other)
+            query, key = (other, start) if axis else (start, other)
             if row[other] > 0:
-                links.append(Link(layer, head, query, key, float(row[other])))
-        both.append(sorted(links, key=lambda link: -link.weight))
-    return both
+                both[axis].append(Link(layer, head, query, key, float(row[other])))
+        both[axis].sort(key=lambda link: -link.weight)
+    return [*both]
 
 
 # Names ---------------------------------------------------------------------------------------

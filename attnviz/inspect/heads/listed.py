@@ -33,8 +33,8 @@ from attnviz.records import HeadsRecord, Tokens
 _LONGEST_IN_TABLES = 24
 
 
-def sink_words(run: HeadsRecord, sink: bool) -> str:
-    """Return remarks on the weights in a table of links: norm-weighted, with or without sink.
+def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
+    """Return a title with remarks on the weights: norm-weighted, with or without the sink.
 
     sink: whether links with the attention sink are listed.
     """
@@ -42,13 +42,7 @@ def sink_words(run: HeadsRecord, sink: bool) -> str:
     if sink_of(run.record)[1].any():
         kept = "sink included" if sink else "sink left out"
         words.append(kept if run.sink else "sink left out, rows rescaled")
-    return " · ".join(words)
-
-
-def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
-    """Return a title with the remarks of ``sink_words`` behind it."""
-    said = sink_words(run, sink)
-    return [(title, True), *([(said, False)] if said else [])]
+    return [(title, True), *([(" · ".join(words), False)] if words else [])]
 
 
 def links_table(

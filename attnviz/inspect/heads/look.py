@@ -41,7 +41,7 @@ from attnviz.inspect.heads.sentences import (
 from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
-from attnviz.records import HeadScores, HeadsRecord
+from attnviz.records import HeadsRecord
 
 _TRIED = 20
 """The most links of a head of which one is looked for that shows its label."""
@@ -101,11 +101,23 @@ def page_capture(
     products = None
     if (factor := vectors.get("query_key_factor")) is not None:
         products = QueryKey(vectors["queries"], vectors["keys"], float(factor))
+    heads = []
+    for entry in entries:
+        known = label_named(entry.label.name)
+        head = PageHead(
+            *entry.place,
+            name=run.name(*entry.place),
+            label=page_label(entry.label, known.meaning, known.colour),
+            score=entry.label.score,
+            facts=" · ".join(score_words(run, entry)[1:]),
+            values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
+        )
+        heads.append(head)
     return PageCapture(
         name=name,
         kind=record.kind,
         causal=record.causal and both,
-        heads=[page_head(run, entry) for entry in entries],
+        heads=heads,
         weights=[run.weights(*place) for place in run.places],
         queries=queries,
         keys=queries if both else keys,
@@ -119,19 +131,6 @@ def page_capture(
         notes=() if run.vectors is None else run.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
-    )
-
-
-def page_head(run: HeadsRecord, entry: HeadScores) -> PageHead:
-    """Return a head as a page shows it: its label, scores and further words."""
-    known = label_named(entry.label.name)
-    return PageHead(
-        *entry.place,
-        name=run.name(*entry.place),
-        label=page_label(entry.label, known.meaning, known.colour),
-        score=entry.label.score,
-        facts=" · ".join(score_words(run, entry)[1:]),
-        values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
     )
 
 
@@ -169,9 +168,9 @@ def _clearest(run: HeadsRecord) -> list[int]:
         return [*places]
 
     def rank(at: int) -> tuple[bool, bool, float]:
-        entry = run.heads[at]
-        label, resting = entry.label, run.rests(*entry.place)
-        return not label.is_finding, resting, -np.nan_to_num(label.score)
+        label = run.heads[at].label
+        rests = run.rests(*run.heads[at].place)
+        return not label.is_finding, rests, -np.nan_to_num(label.score)
 
     return sorted(places, key=rank)
 

@@ -124,7 +124,7 @@ class HeadsReport(Report):
                 entry["value_norms"] = shortest(norms)
             stream.write(f"{',' if index else ''}\n{_encode(entry).removesuffix('}')}")
             stream.write(', "weights": [')
-            rows = map(json.dumps, weight_rows(run.weights(*scores.place)))
+            rows = map(json.dumps, json_values(shortest(run.weights(*scores.place))))
             stream.write(begin + between.join(rows) + "]}")
         stream.write("\n]}\n")
 
@@ -180,8 +180,7 @@ class HeadsReport(Report):
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
     """Return the runs side by side, with the share of attention that each head moved.
 
-    The share is relative to the first run, see ``HeadsReport.moved``; it is None if the two runs
-    are over different texts.
+    It is the total variation distance: the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|.
     """
     first, *others = reports
     moved: list[dict[tuple[int, int], float] | None] = [None]
@@ -189,23 +188,11 @@ def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
         axes = [(each.record.queries, each.record.keys) for each in (first, run)]
         places = sorted({*first.places} & {*run.places}) if axes[0] == axes[1] else []
         distances = {
-            place: float(total_variation(first.weights(*place), run.weights(*place)))
+            place: float(np.abs(first.weights(*place) - run.weights(*place)).sum(-1).mean() / 2)
             for place in places
         }
         moved.append(distances or None)
     return HeadsReport(tuple(reports), tuple(moved))
-
-
-def total_variation(
-    weights: NDArray[np.floating], other: NDArray[np.floating]
-) -> NDArray[np.floating]:
-    """Return the total variation distance of attention, one number for each head, in [0, 1].
-
-    It is the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|: the share of attention that moves to
-    other keys. weights, other: A and B, (..., query, key).
-    """
-    moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
-    return moved
 
 
 def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
@@ -335,12 +322,6 @@ class LongHeads(Provenance, Report):
 def _encode(value: object) -> str:
     """Return ASCII JSON: an escape sequence in a token must not reach a terminal."""
     return json.dumps(json_values(value), allow_nan=False)
-
-
-def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Return attention weights (query, key) as lists; a number that is not finite becomes None."""
-    rows: list[list[float | None]] = json_values(shortest(weights))
-    return rows
 
 
 def _facts(report: HeadsReport) -> dict[str, Any]:
@@ -478,28 +459,20 @@ def _weight_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
 
 
 def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
-    """Write the rows as CSV; a single run in half the time, with every token quoted."""
+    """Write the rows as CSV; of a single run every token is quoted."""
+    import csv
+
     from attnviz.draw.files import CsvTable, csv_text
 
-    def numbered(texts: Sequence[str]) -> list[str]:
-        """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``."""
-        quoted = [csv_text(text).replace('"', '""') for text in texts]
-        return [f'{index},"{text}"' for index, text in enumerate(quoted)]
-
-    run, record = report.first, report.first.record
+    run, rows = report.first, iter(report.rows())
     asked = report.view.pairs or report.view.words
     if len(report.reports) > 1 or not run.sink or asked or run.regions:
-        CsvTable(stream).writerows(report.rows())
+        CsvTable(stream).writerows(rows)
         return
-    queries, keys = numbered(record.queries.texts), numbered(record.keys.texts)
-    stream.write(",".join(_COLUMNS) + "\n")
-    for scores in run.heads:
-        rows = shortest(run.weights(*scores.place)).tolist()
-        for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
-            seen = index + 1 if record.causal else len(row)
-            start = f"{scores.layer},{scores.head},{query},"
-            pairs = zip(keys[:seen], row[:seen], strict=True)
-            stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
+    stream.write(",".join(map(str, next(rows))) + "\n")
+    quoting = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    for row in rows:
+        quoting.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _write_npz(report: HeadsReport, stream: Any) -> None:

@@ -115,7 +115,7 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the JSON facts of a file, and its arrays of weights by name as in an npz."""
+    """Return the JSON facts of a file, and its arrays by name as in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
@@ -221,8 +221,9 @@ def _report(
     queries, keys = named if queries is keys else queries, named
     scores = [_scores(entry) for entry in entries]
     whole, removed = not typed(sinks["left_out"], bool), facts.get("ablated", ())
-    _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
-    layers = _layers(scores, weights, (max(info.layers, 1), info.heads))
+    if weights.shape != (shape := (len(entries), len(queries), len(keys))):
+        raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
+    layers = _layers(scores, weights, (max(info.layers, 1), info.heads), whole)
     sort = optional(facts.get("sorted_by"), str)
     leading = tuple(entry.place for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")
@@ -247,9 +248,19 @@ def _report(
 
 
 def _layers(
-    scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int]
+    scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int], whole: bool
 ) -> tuple[LayerWeights, ...]:
-    """Return the attention weights by layer."""
+    """Return the attention weights by layer; raise ValueError for some that no softmax gives.
+
+    sizes: how many layers the model has, and heads in each. whole: whether the sink is among the
+    weights. NaN is allowed only if it was left out, or if the head has no label.
+    """
+    for entry, one in zip(scores, weights, strict=True):
+        known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
+        blank, most = not whole or entry.label is NO_LABEL, 1 + _ROUNDING
+        wrong = known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank
+        if wrong or weights.dtype.kind != "f":
+            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
     places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
@@ -262,23 +273,6 @@ def _layers(
         LayerWeights(layer, tuple(places[at][1] for at in some), weights[some])
         for layer, some in sorted(by_layer.items())
     )
-
-
-def _check_weights(
-    weights: NDArray[Any], shape: tuple[int, int, int], scores: Sequence[HeadScores], whole: bool
-) -> None:
-    """Raise ValueError for attention weights that no softmax gives, or of another shape.
-
-    whole: whether the sink is among the weights (head, query, key). NaN is allowed only if it was
-    left out, or if the head has no label.
-    """
-    if weights.shape != shape or weights.dtype.kind != "f":
-        raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
-    for entry, one in zip(scores, weights, strict=True):
-        known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
-        blank, most = not whole or entry.label is NO_LABEL, 1 + _ROUNDING
-        if known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank:
-            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
 
 
 def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:

@@ -29,7 +29,13 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import listed, sentences
-from attnviz.inspect.heads.layout import distinctive, first_arcs, first_groups, label_grid
+from attnviz.inspect.heads.layout import (
+    distinctive,
+    first_arcs,
+    first_groups,
+    head_map,
+    label_grid,
+)
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
@@ -216,16 +222,9 @@ def _few_heads(run: HeadsRecord) -> bool:
 
 
 def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
-    record, (label, *rest) = run.record, sentences.score_words(run, scores)
+    label, *rest = sentences.score_words(run, scores)
     title = [*sentences.name_words(run, scores), (label, True), *((word, False) for word in rest)]
-    return doc.Map(
-        run.name(*scores.place),
-        run.weights(*scores.place),
-        record.queries,
-        record.keys,
-        title,
-        causal=record.causal,
-    )
+    return head_map(run, scores.place, title)
 
 
 def _overview(run: HeadsRecord) -> Iterator[doc.Group]:

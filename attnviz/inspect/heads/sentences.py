@@ -118,8 +118,11 @@ def finding(report: HeadsReport) -> str:
 def overview_words(run: HeadsRecord) -> list[str]:
     """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
     resting = sum(run.rests(*place) for place in run.places)
-    sinks = f"this text: {resting} of {len(run.heads)} sink on {sink_name(run)}"
-    words = [sinks] if resting else []
+    sinks, labelled = np.flatnonzero(sink_of(run.record)[1]).tolist(), token_labels(run.record.keys)
+    names = list(dict.fromkeys(labelled[place] for place in sinks))
+    sink = " and ".join(names) if len(names) <= 2 else "special tokens"
+    sink = "first token" if sinks == [0] else sink
+    words = [f"this text: {resting} of {len(run.heads)} sink on {sink}"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -127,17 +130,6 @@ def overview_words(run: HeadsRecord) -> list[str]:
     if run.record.model.weights == "random":
         return ["none: random weights", *words]
     return ["none: attnviz patterns measures them", *words]
-
-
-def sink_name(run: HeadsRecord) -> str:
-    """Return the sink in words, such as ``first token`` or ``[CLS] and [SEP]``."""
-    record = run.record
-    places = sink_of(record)[1].nonzero()[0].tolist()
-    if places == [0]:
-        return "first token"
-    labels = token_labels(record.keys)
-    names = list(dict.fromkeys(labels[place] for place in places))
-    return " and ".join(names) if len(names) <= 2 else "special tokens"
 
 
 # The links of this text ----------------------------------------------------------------------
@@ -365,11 +357,11 @@ def long_finding(report: LongHeads) -> str:
     if len(report.heads) == 1:
         (head,) = report.heads
         sinks = "sinks" if sinking else "does not sink"
+        distance = head.scores.get("distance") or 0.0
         return (
             f"{report.head_name(head[:2])} {sinks} on the first token (weight "
-            f"{share(head.scores.get('first') or 0.0)}) and looks "
-            f"{head.scores.get('distance') or 0:,.0f} tokens away in the mean (uniform attention: "
-            f"{head.even:,.0f})."
+            f"{share(head.scores.get('first') or 0.0)}) and looks {distance:,.0f} tokens away in "
+            f"the mean (uniform attention: {head.even:,.0f})."
         )
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (

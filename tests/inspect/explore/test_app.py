@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from textual import events
 
 from attnviz.draw.labels import visible
-from attnviz.errors import LoadError, UnsupportedError
+from attnviz.errors import LoadError
 from attnviz.inspect.explore import desk
 from attnviz.inspect.explore.dialogs import KEYS, Field
 from attnviz.inspect.explore.grid import at_finding
@@ -79,16 +79,6 @@ def test_the_cursor_moves_by_arrows_and_letters(keys: list[str], place: tuple[in
     seen, steps = view(*keys), {"[": (2, 1), "]": (4, 1), "<": (3, 0), ">": (3, 2)}
     assert (seen.query, seen.key) == place
     assert seen.head == steps.get(keys[0], (3, 1))
-
-
-def test_words_name_the_cell_the_row_and_the_column() -> None:
-    played = play(explorer(), "left", "left", "left")
-    weights = SESSION.frame(SENTENCE).weights(played.view.head)
-    assert f"it  {weights[LAST, LAST - 3]:.3f}" in played.screen
-    (row,) = (line for line in played.lines if line.startswith("from ."))
-    told = [float(each) for each in re.findall(r" (\.\d\d)", row)]
-    assert told == sorted(told, reverse=True)
-    np.testing.assert_allclose(told, np.sort(weights[LAST])[::-1][: len(told)], atol=0.0051)
 
 
 def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
@@ -264,18 +254,6 @@ def test_another_text_is_typed_and_the_maps_follow() -> None:
     assert left.view == view()
 
 
-def test_a_text_that_cannot_be_read_is_said_and_nothing_is_lost() -> None:
-    class Refusing(LiveSession):
-        def frame(self, text, removed=frozenset()):
-            if text != SENTENCE:
-                raise UnsupportedError("this text cannot be read")
-            return super().frame(text, removed)
-
-    played = play(explorer(session=Refusing(Bundled())), "e", "x", "enter")
-    assert played.lines[-1] == "this text cannot be read"
-    assert played.view.frame.text == SENTENCE
-
-
 # Writing on ----------------------------------------------------------------------------------
 
 
@@ -330,13 +308,6 @@ def test_space_pauses_and_goes_on() -> None:
             assert len(app.desk.view.written.steps) == app.desk.tokens
 
     asyncio.run(run())
-
-
-def test_what_was_written_can_be_edited() -> None:
-    played = play(explorer(), "g", "e", "enter")
-    assert len(played.view.frame.text) > len(SENTENCE)
-    assert played.view.frame.text.startswith(SENTENCE)
-    assert played.view.written is None
 
 
 # Keeping -------------------------------------------------------------------------------------
@@ -505,17 +476,6 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     (head,) = run(*words[1:], "--json").document["heads"]
     weights = np.array(head["weights"], dtype=float)  # None where no weight is left: NaN
     np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
-
-
-def test_a_long_text_is_copied_as_its_file_or_its_length_is_said(tmp_path: Path) -> None:
-    file, story = tmp_path / "a story.txt", "One day the fox lost the key of a small house. " * 5
-    file.write_text(story, encoding="utf-8")
-    app = explorer(story, file=file)
-    played = play(app, "y", size=(200, 60))
-    assert shlex.split(app.clipboard)[-2:] == ["--file", str(file)]
-    assert "whole text" not in played.screen
-    played = play(explorer(story), "y", size=(200, 60))
-    assert f"copied with the whole text, {len(story)} characters: " in played.screen
 
 
 # The mouse, the end --------------------------------------------------------------------------
