@@ -18,16 +18,16 @@ from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
 from attnviz.draw.regions import clearest, region_group
-from attnviz.inspect.heads.links import attention_from, word_links
+from attnviz.inspect.heads.links import attention_from
 from attnviz.inspect.heads.listed import (
     above_usual,
     head_arcs,
     links_of,
-    links_table,
     named_word,
     pair_table,
     pairs_table,
     titled,
+    word_tables,
 )
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.sentences import (
@@ -431,11 +431,7 @@ def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: int) -> Groups:
-    tables = [
-        links_table(run, links[:_LISTED], f"attention {way}", sink, least=3)
-        for way, links in zip(("from", "to"), word_links(run, word, sink), strict=True)
-        if links
-    ]
+    tables = word_tables(run, word, sink, "attention {}", _LISTED)
     groups = [_columns(columns, tables[:1], tables[1:])]
     rest = lines - max((len(table.rows) for table in tables), default=0) - 2
     if word[0] is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -357,30 +357,21 @@ def _shuffled(
     """Return the shuffled inputs, and the number of tokens permuted in each."""
     queries = {place for each in directions for place in each.queries}
     keys = {place for each in directions for place in each.keys}
-    generator = np.random.default_rng(SEED)
-
-    def free(tokens: Tokens, fixed: Container[int]) -> list[int]:
-        special = tokens.special
-        return [place for place in range(len(tokens)) if place not in fixed and not special[place]]
-
-    def permuted(tokens: Tokens, places: Sequence[int]) -> Tokens:
-        order = np.arange(len(tokens))
-        order[list(places)] = generator.permutation(places)
-        return tokens.taken(order.tolist())
-
+    generator, axes = np.random.default_rng(SEED), [(record.queries, queries | keys)]
     if record.kind == "cross":
-        asked, seen = free(record.queries, queries), free(record.keys, keys)
-        moved = len(asked) + len(seen)
-        inputs = [
-            Input(permuted(record.keys, seen), permuted(record.queries, asked))
-            for _ in range(draws)
-        ]
-    else:
-        places = free(record.queries, queries | keys)
-        moved = len(places)
-        texts = [permuted(record.queries, places) for _ in range(draws)]
-        decoder = record.kind == "decoder"
-        inputs = [Input(text, each) if decoder else Input(each) for each in texts]
+        axes = [(record.keys, keys), (record.queries, queries)]
+    moving = [
+        [at for at in range(len(tokens)) if at not in fixed and not tokens.special[at]]
+        for tokens, fixed in axes
+    ]
+    inputs, moved = [], sum(map(len, moving))
+    for _ in range(draws):
+        shuffled = [text] * (record.kind == "decoder")
+        for (tokens, _), places in zip(axes, moving, strict=True):
+            order = np.arange(len(tokens))
+            order[places] = generator.permutation(places)
+            shuffled.append(tokens.taken(order.tolist()))
+        inputs.append(Input(*shuffled))
     if moved < 2:
         raise UsageError(
             f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "

@@ -23,6 +23,7 @@ from attnviz.inspect.heads.links import (
     link_names,
     linking,
     strongest_links,
+    word_links,
 )
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
@@ -62,6 +63,21 @@ def links_table(
         title=titled(title, run, sink),
         least=least,
     )
+
+
+def word_tables(
+    run: HeadsRecord, word: WordPlaces, sink: bool, title: str, most: int | None = None
+) -> list[doc.Table]:
+    """Return the tables of the links from a word and to it, each as far as there are any.
+
+    title: over a table, with ``{}`` for from or to. most: the most rows of a first screen.
+    """
+    least = 3 if most else 1
+    return [
+        links_table(run, links[:most], title.format(way), sink, least)
+        for way, links in zip(("from", "to"), word_links(run, word, sink), strict=True)
+        if links
+    ]
 
 
 def above_usual(links: WordLinks | None) -> list[WordLink]:

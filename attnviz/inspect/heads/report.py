@@ -376,8 +376,8 @@ def _head_entries(
             run, moved = report.reports[index], report.moved[index]
             entry = _head_entry(run, run.scores(*place))
             if len(report.reports) > 1:
-                facts = _run_facts(run)
-                entry = {"variant": index, **{name: facts[name] for name in _VARIED}, **entry}
+                varied = run.record.kind, run.record.causal, run.record.model.score
+                entry = {"variant": index, **dict(zip(_VARIED, varied, strict=True)), **entry}
                 entry["moved"] = None if moved is None else moved[place]
             yield entry, run, run.scores(*place)
 

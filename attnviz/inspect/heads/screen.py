@@ -173,13 +173,9 @@ def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
         return [listed.pair_table(run, view.pairs[index])]
     if not view.words:
         return [listed.pairs_table(run, view.top or 1, view.sink)]
-    ways = zip(("from", "to"), word_links(run, view.words[index], view.sink), strict=True)
-    tables = [
-        listed.links_table(run, links, f"strongest attention {way} the word, each head", view.sink)
-        for way, links in ways
-        if links
-    ]
-    return [*tables, listed.word_maps(run, view.words[index], view.values)]
+    word, title = view.words[index], "strongest attention {} the word, each head"
+    tables = listed.word_tables(run, word, view.sink, title)
+    return [*tables, listed.word_maps(run, word, view.values)]
 
 
 def _explanation(report: HeadsReport) -> doc.Explanation:

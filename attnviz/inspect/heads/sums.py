@@ -80,7 +80,7 @@ def long_heads(
             if stopped():
                 raise KeyboardInterrupt
 
-        reading = _Reading(tokens, kind, request, after, chosen, word, part)
+        reading = _Reading(tokens, kind, request, after, chosen=chosen, word=word, part=part)
         complete = True
         try:
             with reading_segments(model, tokens):
