@@ -364,7 +364,12 @@ def _shuffled(
         [at for at in range(len(tokens)) if at not in fixed and not tokens.special[at]]
         for tokens, fixed in axes
     ]
-    inputs, moved = [], sum(map(len, moving))
+    inputs, moved = list[Input](), sum(map(len, moving))
+    if moved < 2:
+        raise UsageError(
+            f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "
+            "longer text"
+        )
     for _ in range(draws):
         shuffled = [text] * (record.kind == "decoder")
         for (tokens, _), places in zip(axes, moving, strict=True):
@@ -372,11 +377,6 @@ def _shuffled(
             order[places] = generator.permutation(places)
             shuffled.append(tokens.taken(order.tolist()))
         inputs.append(Input(*shuffled))
-    if moved < 2:
-        raise UsageError(
-            f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "
-            "longer text"
-        )
     return inputs, moved
 
 
