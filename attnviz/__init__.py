@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnviz.attention.module import MultiHeadAttention as MultiHeadAttention
     from attnviz.draw.report import Report as Report
     from attnviz.inspect.heads.head_maps import HeadMaps as HeadMaps
-    from attnviz.inspect.heads.heatmap import heatmap as heatmap
+    from attnviz.inspect.heads.head_maps import heatmap as heatmap
     from attnviz.learn.mechanism import AttentionResult as AttentionResult
     from attnviz.learn.mechanism import scaled_dot_product_attention as scaled_dot_product_attention
 
@@ -34,7 +34,7 @@ _MODULES = {
     "HeadMaps": "attnviz.inspect.heads.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
     "Report": "attnviz.draw.report",
-    "heatmap": "attnviz.inspect.heads.heatmap",
+    "heatmap": "attnviz.inspect.heads.head_maps",
     "scaled_dot_product_attention": "attnviz.learn.mechanism",
 }
 """The module of each other public name."""

@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
-    "explore": {"heads", "generate", "link"} | SHARED,
+    "explore": {"heads", "generate"} | SHARED,
     "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
     "atlas": {"head", "heads", "patterns"} | SHARED,
     "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,

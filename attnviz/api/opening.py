@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyCorpus = str | os.PathLike[str] | Iterable[str] | None
-    AnyHeads = HeadChoice | list[HeadChoice] | None
+    AnyHeads: TypeAlias = HeadChoice | list[HeadChoice] | None
     AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, Any]] | None
     AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None
 

@@ -25,8 +25,6 @@ attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 """
 
 _TEXT = "The cat sat on the mat because it was tired."
-_LONG = 4_000
-"""The characters from which the progress of the first pass is shown."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,6 @@ class _Opened(Options):
         name="--with", words=True,
         brief="A second text, another model or a saved file.",
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Zoom(Options):
-    """The option on the cell of a map to begin at."""
-
-    zoom: str | None = option(
-        "HEAD@QUERY,KEY", "Begin at a cell of a head's map, a token a cell: L5H1@8000,120."
-    )
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,6 @@ class _Screen(Options, panel="Screen"):
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,
-    zoom: _Zoom,
     kinds: options.Kind,
     truncation: options.Truncation,
     known: options.Known,
@@ -82,12 +70,11 @@ def explore(
     screen: _Screen,
 ) -> None:
     """Explore a model live: move, ablate, edit the text, generate."""
-    groups: tuple[Options, ...] = (kinds, truncation, known, regions, model, own, loading)
+    groups: tuple[Options, ...] = (kinds, truncation, known, regions, model, own, loading, screen)
     typed = tuple(word for group in groups for word in group.typed())
-    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
+    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed()))
     from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
-    from attnviz.cli.progress import scanning
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
@@ -96,7 +83,7 @@ def explore(
     from attnviz.inspect.explore.desk import SideSource, second_side
     from attnviz.inspect.explore.grid import at_finding
     from attnviz.inspect.explore.saved import SavedSession, is_saved, open_saved
-    from attnviz.inspect.explore.session import LiveSession, open_session, refuse_long_pair
+    from attnviz.inspect.explore.session import LiveSession, open_session
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text
 
@@ -130,14 +117,9 @@ def explore(
         first = SideSource(session, session.text, typed, opened.file)
     if opened.other is not None:
         second = second_side(opened.other, first, live)
-    if isinstance(first.session, LiveSession) and len(first.text) > _LONG:
-        with scanning("reading the text", messages(False)) as watch:
-            frame = first.session.frame(first.text, advance=watch)
-    else:
-        frame = first.session.frame(first.text)
+    frame = first.session.frame(first.text)
     other = None if second is None else second.session.frame(second.text or first.text)
-    refuse_long_pair(frame, other)
-    view = at_finding(View.of(frame, other, screen.palette))
+    view = at_finding(View.of(frame, other))
     info = first.session.info
     heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
     if heads is not None:
@@ -145,10 +127,8 @@ def explore(
     if opened.text is not None and isinstance(first.session, SavedSession) and first.session.run:
         run = first.session.run
         view = view.with_written(Written(run.sampling, run.steps, at=len(run.steps), running=False))
-    if zoom.zoom is not None:
-        view = view.zoomed(zoom.zoom)
     look = Theme.of(text_console(None, screen.colour), screen.palette, screen.ascii)
-    Explorer(first, view, look, second, zoomed=zoom.zoom is not None).run_to_its_end()
+    Explorer(first, view, look, second).run_to_its_end()
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:

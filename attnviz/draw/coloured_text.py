@@ -58,21 +58,12 @@ class TextPiece(NamedTuple):
         return width(self.gap) + width(self.label)
 
 
-def page_starts(shown: Map, theme: Theme, max_width: int, lines: int) -> list[int]:
-    """Return the first token of each page of a text; see ``text_block``."""
-    rows = rows_of(pieces_of(shown, theme, max_width - _INDENT - 2), max_width - _INDENT - 2)
-    tall = (1 if theme.colour else 2) + bool(shown.keys.regions)
-    return [row[0].place for row in rows[:: max((lines - 1) // tall, 1)]]
-
-
-def text_block(
-    shown: Map, theme: Theme, max_width: int, lines: int = 0, page: int | None = None
-) -> Block:
+def text_block(shown: Map, theme: Theme, max_width: int, lines: int = 0) -> Block:
     """Return the text of a map of one query, and its largest values in words.
 
-    max_width: in characters. lines: the most lines, 0 for all. A longer text is cut
-        to the lines with the largest values, or to those from the token ``page`` on, the first of a
-        line; if at least two lines remain, a further line says which tokens are shown.
+    max_width: in characters. lines: the most lines, 0 for all. A longer text is cut to the lines
+        with the largest values; if at least two lines remain, a further line says which tokens are
+        shown.
     """
     pieces = pieces_of(shown, theme, max_width - _INDENT - 2)
     rows = rows_of(pieces, max_width - _INDENT - 2)
@@ -80,17 +71,15 @@ def text_block(
     most = max(lines // tall, 1) if lines else len(rows)
     captioned = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if captioned else most
-    firsts = [row[0].place for row in rows]
-    start = _strongest_window(rows, most) if page is None else firsts.index(page)
-    if page is None and 0 < start == len(rows) - most:  # the lines at the end of the text are full
+    start = _strongest_window(rows, most)
+    if 0 < start == len(rows) - most:  # the lines at the end of the text are full
         rows = [rows[0], *_last_rows(pieces, max_width - _INDENT - 2, most)]
         start = 1
     kept = rows[start : start + most]
     drawn: list[Line] = []
     if captioned:
         last = kept[-1][-1].place
-        words = f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}"
-        words = theme.spell(words if page is not None else f"{words}, the largest")
+        words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
         drawn.append(text_line((" " * _INDENT + fit(words, max_width - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""

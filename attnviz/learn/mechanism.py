@@ -17,8 +17,7 @@ from attnviz.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.heatmap import TokenLabels
+    from attnviz.inspect.heads.head_maps import HeadMaps, TokenLabels
 
 
 class AttentionResult(NamedTuple):
@@ -41,7 +40,7 @@ class AttentionResult(NamedTuple):
         tokens, key_tokens: the tokens of the queries and of the keys. The weights must be of a
             single text.
         """
-        from attnviz.inspect.heads.heatmap import heatmap
+        from attnviz.inspect.heads.head_maps import heatmap
 
         if self.weights.ndim > 3 and math.prod(self.weights.shape[:-3]) > 1:
             raise UsageError("the weights are of several texts: draw one, such as .weights[0]")
@@ -60,7 +59,7 @@ class AttentionResult(NamedTuple):
 
     def _first(self) -> HeadMaps | None:
         """Return the maps of the batch's first text; None if they cannot be drawn."""
-        from attnviz.inspect.heads.heatmap import heatmap
+        from attnviz.inspect.heads.head_maps import heatmap
 
         *leading, _, _ = self.weights.shape
         texts = leading[:-1]

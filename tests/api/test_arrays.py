@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.heatmap import as_numpy, weight_matrices
+from attnviz.inspect.heads.head_maps import as_numpy, weight_matrices
 
 WEIGHTS = np.array([[0.25, 0.75], [1.0, 0.0]])
 

@@ -1,4 +1,4 @@
-"""The screen of ``attnviz explore``: its panes, where they stand, and which key does what."""
+"""The screen of ``attnviz explore``: its panes, where they stand, and who receives a key."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from textual.containers import Horizontal
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.actions import Ablating, Moves, Questions, Writing
-from attnviz.inspect.explore.desk import Desk, SideSource
-from attnviz.inspect.explore.dialogs import AskedLine, Field, Help, KeysPane, Palette
-from attnviz.inspect.explore.keys import KEYS
-from attnviz.inspect.explore.map import MapPane, Size
+from attnviz.inspect.explore.desk import Actions, SideSource
+from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane
+from attnviz.inspect.explore.map import MapPane
 from attnviz.inspect.explore.panes import Act, GridPane, HeadingPane, Pane, WordsPane, grid_columns
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.terminal_app import TerminalApp
@@ -46,11 +44,10 @@ class Explorer(TerminalApp):
     #grid { margin-right: 3; }
     #map { width: 1fr; height: 100%; }
     #keys { height: 1; }
-    #line { height: 1; width: 56; }
-    Help, Palette { align: center middle; }
+    Help { align: center middle; }
     #sheet { width: auto; height: auto; max-width: 96%; max-height: 96%;
         border: round ansi_bright_black; padding: 0 2; }
-    #help, #commands { width: auto; height: auto; }
+    #help { width: auto; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "interrupt", priority=True),
@@ -60,37 +57,21 @@ class Explorer(TerminalApp):
     ALLOW_SELECT = False
 
     def __init__(
-        self,
-        source: SideSource,
-        view: View,
-        look: Theme,
-        second: SideSource | None = None,
-        zoomed: bool = False,
+        self, source: SideSource, view: View, look: Theme, second: SideSource | None = None
     ) -> None:
         super().__init__()
-        self.desk = Desk(source, view, look, second, self)
-        drawn = view, self.desk.drawn_with
-        self._panes = {
-            "heading": HeadingPane("heading", *drawn),
-            "grid": GridPane("grid", *drawn),
-            "words": WordsPane("words", *drawn),
-        }
-        self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
-        self.map_pane.size_chosen = Size(1, 1) if zoomed else None
-        self.writing = Writing(self.desk)
-        self._parts = (
-            Moves(self.desk, self.writing, self.map_pane),
-            Ablating(self.desk),
-            self.writing,
-            Questions(self.desk, self.keys_pane),
-        )
+        self._heading, self._grid = HeadingPane("heading", view, look), GridPane("grid", view, look)
+        self._words = WordsPane("words", view, look)
+        self.map_pane, self.keys_pane = MapPane("map", view, look), KeysPane("keys", view, look)
+        panes = self.map_pane, self.keys_pane
+        self.desk = Actions(source, view, look, second, self, *panes)
 
     # The panes -------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        self._body = Horizontal(self._panes["grid"], self.map_pane, id="body")
+        self._body = Horizontal(self._grid, self.map_pane, id="body")
         self._arrange(self.size)
-        yield from (self._panes["heading"], self._body, self._panes["words"], self.keys_pane)
+        yield from (self._heading, self._body, self._words, self.keys_pane)
 
     def on_mount(self) -> None:
         self.map_pane.focus()
@@ -106,14 +87,13 @@ class Explorer(TerminalApp):
         rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
         rows = len(view.shown.report.record.queries)
         spaced = lines >= _SPACED and not rest - 2 < rows <= rest
-        said = finding_lines(view, self.desk.drawn_with, columns, 2)
+        said = finding_lines(view, self.desk.look, columns, 2)
         second = top == 2 and lines >= _SPACED and len(said) > 1  # in place of an empty line
         above, top = spaced and not second, top + second
         self._body.styles.margin = (int(above), 0, int(spaced), 0)
-        self._panes["heading"].styles.height = top
-        self._panes["words"].styles.height = _WORDS
+        self._heading.styles.height, self._words.styles.height = top, _WORDS
         room = lines - top - _WORDS - 1 - above - spaced
-        self._panes["grid"].styles.width = grid_columns(view, self.desk.drawn_with, columns, room)
+        self._grid.styles.width = grid_columns(view, self.desk.look, columns, room)
 
     def draw(self, before: View) -> None:
         """Draw the parts of the screen whose state has changed.
@@ -126,13 +106,12 @@ class Explorer(TerminalApp):
         ):
             self._arrange(self.size)
         for pane in self.query(Pane):
-            pane.show(view, self.desk.drawn_with)
+            pane.show(view)
 
     def say(self, note: str) -> None:
         """Show a note until the next key is pressed, in the line of keys or, if long, above it."""
         long = width(self.desk.look.spell(note)) > self.size.width
-        words = self._panes["words"]
-        for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):
+        for pane, said in ((self.keys_pane, note * (not long)), (self._words, note * long)):
             if pane.note != said:
                 pane.note = said
                 pane.redraw()
@@ -151,7 +130,8 @@ class Explorer(TerminalApp):
         if self._exit:  # what was typed behind the end would only delay it
             return
         if isinstance(event, events.Paste) and not event.is_forwarded:
-            self._paste(event.text)
+            if (asked := self.keys_pane.asked) is not None:
+                self._edited(asked, asked.field.with_text(event.text))
         elif isinstance(event, events.Key) and not event.is_forwarded:
             await asyncio.sleep(0)  # or a signal waits for all that was typed ahead
             if event.key == "ctrl+j":  # Enter, typed before the terminal sent each key as it is
@@ -162,23 +142,10 @@ class Explorer(TerminalApp):
         else:
             await super().on_event(event)
 
-    def _paste(self, text: str) -> None:
-        sheet, asked = self.screen, self.keys_pane.asked
-        if isinstance(sheet, Palette):
-            sheet.narrow(sheet.field.with_text(text))
-        elif asked is not None:
-            self._edited(asked, asked.field.with_text(text))
-
     async def _answer(self, event: events.Key) -> None:
         sheet, asked = self.screen, self.keys_pane.asked
         if isinstance(sheet, Help):
             sheet.dismiss()
-        elif isinstance(sheet, Palette):
-            action = sheet.taken(event)
-            if action is not None:
-                sheet.dismiss()
-                if action:
-                    await self.do(action)
         elif asked is not None and event.key in ("enter", "escape"):
             self.keys_pane.ask(None)
             asked.answered(asked.field.text) if event.key == "enter" else asked.left()
@@ -195,25 +162,18 @@ class Explorer(TerminalApp):
             asked.typing(field.text)
 
     async def do(self, action: str) -> None:
-        """Carry out an action of ``KEYS``, given as a call of a method, such as ``move(-1, 0)``.
-
-        The method belongs to one of the app's parts, or to the app itself.
-        """
+        """Carry out an action of ``KEYS``: the call of a method of the desk, else of the app."""
         _, name, values = parse(action)
-        for part in self._parts:
-            if hasattr(part, name):
-                getattr(part, name)(*values)
-                return
-        await self.run_action(action)
+        if (method := getattr(self.desk, name, None)) is not None:
+            method(*values)
+        else:
+            await self.run_action(action)
 
     def action_pane(self) -> None:
         self.screen.focus_next()
 
     def action_keys(self) -> None:
-        self.push_screen(Help(self.desk.drawn_with))
-
-    def action_commands(self) -> None:
-        self.push_screen(Palette(self.desk.drawn_with))
+        self.push_screen(Help(self.desk.look))
 
     async def on_act(self, message: Act) -> None:
         await self.do(message.action)

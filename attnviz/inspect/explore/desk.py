@@ -1,4 +1,4 @@
-"""The state of ``attnviz explore`` and its changes, independent of how it is drawn.
+"""The state of ``attnviz explore`` and its changes, and what each key does.
 
 The state is one ``View``. A change makes another one, and the app draws the differences.
 Everything that may take long is a job, and only the result of the latest request is shown.
@@ -6,19 +6,32 @@ Everything that may take long is a job, and only the result of the latest reques
 
 from __future__ import annotations
 
+import os
 import re
+import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
+from attnviz.engine.generation import Sampling, Step
+from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.inspect.explore.long import LongPart
+from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
+from attnviz.inspect.explore.map import MapPane
 from attnviz.inspect.explore.saved import Session, is_saved, open_saved
-from attnviz.inspect.explore.session import Frame, LiveSession, refuse_long_pair, weigh
+from attnviz.inspect.explore.saving import command_line, save_view
+from attnviz.inspect.explore.session import Frame, LiveSession, Mode, weigh
 from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
-from attnviz.inspect.explore.view import View
+from attnviz.inspect.explore.view import SIDES, View, Written, places_of
+from attnviz.measures.words import joined
+
+_LONG = 200
+"""The most characters of a text that goes without saying in a copied command."""
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 """The name of a model on the Hub."""
@@ -57,30 +70,27 @@ def second_side(
     return SideSource(first.session, typed)
 
 
+@dataclass(eq=False)
 class Desk:
     """The screen state of explore with its changes; runs the models when new results are needed.
 
     source: the first side. second: the second side for comparisons, or None.
-    look: the theme; its palette is replaced by that of the view. app: draws the state.
+    look: the theme. app: draws the state. map, line: the panes of the map and of questions.
+    going: set unless the generation of a text is paused.
     """
 
-    def __init__(
-        self,
-        source: SideSource,
-        view: View,
-        look: Theme,
-        second: SideSource | None,
-        app: TerminalApp,
-    ) -> None:
-        self.source, self.view, self.look, self.second = source, view, look, second
-        self.app, self.say = app, app.say
-        self._looks: dict[str, Theme] = {}
+    source: SideSource
+    view: View
+    look: Theme
+    second: SideSource | None
+    app: TerminalApp
+    map: MapPane
+    line: KeysPane
+    going: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def drawn_with(self) -> Theme:
-        """Return the theme with the palette that the user chose, stored for its style cache."""
-        palette = self.view.palette
-        return self._looks.setdefault(palette, replace(self.look, palette=palette))
+    def say(self, note: str) -> None:
+        """Show a note until the next key is pressed."""
+        self.app.say(note)
 
     def show(self, **changed: Any) -> None:
         """Replace fields of the screen state, and draw it.
@@ -114,30 +124,6 @@ class Desk:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
-    def whole(self, instead: str) -> bool:
-        """Return whether whole maps are in memory; if not, show a note that says what to use.
-
-        instead: the command, such as ``attnviz ablate``.
-        """
-        if self.view.frame.long is not None:
-            self.say(f"not over a long text, whose whole maps are not held: {instead}")
-        return self.view.frame.long is None
-
-    def open(self, query: int, key: int) -> None:
-        """Show the window of a long text around a query and a key, with the cursor there.
-
-        query, key: tokens of the text.
-        """
-        part = self.view.frame.long
-        assert part is not None
-
-        def then(window: LongPart) -> None:
-            self.say("")
-            self.put(self.view.at_part(window, query, key))
-
-        self.say(f"reading around {query:,}, {key:,}")
-        self.app.later("frame", lambda _: part.text.around(query, key), then)
-
     def leave_written(self) -> None:
         """Stop generating, and show the prompt alone again."""
         self.app.drop("write")
@@ -168,7 +154,6 @@ class Desk:
             if second is not None:
                 heads = view.removed if second.session.live else frozenset()
                 other = second.session.frame(second.text or text, heads)
-                refuse_long_pair(frame, other)
             weigh((frame, other), view.head, view.mode)
             if not view.removed:
                 return frame, frame, other
@@ -182,3 +167,246 @@ class Desk:
             self.put(after.fitted())
 
         self.app.later("frame", work, then)
+
+
+class Actions(Desk):
+    """The desk with a method for each action of ``KEYS`` that is not the app's own.
+
+    tokens: how many tokens are generated at a time.
+    pace: the least seconds from one generated token to the next, so that a person can follow.
+    """
+
+    tokens = 40
+    pace = 0.08
+    _searched = ""
+
+    # Move ------------------------------------------------------------------------------------
+
+    def move(self, right: int, down: int) -> None:
+        view, focused = self.view, self.app.focused
+        if view.written is not None and right:
+            self._walk(view.written, right)
+        elif focused is not None and focused.id == "grid":
+            self.see(view.next_in_layer(right) if right else view.next_layer(down))
+        else:
+            drawn = self.map.drawn
+            zoom = 1 if drawn is None else drawn.plan.factors[0]
+            self.point(view.query + down * zoom, view.key + right * zoom)
+
+    def point(self, query: int, key: int) -> None:
+        """Put the cursor on a cell of the map; in a causal map, not on a key after its query."""
+        causal = self.view.record.causal
+        self.see(self.view.at(query, min(key, max(query, 0)) if causal else key))
+
+    def layer(self, step: int) -> None:
+        self.see(self.view.next_layer(step))
+
+    def head(self, step: int) -> None:
+        self.see(self.view.next_in(self.view.shown.heads, step))
+
+    def choose(self, layer: int, head: int) -> None:
+        self.see(self.view.with_head((layer, head)))
+
+    def zoom(self, step: int) -> None:
+        """Make cells larger (step 1) or smaller (−1); 0 shows the whole map."""
+        self.map.zoom(step)
+
+    def find(self) -> None:
+        start = self.view
+
+        def typing(typed: str) -> None:
+            view = self.view.at(start.query, start.key)
+            self.see(view.found(typed) if typed else view)
+
+        def answered(typed: str) -> None:
+            if not typed and self._searched:
+                typing(self._searched)
+            if typed and not places_of(self.view.record.queries, typed):
+                self.say(f"no token has “{visible(typed)}” in it")
+            self._searched = typed or self._searched
+
+        self.line.ask(AskedLine("/", Field(), answered, typing, lambda: typing("")))
+
+    # See -------------------------------------------------------------------------------------
+
+    def mode(self, mode: Mode) -> None:
+        """Show the attention weights in another mode; value-weighted ones need one more pass."""
+        view = self.view
+        if not self._writes():
+            self.app.later(
+                "mode",
+                lambda _: weigh((view.frame, view.against), view.head, mode),
+                lambda _: self.see(replace(self.view, mode=mode)),
+            )
+
+    def side(self) -> None:
+        view = self.view
+        if view.against is None:
+            self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
+        elif not self._writes():
+            step = 1 if view.comparable or view.side == "a" else 2
+            side = SIDES[(SIDES.index(view.side) + step) % len(SIDES)]
+            self.say(view.unlike if step == 2 else "")
+            self.put(replace(view, side=side).fitted())
+
+    def _writes(self) -> bool:
+        """Return True if a generated text is shown; then show a note that it has one mode only."""
+        if writes := self.view.written is not None:
+            self.say("a text that is written has one side, weights as they are: Esc leaves it")
+        return writes
+
+    # Ablate ----------------------------------------------------------------------------------
+
+    def ablate(self) -> None:
+        if self.live("removes no heads"):
+            self.see(replace(self.view, removed=self.view.removed ^ {self.view.head}))
+            self._scan()
+
+    def restore(self) -> None:
+        self.see(replace(self.view, removed=frozenset()))
+
+    def _scan(self) -> None:
+        """Start measuring the effect of each single ablation, unless that was already started."""
+        text = self.view.frame.text
+        if self.view.effects is not None or self.view.scanned is not None:
+            return
+
+        def work(waiting: Waiting) -> Effects:
+            told = 0
+
+            def advance(share: float) -> None:
+                nonlocal told
+                if not waiting() or int(100 * share) > told:
+                    told = int(100 * share)
+                    waiting.tell(lambda: self.show(scanned=share))
+
+            return self.source.session.effects(text, advance)
+
+        def then(effects: Effects) -> None:
+            self.show(effects=effects, scanned=None)
+            if self.view.by_effect:
+                self.see(self.view.with_head(effects.ranking()[0]))
+
+        self.show(scanned=0.0)
+        self.app.later("scan", work, then)
+
+    def important(self, step: int) -> None:
+        effects = self.view.effects
+        if effects is None:
+            if self.live("has no effects of removals"):
+                self.show(by_effect=True)
+                self._scan()
+        elif self.view.by_effect:
+            self.see(self.view.next_in(effects.ranking(), step))
+        else:
+            self.see(replace(self.view, by_effect=True).with_head(effects.ranking()[0]))
+
+    def by_effect(self) -> None:
+        if self.view.effects is None and self.live("has no effects of removals"):
+            self._scan()
+        self.show(by_effect=not self.view.by_effect)
+
+    def stop(self) -> None:
+        """Stop measuring the ablations, or leave the generated text (the key Esc)."""
+        if self.app.drop("scan"):
+            self.show(scanned=None)
+            self.say("the scan was stopped; i starts it anew")
+        else:
+            self.leave_written()
+
+    # Write -----------------------------------------------------------------------------------
+
+    def generate(self) -> None:
+        """Let the model continue the text from its first new token on, or leave what it wrote."""
+        if self.view.written is not None:
+            self.leave_written()
+            return
+        text, removed, going = self.view.frame.text, self.view.removed, self.going
+        sampling = self.source.session.sampling or Sampling(tokens=self.tokens)
+        going.set()
+        self.app.drop("mode")
+        self.put(replace(self.view, mode="raw", side="a", written=Written(sampling)).fitted())
+
+        def work(waiting: Waiting) -> None:
+            began = time.monotonic()
+            for step in self.source.session.generation(text, sampling, removed):
+                time.sleep(max(self.pace - (time.monotonic() - began), 0))
+                while not going.wait(0.05) and waiting():
+                    pass
+                waiting.tell(partial(stepped, step))
+                began = time.monotonic()
+
+        def stepped(step: Step) -> None:
+            if (written := self.view.written) is not None:
+                at = written.at + (written.at == len(written.steps))
+                self._change(replace(written, steps=(*written.steps, step), at=at))
+
+        def then(_: None) -> None:
+            if self.view.written is not None:
+                self._change(replace(self.view.written, running=False))
+
+        self.app.later("write", work, then)
+
+    def _change(self, written: Written) -> None:
+        self.put(self.view.with_written(written))
+
+    def pause(self) -> None:
+        written = self.view.written
+        if written is not None and written.running:
+            (self.going.clear if self.going.is_set() else self.going.set)()
+            paused = not self.going.is_set()
+            self._change(replace(written, paused=paused, at=len(written.steps)))
+
+    def _walk(self, written: Written, step: int) -> None:
+        """Show one more generated token (step is 1), or one less (−1)."""
+        self.going.clear()
+        at = min(max(written.at + step, 0), len(written.steps))
+        self._change(replace(written, at=at, paused=True))
+
+    # Change the text, keep it ----------------------------------------------------------------
+
+    def edit(self) -> None:
+        view = self.view
+
+        def answered(typed: str) -> None:
+            self.leave_written()
+            if self.second is not None and self.second.text and self.view.side == "b":
+                self.second = replace(self.second, text=typed)
+                typed = self.view.frame.text
+            self.read(typed)
+
+        if self.live("has no other text"):
+            text = view.shown.text if view.written is None else joined(view.record.queries)
+            self.line.ask(AskedLine("text ", Field(text), answered))
+
+    def save(self) -> None:
+        def write(path: Path) -> None:
+            view, look, columns = self.view, self.look, self.app.size.width
+            self.app.later(
+                "save",
+                lambda _: save_view(path, view, look, columns),
+                lambda _: self.say(f"saved {visible(str(path))}"),
+            )
+
+        def answered(typed: str) -> None:
+            path = Path(os.path.expanduser(typed.strip()))
+            if typed.strip() and os.path.exists(path):
+                question = f"{visible(path.name)} is there: replace it? y, or Esc "
+                yes = AskedLine(
+                    question, Field(), lambda said: write(path) if said == "y" else None
+                )
+                self.line.ask(yes)
+            elif typed.strip():
+                write(path)
+
+        view = self.view
+        name = f"{view.name(view.head)}.svg" if view.written is None else "written.jsonl"
+        self.line.ask(AskedLine("save as ", Field(name, suggested=True), answered))
+
+    def yank(self) -> None:
+        source, shown = self.source, self.view.shown
+        file = source.file if shown.text == source.text else None
+        line = command_line(self.view, source.options, file)
+        self.app.copy_to_clipboard(line)
+        whole = f" with the whole text, {len(shown.text):,} characters"
+        self.say(f"copied{whole * (file is None and len(shown.text) > _LONG)}: {line}")

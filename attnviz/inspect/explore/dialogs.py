@@ -1,4 +1,4 @@
-"""What is shown over the panes: the line of keys or of a question, all keys, all commands."""
+"""Every key of explore and what it does, the line of keys or of a question, the sheet of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.segment import Segment
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
@@ -16,11 +15,71 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
-from attnviz.inspect.explore.keys import HINTS, KEYS, POOLED, WINDOW, WRITING, KeyBinding
 from attnviz.inspect.explore.panes import Lines, Pane
 
 _SEEN = 4
 """How many characters are looked at per column, since some characters take none."""
+
+
+class KeyBinding(NamedTuple):
+    """One key of explore: its names, its action, and its description.
+
+    keys: the names that textual has for it, with commas between. shown: the name that is drawn.
+    action: the call of a method of ``Actions``, or of the app. said: its line on the sheet of keys,
+        which several keys may share. group: its heading there. hint: a word for the line of keys.
+    """
+
+    keys: str
+    shown: str
+    action: str
+    said: str
+    group: str
+    hint: str = ""
+
+
+_MOVES = "cursor, also h j k l"
+_LAYER, _HEAD = "layer before, after", "head before, after"
+_RANK, _SIZE = "importance: up, down", "smaller, larger, fitting"
+
+KEYS = (
+    KeyBinding("left,h", "←", "move(-1, 0)", _MOVES, "Move"),
+    KeyBinding("down,j", "↓", "move(0, 1)", _MOVES, "Move"),
+    KeyBinding("up,k", "↑", "move(0, -1)", _MOVES, "Move"),
+    KeyBinding("right,l", "→", "move(1, 0)", _MOVES, "Move"),
+    KeyBinding("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    KeyBinding("slash", "/", "find", "find a token", "Move", "find"),
+    KeyBinding("minus", "-", "zoom(-1)", _SIZE, "Move"),
+    KeyBinding("plus,equals_sign", "+", "zoom(1)", _SIZE, "Move"),
+    KeyBinding("0", "0", "zoom(0)", _SIZE, "Move"),
+    KeyBinding("left_square_bracket", "[", "layer(-1)", _LAYER, "Heads"),
+    KeyBinding("right_square_bracket", "]", "layer(1)", _LAYER, "Heads"),
+    KeyBinding("less_than_sign", "<", "head(-1)", _HEAD, "Heads"),
+    KeyBinding("greater_than_sign", ">", "head(1)", _HEAD, "Heads"),
+    KeyBinding("I", "I", "important(-1)", _RANK, "Heads"),
+    KeyBinding("i", "i", "important(1)", _RANK, "Heads", "rank"),
+    KeyBinding("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    KeyBinding("1", "1", "mode('raw')", "weights as they are", "View"),
+    KeyBinding("2", "2", "mode('no-sink')", "without the sink", "View"),
+    KeyBinding("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    KeyBinding("d", "d", "side", "first, second, difference", "View"),
+    KeyBinding("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    KeyBinding("X", "X", "restore", "put every head back", "Change"),
+    KeyBinding("e", "e", "edit", "edit the text", "Change", "edit"),
+    KeyBinding("g", "g", "generate", "let the model write on", "Change", "generate"),
+    KeyBinding("space", "Space", "pause", "pause; ← → step", "Change"),
+    KeyBinding("s", "s", "save", "save what is seen", "Keep", "save"),
+    KeyBinding("y", "y", "yank", "copy this command", "Keep"),
+    KeyBinding("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    KeyBinding("escape", "Esc", "stop", "stop, leave", "Keep"),
+    KeyBinding("q", "q", "leave", "quit", "Keep", "quit"),
+)
+
+_HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
+_WRITING = (
+    *(("Space", "pause"), ("← →", "step"), ("e", "edit"), ("Esc", "leave")),
+    *(("?", "keys"), ("q", "quit")),
+)
+"""What the line of keys shows while a text is written; ``_HINTS`` is what it shows else."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +181,8 @@ class KeysPane(Pane):
         if self.note:
             return [one_line([(self.note, "strong")], theme, columns)]
         line: Line = []
-        used, part = 0, self.view.frame.long
-        hints = HINTS if part is None else POOLED if part.pooled else WINDOW
-        for key, said in hints if self.view.written is None else WRITING:
+        used = 0
+        for key, said in _HINTS if self.view.written is None else _WRITING:
             taken = width(key) + 1 + width(said) + (2 if line else 0)
             if used + taken > columns:
                 continue
@@ -152,7 +210,7 @@ class Help(ModalScreen[None]):
         rows: dict[str, list[str]] = {}
         for key in KEYS:
             if key.group == group:
-                rows.setdefault(key.listed or key.said, []).append(key.shown)
+                rows.setdefault(key.said, []).append(key.shown)
         look = self._look
         lines: list[Line] = [[Segment(group, BOLD)]]
         for said, shown in rows.items():
@@ -162,54 +220,3 @@ class Help(ModalScreen[None]):
 
     def on_click(self) -> None:
         self.dismiss()
-
-
-class Palette(ModalScreen[None]):
-    """The dialog with every command; typing narrows the list, Enter runs the chosen command."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self._look, self.field = theme, Field()
-        self._found: Sequence[KeyBinding] = KEYS
-        self._place = 0
-        self._line, self._list = Lines("line"), Lines("commands")
-        self._tell()
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(self._line, self._list, id="sheet")
-
-    def taken(self, event: events.Key) -> str | None:
-        """Return the action of the command that a key chooses.
-
-        Empty after Esc, None if no command is chosen yet. event: the key that was pressed.
-        """
-        if event.key == "escape":
-            return ""
-        if event.key == "enter":
-            return self._found[self._place].action if self._found else ""
-        if event.key in ("up", "down"):
-            place = self._place + (1 if event.key == "down" else -1)
-            self._place = max(min(place, len(self._found) - 1), 0)
-            self._tell()
-        else:
-            self.narrow(self.field.typed(event.key, event.character))
-        return None
-
-    def narrow(self, field: Field) -> None:
-        """Show the commands that contain the words typed in the field."""
-        self.field, words = field, field.text.casefold().split()
-        self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
-        self._place = 0
-        self._tell()
-
-    def _tell(self) -> None:
-        rows = max(self.app.size.height - 8, 1)
-        first = max(min(self._place - rows // 2, len(self._found) - rows), 0)
-        lines: list[Line] = []
-        for place, key in enumerate(self._found[first : first + rows], start=first):
-            said = f" {self._look.spell(key.said)} ".ljust(44)
-            style = self._look.accent(ground=True) if place == self._place else None
-            lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
-        self._line.tell([self.field.line(56, self._look)])
-        self._list.tell(lines or [[Segment(" no such command", DIM)]])
-        self._list.refresh(layout=True)

@@ -105,10 +105,7 @@ class Thumbnail(NamedTuple):
 @lru_cache(maxsize=2)
 def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Block]:
     record = frame.report.record
-    return {
-        (layer, head): small_map(weights, *size, record.causal, theme)
-        for layer, head, weights in record
-    }
+    return {place[:2]: small_map(place[2], *size, record.causal, theme) for place in record}
 
 
 def heads_of(view: View) -> Heads:
@@ -210,7 +207,6 @@ def at_finding(view: View) -> View:
     if view.other is not None:
         moved = moved_attention(view.frame, view.other)
         return view.with_head(max(moved, key=lambda head: moved[head])) if moved else view
-    if view.shown.long is None:
-        for link, _ in named_links(view.shown.alone):
-            return view.with_head(link[:2]).at(link.query, link.key)
+    for link, _ in named_links(view.shown.alone):
+        return view.with_head(link[:2]).at(link.query, link.key)
     return view

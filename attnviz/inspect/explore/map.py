@@ -11,15 +11,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
 from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import DIM, Block, Line, beside, widest
-from attnviz.draw.coloured_text import page_starts, text_block
-from attnviz.draw.document import WEIGHTS, Map
+from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.map_part import MapPart, MapPicture, map_part
 from attnviz.draw.maps import Fit, Place, pooling
@@ -125,30 +123,17 @@ class MapPane(Pane, can_focus=True):
     """The pane of the chosen head: its name and label, its map, its pattern scores.
 
     size_chosen: the size of cells that the user chose; None for the largest with which the whole
-        map fits. drawn: the map as it was drawn last. as_text: whether the text is shown in place
-        of the map, coloured by what the cursor's query attends to.
+        map fits. drawn: the map as it was drawn last.
     """
 
     wheel = "move(0, {})"
     size_chosen: Size | None = None
-    as_text = False
 
-    def show(self, view: View, theme: Theme) -> None:
-        before, after = (
-            part is not None and not part.pooled for part in (self.view.shown.long, view.shown.long)
-        )
-        if before != after:  # a window of a long text opens or closes
-            self.size_chosen, self.as_text = Size(1, 1) if after else None, False
-        super().show(view, theme)
-
-    _pages: Sequence[int] = (0,)
     corner = Place(0, 0)
     drawn: MapPicture | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, part = self.view, self.view.shown.long
-        if self.as_text and view.written is None and not (part is not None and part.pooled):
-            return self._text(view, columns, rows)
+        view = self.view
         across = (columns + BETWEEN) // 3 - BETWEEN  # of both sides and their difference
         asked = view.other is not None or view.side != "a"
         wanted = 2 * len(view.record.keys) + _LEAST_NAME
@@ -167,24 +152,6 @@ class MapPane(Pane, can_focus=True):
             blocks.append(Block(tuple(drawn), across))
         return beside(blocks, BETWEEN).lines
 
-    def page(self, step: int) -> int:
-        """Return the first token of the page of the text ``step`` pages on, within the text."""
-        key = self.view.key
-        here = max(place for place, start in enumerate(self._pages) if start <= key)
-        return self._pages[min(max(here + step, 0), len(self._pages) - 1)]
-
-    def _text(self, view: View, columns: int, rows: int) -> Sequence[Line]:
-        """Return the page of the text with the cursor's key, coloured by the cursor's query."""
-        theme = self.look.signed if view.limit else self.look
-        row, tokens = view.weights[view.query], view.record.keys
-        full = float(np.nanmax(np.abs(row), initial=0.0)) or 1.0
-        shown = Map("", row[None], tokens, tokens, limit=full if view.limit else 0.0, full=full)
-        self._pages, self.drawn = page_starts(shown, theme, columns, rows - 2), None
-        body = list(text_block(shown, theme, columns, rows - 2, page=self.page(0)).lines)
-        top = screen.head_line(view, theme, columns, self.has_focus)
-        body += [[]] * (rows - 2 - len(body))
-        return [top, *body, screen.score_line(view, theme, columns)]
-
     def zoom(self, step: int) -> None:
         """Make map cells larger (step 1) or smaller (−1); with step 0 the whole map just fits."""
         if self.drawn is not None:
@@ -193,11 +160,7 @@ class MapPane(Pane, can_focus=True):
             self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Return the lines of a map with tables at its right: the strongest links and the effects.
-
-        They are added only if small maps in the grid of heads leave no space for them there.
-        left: the free width in characters at the right.
-        """
+        """Return a map with strongest links and effects at its right, if the grid has none."""
         view, rows = self.view, len(drawn) - 4
         grid = self.app.query_one("#grid").size.width
         small = heads_of(view).thumbnail(view.shown, self.look, len(drawn), grid)
@@ -213,10 +176,7 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores.
-
-        view: the screen state for that side. strong: whether its title stands out.
-        """
+        """Return the map of one side, and its lines: title, map, legend and scores."""
         theme, room = self.look, rows - 2
         part = MapPart(
             weights=view.weights,

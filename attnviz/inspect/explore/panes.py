@@ -62,8 +62,8 @@ class Pane(Widget):
         """Return the lines to show; every pane has its own."""
         raise NotImplementedError  # Textual's widgets have a metaclass that no ABC can share
 
-    def show(self, view: View, theme: Theme) -> None:
-        self.view, self.look = view, theme
+    def show(self, view: View) -> None:
+        self.view = view
         self.redraw()
 
     def redraw(self) -> None:
@@ -129,13 +129,9 @@ def strip_of(line: Line, columns: int) -> Strip:
 class Lines(Widget):
     """A widget that shows the lines that it is given."""
 
-    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
+    def __init__(self, name: str, told: Sequence[Line]) -> None:
         super().__init__(id=name)
         self._told = told
-
-    def tell(self, told: Sequence[Line]) -> None:
-        self._told = told
-        self.refresh()
 
     def render_line(self, y: int) -> Strip:
         return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
@@ -237,8 +233,6 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
 
 def links_lines(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
     """Return the table of the strongest links of all heads, in at most ``rows`` lines."""
-    if view.shown.long is not None:  # its cells are no links, or only a part of them
-        return []
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]

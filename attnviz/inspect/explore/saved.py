@@ -102,7 +102,11 @@ def open_saved(path: Path, regions: RegionOptions = _NO_REGIONS) -> SavedSession
     if _RUN.match(content):
         with damaged(name, "save the run anew"):
             run = read_run(content, name)
-        return _of_run(_run_with_regions(run, regions) if regions.regions_given else run, name)
+        if regions.regions_given and run.kind == "cross" and run.source is not None:
+            run = replace(run, source=saved_regions(run.source, run.text, regions))
+        elif regions.regions_given:
+            run = replace(run, begun=saved_regions(run.begun, run.text, regions))
+        return _of_run(run, name)
     reports = read_heads(content, name).reports[:2]
     if regions.regions_given:
         reports = tuple(_with_regions(report, regions) for report in reports)
@@ -120,12 +124,6 @@ def _with_regions(report: HeadsRecord, asked: RegionOptions) -> HeadsRecord:
     keys = saved_regions(record.keys, (report.target or "") if decoder else report.text, asked)
     queries = record.queries if record.kind == "cross" else keys
     return replace(report, record=replace(record, queries=queries, keys=keys))
-
-
-def _run_with_regions(run: WrittenRun, asked: RegionOptions) -> WrittenRun:
-    if run.kind == "cross" and run.source is not None:
-        return replace(run, source=saved_regions(run.source, run.text, asked))
-    return replace(run, begun=saved_regions(run.begun, run.text, asked))
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:

@@ -21,7 +21,7 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import Frame, model_name, two_models
-from attnviz.inspect.explore.view import PALETTE_NAMES, View, Written
+from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.generate.run import Ending, WrittenRun
 from attnviz.inspect.generate.run_file import write_run_lines
 from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
@@ -32,20 +32,15 @@ from attnviz.records import LayerWeights
 def command_line(view: View, options: Sequence[str] = (), file: Path | None = None) -> str:
     """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
-    options: those that chose the model and its attention, each an argument. file: that has the
-        text, to be named in its place. Control characters are escaped (``$'…'``: bash, zsh, ksh).
+    options: those that chose the model, its attention and the colours, each an argument. file: that
+        has the text, to be named in its place. Control characters are escaped (``$'…'``).
     """
     words, shown = ["attnviz", "heads", *options, "--head", view.name(view.head)], view.shown
-    text, part, base = shown.text, shown.long, shown.report.index_base
-    if part is not None and not part.pooled:
-        for name, axis in (("--queries", part.queries), ("--keys", part.keys)):
-            words += [name, f"{axis[0]}-{axis[-1]}"]
+    text, base = shown.text, shown.report.index_base
     if shown.removed:
         words += ["--ablate", ",".join(map(view.name, sorted(shown.removed)))]
     if view.mode != "raw":
         words.append("--no-sink" if view.mode == "no-sink" else "--norm-weighted")
-    if view.palette != PALETTE_NAMES[0]:
-        words += ["--palette", view.palette]
     if base:
         words += ["--index-base", str(base)]
     line = " ".join(map(shell_word, words))
@@ -172,13 +167,12 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         sink=view.mode != "no-sink",
         norm_weighted=view.mode == "value-weighted",
     )
-    seen = compare_heads([chosen])
+    seen, plain = compare_heads([chosen]), Theme(theme.palette, colour=False, ascii=theme.ascii)
+    document = partial(explored_document, view) if page else seen.document
 
     def screen() -> str:
-        plain = Theme(theme.palette, colour=False, ascii=theme.ascii)
         return terminal_block(seen.document(), plain, width).plain
 
-    document = partial(explored_document, view) if page else seen.document
     save(path, report_files(seen, document, theme.palette, screen))
 
 

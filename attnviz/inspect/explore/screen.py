@@ -50,8 +50,7 @@ def heading(view: View, theme: Theme, max_width: int) -> Line:
         size = len(report.record.queries)
         words.append((f"{size} + {len(record.queries) - size} tokens", False))
     else:
-        part = view.shown.long
-        words.append((size_words(record) if part is None else f"{part.size:,} tokens", False))
+        words.append((size_words(record), False))
     if record.kind != "self":
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:
@@ -94,9 +93,6 @@ def _answer(view: View) -> list[str]:
         return _of_removed(view)
     if view.other is not None:
         return _of_two(view, view.other)
-    if view.shown.long is not None:
-        said = view.shown.long.text.finding.removesuffix(".").split("; ")
-        return [each[:1].upper() + each[1:] for each in said]
     return _of_heads(view.shown).removesuffix(".").split(". ")
 
 
@@ -200,8 +196,6 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
         words.append((_SIDES[view.side] + (", by position" if by_position else ""), "strong"))
     elif view.side in _REMOVED and view.removed:
         words.append((_REMOVED[view.side], "strong"))
-    if view.shown.long is not None:
-        words.append((view.shown.long.said, "strong"))
     if view.dark:
         words.append(("ablated", "bad"))
     elif view.removed and view.side == "a" and view.other is None:
@@ -246,9 +240,6 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
     value = float(weights[query, key])
     signed = view.limit > 0
     number = "not yet" if np.isnan(value) else f"{value:+.3f}" if signed else f"{value:.3f}"
-    part = view.shown.long
-    if part is not None:
-        number = "hidden" if np.isnan(value) else number if value >= ROUNDED else f"{value:.1e}"
     if view.record.causal and key > query:
         number = "later, hidden"
     cell = [
@@ -256,9 +247,7 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[view.mode]}", DIM),
     ]
-    if part is not None and part.pooled:
-        cell.append(Segment(f"  mean over queries of the sum over {part.keys.step:,} keys", DIM))
-    elif part is None and (regions := view.record.keys.regions):
+    if regions := view.record.keys.regions:
         cell += _regions(view, regions, theme, max_width - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, max_width // 2)
@@ -275,10 +264,7 @@ def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line
 
 
 def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -> Line:
-    """Return the line with the cursor key's region, and the query's weight on each region.
-
-    The weights stand next to those of uniform attention. regions: the region of each key.
-    """
+    """Return the line with the cursor key's region, and the query's weight on each region."""
     query = view.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
     row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
@@ -294,39 +280,27 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, max_width: int) -
 
 
 def _written_lines(view: View, step: Step, theme: Theme, max_width: int) -> list[Line]:
-    """Return the end of the text, coloured by attention weight, and the token that the model chose.
-
-    step: that wrote the token.
-    """
+    """Return the last lines of the text, coloured by weight, and the token that the model chose."""
     queries, keys = view.names(theme.encoding)
-    row = view.weights[step.place]
+    row, tokens = view.weights[step.place], view.record.keys
+    shown = Map("", row[None, :], tokens, tokens)
+    lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
+    drawn: list[Line] = []
+    for pieces in lines[-2:] if theme.colour else lines[-1:]:
+        drawn.append(pieces_line(pieces, shown, theme))
+        if pieces[-1].place == len(tokens) - 1:
+            drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
+        if not theme.colour:
+            drawn.append([Segment(marks_line(pieces, shown, theme))])
     lead = width("next token") + 2
     chosen = Likely(step.text, step.id, step.probability)
     words: list[tuple[str, Tone | bool]] = [(likely_words(chosen), True)]
     words += [(likely_words(each), False) for each in step.likely if each.id != step.id]
     return [
-        *_tail(view, row, theme, max_width),
+        *drawn,
         _ranked(f"from {queries[step.place]}", lead, row, keys, theme, max_width),
         [_lead("wrote", lead, theme), *one_line(words, theme, max_width - lead)],
     ]
-
-
-def _tail(view: View, row: Floats, theme: Theme, max_width: int) -> list[Line]:
-    """Return the last lines of the text, coloured by the newest token's attention weights.
-
-    row: (key,) these weights.
-    """
-    keys = view.record.keys
-    shown = Map("", row[None, :], keys, keys)
-    lines = rows_of(pieces_of(shown, theme, max_width - 2), max_width - 2)
-    drawn: list[Line] = []
-    for pieces in lines[-2:] if theme.colour else lines[-1:]:
-        drawn.append(pieces_line(pieces, shown, theme))
-        if pieces[-1].place == len(keys) - 1:
-            drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
-        if not theme.colour:
-            drawn.append([Segment(marks_line(pieces, shown, theme))])
-    return drawn
 
 
 def _lead(text: str, lead: int, theme: Theme) -> Segment:
@@ -342,11 +316,7 @@ def _ranked(
     max_width: int,
     signed: bool = False,
 ) -> Line:
-    """Return the line with the tokens of the largest weights of a row or a column.
-
-    title: stands before them. lead: the width of the title in characters. weights, names: of each
-        token. signed: True writes the sign, for a difference.
-    """
+    """Return the line with the tokens of the largest weights of a row or a column."""
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [

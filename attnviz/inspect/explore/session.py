@@ -7,7 +7,6 @@ the package's own exceptions. An exception of ``advance`` ends a call and leaves
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +21,11 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, log_softmax
-from attnviz.engine.observer import reads_sums
 from attnviz.engine.removals import Effects, removal_effects
-from attnviz.engine.text_pass import TextPass, TextReader, token_losses
+from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.explore.long import LongPart, LongText
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import HeadsReport, compare_heads
-from attnviz.inspect.link.link import link
-from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
@@ -39,15 +34,8 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.options import RegionOptions
-from attnviz.progress import Advance
-from attnviz.prompts.study import Prompt
 from attnviz.records import Floats, HeadsRecord, Kind, ModelInfo
 from attnviz.regions import region_reader
-
-
-class TooLargeError(UsageError):
-    """The maps of all heads over a text are too large to be held."""
-
 
 Mode = Literal["raw", "no-sink", "value-weighted"]
 """Weights as they are; rows rescaled without the attention sink; or each weight times the norm of
@@ -70,8 +58,7 @@ class Frame:
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
-    measure_norms: computes ``norms`` in one more pass. long: the part that is shown of a text whose
-        maps are too large to be held; None if the report has whole maps.
+    measure_norms: computes ``norms`` in one more pass.
     """
 
     text: str
@@ -81,7 +68,6 @@ class Frame:
     loss: float | None = None
     known: KnownLabels | None = None
     measure_norms: Callable[[], Mapping[int, Floats]] = field(default=dict, repr=False)
-    long: LongPart | None = field(default=None, repr=False)
 
     @cached_property
     def heads(self) -> tuple[Head, ...]:
@@ -112,8 +98,6 @@ class Frame:
         weights = self.report.weights(*head)
         if mode == "raw":
             return weights
-        if self.long is not None:
-            raise UsageError("a long text is shown with its weights as they are")
         if mode == "no-sink":
             keys = sink_of(self.report.record)[1]
             if not keys.any():
@@ -125,12 +109,6 @@ class Frame:
         if head[0] not in self.norms:
             raise UsageError("what values move is not known here: the weights stand alone")
         return norm_weighted(weights, self.norms[head[0]][head[1]])
-
-
-def refuse_long_pair(frame: Frame, other: Frame | None) -> None:
-    """Raise UsageError if one of two sides is a long text, whose whole maps are not in memory."""
-    if other is not None and (frame.long is not None or other.long is not None):
-        raise UsageError("a long text has no second side: compare texts with attnviz diff")
 
 
 def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
@@ -203,74 +181,41 @@ class LiveSession:
     def info(self) -> ModelInfo:
         return self.model.info
 
-    def frame(
-        self,
-        text: str,
-        removed: frozenset[Head] = frozenset(),
-        advance: Advance = lambda done: None,
-    ) -> Frame:
-        """Run the model, and return the result; of a long text in pooled maps. This is slow.
+    def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
+        """Run the model, and return the result. This is slow.
 
-        removed: (layer, head) of heads whose outputs are set to zero.
-        advance: is given the share of the pass over a long text that is done.
-        Raises UsageError if the text or a head does not fit.
+        removed: (layer, head) of heads whose outputs are set to zero. Raises UsageError if the text
+            or a head does not fit, or if its maps are too large to be held.
         """
-        try:
-            wanted = self._wanted(text)
-        except TooLargeError:
-            if self.info.backend != "torch":
-                raise
-            try:
-                return self._long_frame(text, removed, advance)
-            except UnsupportedError as error:
-                raise UsageError(f"a long text cannot be explored: {error}") from error
-        summed = wanted.kind in ("self", "encoder") and not removed
-        if summed and reads_sums(self.info, len(wanted.given.text), "auto"):
-            with suppress(UnsupportedError):  # its whole maps are slow, but can be held
-                return self._long_frame(text, removed, advance)
+        wanted = self._wanted(text)
         passed = self._reader.read(wanted, removed)
-        likely, loss = self._predictions(wanted, passed)
-        kind = passed.record.kind
+        likely: tuple[Likely, ...] = ()
+        loss, known = None, self._known(passed.record.kind)
+        if passed.logits is not None and np.isfinite(passed.logits).all():
+            logs = log_softmax(passed.logits[-1].astype(np.float64))
+            losses = token_losses(passed.logits, wanted.given.predicted.ids)
+            likely = likeliest(logs, self.model.vocabulary().texts, _LIKELY)
+            loss = float(losses.mean()) if len(losses) else None
         report = heads_report(
             passed.record,
             False,
             self._choice.index_base,
             text=text,
             target=self._choice.target,
-            known=self._known(kind),
+            known=known,
         )
         return Frame(
             text=text,
             report=report,
             removed=removed,
-            known=self._known(kind),
+            known=known,
             likely=likely,
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),
         )
 
-    def _long_frame(self, text: str, removed: frozenset[Head], advance: Advance) -> Frame:
-        if removed:
-            raise UsageError("over a long text no head is ablated: X puts all back")
-        choice = self._choice
-        kind = attention_kind(self.model, choice, across=True)
-        known = self._known(kind)
-        part = LongText(
-            self.model,
-            encoded(self.model, text, choice.truncate, choice.encode),
-            kind,
-            known=known,
-            base=choice.index_base,
-            given=text,
-            advance=advance,
-        ).overview
-        return Frame(text, part.report, known=known, long=part)
-
     def _wanted(self, text: str) -> Asked:
-        """Return the checked request for the maps of all heads over a text.
-
-        Raises UsageError if the text does not fit the model, or its maps are too large to be held.
-        """
+        """Return the checked request for the maps of all heads over a text."""
         choice, info = replace(self._choice, layers=None, heads=()), self.info
         if attention_kind(self.model, choice, across=True) in ("self", "encoder"):
             count = len(encoded(self.model, text, choice.truncate, choice.encode))
@@ -282,9 +227,7 @@ class LiveSession:
             )
             if needed > _LARGEST:
                 most = byte_text(_LARGEST)
-                raise TooLargeError(
-                    f"{what} {byte_text(needed)}, at most {most} are held: {advice}"
-                )
+                raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
             require_room(what, _COPIES * needed, advice)
         return asked(self.model, text, choice)
 
@@ -294,16 +237,6 @@ class LiveSession:
             self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         return self._labels[kind]
 
-    def _predictions(
-        self, wanted: Asked, passed: TextPass
-    ) -> tuple[tuple[Likely, ...], float | None]:
-        if passed.logits is None or not np.isfinite(passed.logits).all():
-            return (), None
-        logs = log_softmax(passed.logits[-1].astype(np.float64))
-        losses = token_losses(passed.logits, wanted.given.predicted.ids)
-        loss = float(losses.mean()) if len(losses) else None
-        return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
-
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of removing each single head, measured on a text.
 
@@ -311,29 +244,6 @@ class LiveSession:
             UnsupportedError if heads cannot be removed.
         """
         return removal_effects(self.model, self._wanted(text), advance)
-
-    def link(self, text: str, head: Head, query: int, key: int) -> str:
-        """Return in a line why a head attends from one token to another; two passes.
-
-        Raises UsageError if the query does not see the key, UnsupportedError if query or key cannot
-        be followed to what wrote them.
-        """
-        base, choice = self._choice.index_base, self._choice
-        request = LinkRequest(
-            head=f"L{head[0] + base}H{head[1] + base}",
-            query=str(query),
-            key=str(key),
-            controls=0,
-            kind=choice.kind,
-            target=choice.target,
-            truncate=choice.truncate,
-            index_base=base,
-        )
-        if choice.encode is not None:
-            raise UnsupportedError("a chat or a text with regions has no links: give a plain text")
-        report = link(self.model, [Prompt(text)], request)
-        report.require_tally()
-        return report.in_a_line
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
@@ -363,9 +273,8 @@ def open_session(
 ) -> LiveSession:
     """Load the model that ``--model NAME`` stands for, and return its session.
 
-    options: how it is loaded. choice: the kind of attention and the naming of heads.
-    text: the first text; its length decides whether NumPy or torch is faster. regions: how the text
-        is divided into regions; a chat's text is then what the model's template makes of it.
+    text: the first text; its length decides whether NumPy or torch is faster. regions: how it is
+        divided into regions; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), work=Work(about_tokens(text)))

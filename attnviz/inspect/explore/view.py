@@ -5,7 +5,6 @@ A view is immutable: each change makes a new one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -16,13 +15,11 @@ import numpy as np
 from attnviz.draw.axes import Axes
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.palette import PALETTES
 from attnviz.draw.scale import signed_limit
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
-from attnviz.inspect.explore.long import LongPart
 from attnviz.inspect.explore.session import Frame, Mode, unlike
 from attnviz.inspect.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
@@ -33,8 +30,6 @@ Side = Literal["a", "b", "difference"]
 """Which of two sides is shown: the first, the second, or their difference."""
 
 SIDES: tuple[Side, ...] = get_args(Side)
-
-PALETTE_NAMES = tuple(PALETTES)
 
 
 @dataclass(frozen=True)
@@ -61,7 +56,6 @@ class View:
     head: the shown one. query, key: the position of the cursor. mode: how weights are shown: raw,
         without the sink or norm-weighted. side: which of the compared sides is shown.
     removed: the heads that the user removed; ``frame`` follows when its pass is done.
-    palette: of the colours.
     effects: the effect of each removal, if known; scanned: the share done of a running measurement.
     by_effect: whether the grid shows effects.
     written: the text that the model generates after that of ``frame``; its weights are raw.
@@ -76,21 +70,20 @@ class View:
     mode: Mode = "raw"
     side: Side = "a"
     removed: frozenset[Head] = frozenset()
-    palette: str = PALETTE_NAMES[0]
     effects: Effects | None = None
     scanned: float | None = None
     by_effect: bool = False
     written: Written | None = None
 
     @classmethod
-    def of(cls, frame: Frame, other: Frame | None = None, palette: str = PALETTE_NAMES[0]) -> View:
+    def of(cls, frame: Frame, other: Frame | None = None) -> View:
         """Return the first screen state for a result: at its most notable head and last token.
 
-        other: the second side. palette: the name of the colours.
+        other: the second side.
         """
         head = (*frame.report.notable, *frame.heads)[0]
         record, removed = frame.report.record, frame.removed
-        view = cls(frame, frame, other, head, removed=removed, palette=palette)
+        view = cls(frame, frame, other, head, removed=removed)
         return view.at(len(record.queries) - 1, len(record.keys) - 1)
 
     # What is shown ---------------------------------------------------------------------------
@@ -190,8 +183,7 @@ class View:
         """
         if self.step is not None:
             return _axes(self.record, encoding)
-        axes, part = _axes_of(self.shown, encoding), self.shown.long
-        return axes if part is None else replace(axes, rows=part.queries, columns=part.keys)
+        return _axes_of(self.shown, encoding)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
         """Return the names of the queries and keys; a repeated token has its index in the name.
@@ -200,8 +192,6 @@ class View:
         """
         if self.step is not None:
             return _names(self.record, encoding)
-        if self.shown.long is not None:
-            return self.shown.long.names(encoding)
         return _names_of(self.shown, encoding)
 
     def name(self, head: Head) -> str:
@@ -279,50 +269,6 @@ class View:
         layer = layers[_within(layers.index(self.head[0]) + step, layers)]
         within = [head for head in heads if head[0] == layer]
         return self.with_head(max((h for h in within if h[1] <= self.head[1]), default=within[0]))
-
-    def next_same_label(self, step: int) -> View:
-        """Return the view at the next (−1: the previous) head with the same label, cyclically."""
-        report = self.shown.report
-        label = report.scores(*self.head).label.name
-        same = sorted(entry.place for entry in report.heads if entry.label.name == label)
-        return replace(self, head=same[(same.index(self.head) + step) % len(same)])
-
-    def zoomed(self, typed: str) -> View:
-        """Return the view at the cell that was typed, such as ``L5H1@8000,120``.
-
-        Of a long text it is the window around the cell. Raises UsageError if there is no such head
-        or cell.
-        """
-        form = r"[lL](\d{1,6})[hH](\d{1,6})@(\d{1,9}),(\d{1,9})"
-        match = re.fullmatch(form, typed.replace(" ", ""))
-        if match is None:
-            raise UsageError(f"expected --zoom such as L5H1@8000,120, got {visible(typed)[:40]!r}")
-        layer, number, query, key = map(int, match.groups())
-        part, base = self.frame.long, self.frame.report.index_base
-        queries, keys, causal = len(self.record.queries), len(self.record.keys), self.record.causal
-        if part is not None:
-            queries, keys, causal = part.size, part.size, part.text.causal
-        head = layer - base, number - base
-        if head not in self.frame.heads:
-            last = self.name(self.frame.heads[-1])
-            raise UsageError(f"no head {self.name(head)} to zoom into: the last one is {last}")
-        if query >= queries or key >= keys:
-            raise UsageError(
-                f"no cell {query},{key} to zoom into: the text has {queries:,} queries and "
-                f"{keys:,} keys, from 0"
-            )
-        if causal and key > query:
-            raise UsageError(f"query {query} sees no later key {key}: the attention is causal")
-        view = self.with_head(head)
-        if part is None:
-            return view.at(query, key)
-        return view.at_part(part.text.around(query, key), query, key)
-
-    def at_part(self, part: LongPart, query: int, key: int) -> View:
-        """Return the view of another part of a long text, at a query and a key of the text."""
-        frame = replace(self.frame, report=part.report, long=part)
-        view = replace(self, frame=frame, whole=frame).fitted()
-        return view.at(*(part.cell(query, key) or (0, 0)))
 
 
 def _within(place: int, among: Sized) -> int:

@@ -33,7 +33,7 @@ from attnviz.inspect.head.report import (
     link_words,
     word_at,
 )
-from attnviz.inspect.heads.distinctive import examples
+from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
 from attnviz.inspect.heads.look import measures, page_capture, with_effects
 from attnviz.inspect.interventions.ablate.claims import (

@@ -6,7 +6,7 @@ pooled maps were asked for, as sums over rows, see ``sums``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -35,7 +35,7 @@ from attnviz.measures.words import WordPlaces, find_word, joined
 from attnviz.models.model import Model
 from attnviz.models.work import ON_TORCH, Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
-from attnviz.records import AttentionRecord, HeadScores, HeadsRecord, HeadVectors, Kind, Score
+from attnviz.records import AttentionRecord, HeadsRecord, HeadVectors, Kind, Score
 from attnviz.regions import region_reader
 from attnviz.texts import Texts
 
@@ -107,11 +107,7 @@ def heads(
 
 
 class _Run(NamedTuple):
-    """What one run over one text gives.
-
-    maps: its weights. before: with every head, if heads are ablated. word, pair: where a requested
-    word stands, and what links a requested pair.
-    """
+    """What one run over one text gives."""
 
     maps: HeadsRecord
     before: HeadsRecord | None
@@ -131,18 +127,17 @@ def whole_maps(
 
     opening: opens the model of a run. The other arguments and the errors are those of ``heads``.
     """
-    runs = list[_Run]()
-    model, opened = None, None
+    runs, model, opened = list[_Run](), None, None
+    texts, watch = ([given], advance) if isinstance(given, str) else (given.texts, UNWATCHED)
     for changes, choice in requested_runs(request, of_texts=isinstance(given, Texts)):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
-        if isinstance(given, str):
-            runs.append(_read(model, given, choice, request, vectors, advance))
-            continue
-        for index, text in enumerate(given.texts):
+        for index, text in enumerate(texts):
             try:
-                runs.append(_read(model, text, choice, request, vectors, UNWATCHED))
+                runs.append(_read(model, text, choice, request, vectors, watch))
             except UsageError as error:
+                if isinstance(given, str):
+                    raise
                 raise UsageError(f"{given.place(index)}: {error}") from error
     maps = [run.maps for run in runs]
     words = [run.word for run in runs if run.word is not None]
@@ -225,13 +220,6 @@ def requested_runs(request: HeadsRequest, of_texts: bool = False) -> tuple[Reque
     """
     if of_texts and (named := request.regions_given):
         raise UsageError(f"{named[0]} names regions of one text: leave out --texts")
-    runs = tuple(_runs(request))
-    if of_texts and len(runs) > 1:
-        raise UsageError("--texts takes one run of each text: give one --kind and one --score")
-    return runs
-
-
-def _runs(request: HeadsRequest) -> Iterator[RequestedRun]:
     kinds: tuple[Kind, ...] = _chosen("--kind", request.kind, get_args(Kind))
     scores: tuple[Score, ...] = _chosen("--score", request.score, get_args(Score))
     if request.compare_mask and "cross" in kinds:
@@ -247,26 +235,20 @@ def _runs(request: HeadsRequest) -> Iterator[RequestedRun]:
         truncate=request.truncate,
         no_known_labels=request.no_known_labels,
     )
+    runs, several = list[RequestedRun](), len(kinds) > 1
     masks = (False, True) if request.compare_mask else (None,)
     for kind, score, causal in product(kinds or (None,), scores or (None,), masks):
-        target = choice.target
-        if len(kinds) > 1 and kind == "cross":
-            causal = False
-        if len(kinds) > 1 and kind not in ("decoder", "cross"):
-            target = None
-        changes = {"score": score, "causal": causal}
-        yield (
-            {name: value for name, value in changes.items() if value is not None},
-            replace(choice, kind=kind, target=target),
-        )
+        changes = {"score": score, "causal": False if several and kind == "cross" else causal}
+        target = None if several and kind not in ("decoder", "cross") else choice.target
+        given = {name: value for name, value in changes.items() if value is not None}
+        runs.append((given, replace(choice, kind=kind, target=target)))
+    if of_texts and len(runs) > 1:
+        raise UsageError("--texts takes one run of each text: give one --kind and one --score")
+    return tuple(runs)
 
 
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas of an option's value.
-
-    option: its name, for messages. typed: its value, None if not given. known: the valid names.
-        Raises UsageError if a name is unknown or repeated.
-    """
+    """Return the names between the commas of an option's value."""
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     for place, name in enumerate(names):
         if name not in known:
@@ -308,9 +290,24 @@ def heads_report(
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
-    scores, regions, sinks = head_scores(record, known), region_shares(record), _sinks(record)
+    scores, regions = head_scores(record, known), region_shares(record)
+    queries, keys = sink_of(record)
+    sinks = {
+        (layer.layer, head): weight
+        for layer in (record.layers if keys.any() and not queries.all() else ())
+        for head, weight in zip(
+            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
+        )
+    }
     if sort is not None:
-        scores = _sorted(scores, sort, smallest_first)
+        measured = [entry for entry in scores if entry.scores[sort] is not None]
+        if not measured:
+            raise UsageError(
+                f"{said_name(sort)} cannot be measured here: the text repeats no token, or this "
+                "kind of attention has none; choose another --sort"
+            )
+        measured.sort(key=lambda entry: entry.scores[sort] or 0.0, reverse=not smallest_first)
+        scores = (*measured, *(entry for entry in scores if entry.scores[sort] is None))
     leading = tuple(entry.place for entry in scores[:NOTABLE])
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
@@ -321,7 +318,6 @@ def heads_report(
             for each in layers
         )
     if not sink:
-        keys = sink_of(record)[1]
         if not keys.any():
             raise UsageError(
                 "--no-sink: there is no attention sink here, neither a special token nor a first "
@@ -346,31 +342,3 @@ def heads_report(
         vectors=vectors,
         regions=regions,
     )
-
-
-def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """Return each head's attention weight on the sink, by (layer, head); empty without a sink."""
-    queries, keys = sink_of(record)
-    if not keys.any() or queries.all():
-        return {}
-    return {
-        (layer.layer, head): weight
-        for layer in record.layers
-        for head, weight in zip(
-            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
-        )
-    }
-
-
-def _sorted(
-    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
-) -> tuple[HeadScores, ...]:
-    """Return the heads sorted by a measure; heads without a value come last."""
-    measured = [entry for entry in heads if entry.scores[measure] is not None]
-    if not measured:
-        raise UsageError(
-            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
-            "kind of attention has none; choose another --sort"
-        )
-    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
-    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))

@@ -1,7 +1,7 @@
 """The first screen of ``attnviz heads``, fitted to the lines and columns of the terminal.
 
-The overview stands left, examples right; if the heads of a layer need more than half of the
-columns, the overview stands above.
+The overview, the most distinctive heads and lists stand in two columns of one width, or in three on
+a wide terminal; if the heads of a layer need more than a column, the overview stands above.
 """
 
 from __future__ import annotations
@@ -9,35 +9,69 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from attnviz.draw import document as doc
-from attnviz.draw.arcs import arcs_lines
-from attnviz.draw.labels import token_labels, width
+from attnviz.draw.arcs import arcs_lines, text_columns
+from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.draw.regions import region_group
-from attnviz.inspect.heads import distinctive
-from attnviz.inspect.heads.distinctive import examples, labelled_maps, text_maps
-from attnviz.inspect.heads.links import word_links
-from attnviz.inspect.heads.listed import links_of, links_table, pair_table, pairs_table
+from attnviz.draw.regions import clearest, region_group
+from attnviz.inspect.heads.links import attention_from
+from attnviz.inspect.heads.listed import (
+    above_usual,
+    head_arcs,
+    links_of,
+    named_word,
+    pair_table,
+    pairs_table,
+    titled,
+    word_tables,
+)
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
+from attnviz.inspect.heads.sentences import (
+    counts,
+    overview_words,
+    run_names,
+    said_links,
+    score_words,
+    scored,
+)
 from attnviz.measures.registry import label_named, said_name
-from attnviz.measures.words import WordPlaces
-from attnviz.records import HeadLabel, HeadScores, HeadsRecord
+from attnviz.measures.rows import is_punctuation
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text
+from attnviz.records import HeadLabel, HeadScores, HeadsRecord, Tokens
 
-_GAP, _APART = 2, 3
-_LABELLED, _LEAST_POOLED = 8, 12
-"""The columns of a downsampled map, and the fewest tokens that are downsampled."""
+_GAP = 2
+_LEAST_BESIDE, _WIDE = 72, 160
+"""The columns from which two parts stand next to each other, and three."""
 
-_LEAST_BESIDE = 72
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
-_NARROW_SCALE = 28
 _LEAST_LINKS, _MOST_LINKS = 5, 14
-_LISTED = 10
-_WIDE, _LISTS, _MOST_LISTED = 160, 46, 22
-"""The columns from which all heads, maps and lists stand next to each other, those of the lists,
-and the most lines of lists above maps."""
+_LISTED, _LEAST_TEXT = 10, 4
+"""The most links of a word, and the least lines of a text in colour."""
+
+_SHORT_TEXT = 40
+"""The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
+
+_MOST_MAPS, _LEGEND = 6, 2
+_WIDE_TITLE = 28
+"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
+
+_WIDE_SCALE = 62
+_SCALE = doc.WEIGHTS._replace(after="colour: √weight")
+_SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
+_LONGEST_LABEL, _BETWEEN = 12, 3
+_ARCS_ROOM = 200
+"""The longest text, in columns, over which a page draws arcs."""
+
+_HEADED = 6
+"""The columns of a cell below its token, where tokens do not stand on the diagonal."""
+
+_NARROW_SCALE = 28
+"""The columns of the legend of a narrow map."""
 
 _MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
 """What a head without label attends to, by the short word in its cell."""
@@ -74,151 +108,209 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
     return _overview(report, columns, lines)
 
 
-def _halves(
-    columns: int, left: Sequence[doc.Part], right: Sequence[doc.Part], wanted: int = 0
-) -> doc.Group:
-    """Return the parts in two columns of one width, or below each other if that is too narrow.
+def _columns(columns: int, *parts: Sequence[doc.Part], wanted: int = 0) -> doc.Group:
+    """Return the parts in columns of one width, or below each other if that is too narrow.
 
-    wanted: the width of the left, which may exceed half if a single map at the right needs less.
+    wanted: the width of the first of two, which may exceed half if a causal map beside it needs
+    less.
     """
     if columns < _LEAST_BESIDE:
-        return doc.Group([*left, *right], spaced=True)
-    parts = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
-    half = (columns - _GAP) // 2
-    if half < wanted <= columns - _GAP - _map_width(right):
-        return doc.Group(parts, beside=doc.Beside(wanted, _GAP, yields=True))
-    return doc.Group(parts, beside=doc.Beside(half, _GAP, 2))
+        return doc.Group([part for column in parts for part in column], spaced=True)
+    members = [doc.Group(column, spaced=True) for column in parts]
+    room, second = _room(columns, len(parts)), parts[-1]
+    if wanted > room and len(second) == 1 and isinstance(second[0], doc.Maps):
+        first, *more = second[0].maps
+        labels = enumerate(token_labels(first.keys))
+        narrow = max(_NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in labels))
+        if first.causal and not more and wanted <= columns - _GAP - narrow:
+            return doc.Group(members, beside=doc.Beside(wanted, _GAP, yields=True))
+    return doc.Group(members, beside=doc.Beside(room, _GAP, len(parts)))
 
 
-def _map_width(parts: Sequence[doc.Part]) -> int:
-    """Return the width in characters of one causal map with tokens at its row ends.
+def _room(columns: int, count: int) -> int:
+    return (columns - _GAP * (count - 1)) // count if columns >= _LEAST_BESIDE else columns
 
-    999 for other parts, which have no such width.
+
+# The most distinctive heads -----------------------------------------------------------------
+
+
+def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False) -> list[doc.Part]:
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text.
+
+    room, lines: the available width in characters and lines. values: writes the weights into the
+    cells, also if nobody asked for them.
     """
-    for part in parts:
-        if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
-            labels = enumerate(token_labels(part.maps[0].keys))
-            return max(_NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in labels))
-    return 999
+    values |= report.view.values
+    run, record = report.first, report.first.record
+    queries, keys = len(record.queries), len(record.keys)
+    places = distinctive(report)
+    if max(queries, keys) <= _SHORT_TEXT and places:
+        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        labels += 2 * bool(record.keys.regions)  # their bands
+        cell = 4 if values and 4 * keys + labels <= room else 2
+        least = cell * keys + labels
+        wide = least if record.causal else labels + keys * min(labels, _HEADED)
+        tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
+        beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
+        tall += room // beside < _WIDE_TITLE  # the title takes two lines
+        down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
+        if down and least <= room:
+            maps = [head_map(run, place) for place in places[: beside * down]]
+            spare = lines - -(-len(maps) // beside) * (tall + 1) >= _LEGEND
+            scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
+            return [doc.Maps(maps, values=values, lines=lines, scale=scale if spare else None)]
+    return text_maps(run, report.view.sink, room, lines)
+
+
+def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
+    """Return the (layer, head) of all heads, the most distinctive first.
+
+    First come the heads that ``finding`` names, then the best one of each label, then those with
+    links above their usual weight, then all others. Heads that the user chose or sorted keep their
+    order.
+    """
+    run = report.first
+    order = [*run.places]
+    if run.selected or run.sorted_by is not None:
+        return order
+    labelled = [count for count in counts(run) if count.what.is_finding]
+    clear = [count for count in labelled if not math.isnan(count.what.score)]
+    clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
+    linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
+    lead = [(said.link.layer, said.link.head) for said in said_links(report)]
+    if run.regions is not None:
+        lead = [run.regions.heads[clearest(run.regions)[0]]]
+    lead += [*(count.place for count in clear), *linking, *(count.place for count in labelled)]
+    return [*dict.fromkeys([*lead, *order])]
+
+
+def head_map(run: HeadsRecord, place: tuple[int, int], words: doc.Words = ()) -> doc.Map:
+    """Return the map of a head (layer, head); by default its name and label are the title."""
+    label, name, record = run.scores(*place).label, run.name(*place), run.record
+    words = words or [(name, True), (scored(label.said, label.score), False)]
+    weights = run.weights(*place)
+    return doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+
+
+def text_maps(
+    run: HeadsRecord, sink: bool, room: int, lines: int, chosen: Word | None = None
+) -> list[doc.Part]:
+    """Return the text coloured by attention from one word: mean of all heads, and clearest head.
+
+    sink: whether the attention sink is shown. room, lines: the available width in characters and
+        lines. chosen: the word; by default the clearest region, or the last word.
+    """
+    if lines < _LEAST_TEXT:
+        return []
+    queries, best = run.record.queries, None
+    if run.regions is not None and chosen is None and queries.regions:
+        best, region, _ = clearest(run.regions)
+        token = visible([*run.regions.queries][region])
+        asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
+    else:
+        words = [word for word in word_ranges(queries) if not queries.special[word.start]]
+        texts = [(word, word_text(queries, word)) for word in reversed(words)]
+        plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
+        word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
+        asking, token = [*word.span], named_word(queries, word)
+    weights = attention_from(run, asking)
+    weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
+    if run.record.causal:
+        weights[:, asking[-1] + 1 :] = np.nan
+    if run.record.kind != "cross" and (run.regions is None or chosen):
+        weights[:, asking] = np.nan
+    if np.isnan(weights).all():
+        return []
+    if best is None:
+        far = np.nan_to_num(weights)
+        far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
+        best = int(far.max(1).argmax())
+    names = [run.name(layer, head) for layer, head, _ in run.record]
+    mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
+    rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
+    letters = sum(map(len, run.record.keys.texts))
+    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
+        rows.append((names[best], weights[best]))
+    maps = []
+    for name, values in rows:
+        full = float(np.nanmax(values, initial=0.0)) or 1.0
+        said = [(name, True), (f"full colour {share(full)}", False)]
+        one = Tokens((0,), (name,), (False,))
+        maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
+    title = titled(f"attention from {token}", run, sink)
+    most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
+    return [doc.Maps(maps, title, texts=True, lines=most, scale=None)]
+
+
+def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
+    """Return the arcs of the most distinctive head if the text fits into a line of ``room``."""
+    if text_columns(report.first.record.keys) > room:
+        return []
+    arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
+    return [arcs] if arcs is not None and arcs.arcs else []
+
+
+def _maps_and_arcs(
+    report: HeadsReport, room: int, lines: int, arcs_room: int, *, values: bool = False
+) -> tuple[list[doc.Part], list[doc.Arcs]]:
+    """Return what ``examples`` does, and the first head's arcs if they fit above or below maps."""
+    for arcs in first_arcs(report, arcs_room):
+        rest = lines - 1 - arcs_lines(arcs)
+        fewer = examples(report, room, rest, values=values) if rest > 0 else []
+        if any(isinstance(part, doc.Maps) and not part.texts for part in fewer):
+            return fewer, [arcs]
+    return examples(report, room, lines, values=values), []
 
 
 # One run -------------------------------------------------------------------------------------
 
 
 def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
-    run = report.first
-    half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
-    across = len({entry.head for entry in run.heads})
+    run, half = report.first, _room(columns, 2)
     if run.sorted_by is not None:
         ranking = _ranking(run, run.sorted_by, max(lines - 2, 3))
-        return [_halves(columns, [ranking], examples(report, half, lines))]
+        return [_columns(columns, [ranking], examples(report, half, lines))]
     if run.selected and report.view.values:  # values need the whole width
         maps = examples(report, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, _LEAST_LINKS), yields=1)]
     if run.selected:
-        return _chosen(report, columns, half, lines)
-    if columns >= _WIDE and (wide := _wide(report, columns, lines)):
-        return wide
+        values = len(run.heads) == 1 and columns >= _WIDE
+        one = columns if len(run.heads) == 1 else 0
+        maps, arcs = _maps_and_arcs(report, half, lines, one, values=values)
+        links = _links(report, lines - sum(map(arcs_lines, arcs)) - len(arcs))
+        chosen = _columns(columns, maps, links) if maps else doc.Group(links)
+        return [doc.Group(arcs), chosen] if arcs else [chosen]
+    across = len({entry.head for entry in run.heads})
+    if columns >= _WIDE:
+        third = _room(columns, 3)
+        small = _thumbnails(run, third, lines, brief=True)
+        if small or _INDENT + across * _FULL_CELL <= third:
+            grid, sink = _grid(run, third, lines), report.view.sink
+            maps, arcs = _maps_and_arcs(report, third, lines, third)
+            drawn = [part for part in maps if isinstance(part, doc.Maps) and part.texts]
+            texts = [] if drawn else text_maps(run, sink, third, lines - len(grid.rows) - 5)
+            notes = [doc.Note(words) for words in overview_words(run)[1:]] if small else []
+            left, lists = [small] if small else [grid, *texts], [*notes, *_lists(report, lines)]
+            return [_columns(columns, left, [*maps, *arcs], lists)]
     grid = _grid(run, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        return [_halves(columns, _lists(report, lines), examples(report, half, lines))]
+        return [_columns(columns, _lists(report, lines), examples(report, half, lines))]
     if columns < _LEAST_BESIDE:
         return [doc.Group([grid]), doc.Group(_lists(report, rest), yields=1)]
     if _INDENT + across * _CELL > half:
-        below = _halves(columns, _lists(report, rest), examples(report, half, rest))
+        below = _columns(columns, _lists(report, rest), examples(report, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
     right = examples(report, half, lines)
-    small = _thumbnails(run, half, lines)
-    if small:
-        return [_halves(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
+    if small := _thumbnails(run, half, lines):
+        return [_columns(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
     few = run.regions is not None and rest < _LEAST_LINKS
     left = [grid, *([] if few else _lists(report, rest))]
-    return [_halves(columns, left, right, _INDENT + across * _FULL_CELL)]
-
-
-def _chosen(report: HeadsReport, columns: int, half: int, lines: int) -> Groups:
-    """Return the first screen of chosen heads: maps next to links, one head's arcs above."""
-    one = len(report.first.heads) == 1
-    values = one and columns >= _WIDE
-    right = examples(report, half, lines, values=values)
-    arcs = distinctive.first_arcs(report, columns) if one else []
-    lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
-    less = examples(report, half, lower, values=values) if lower > 0 else []
-    if arcs and less and distinctive.drawn_alike(less, right):
-        below = _halves(columns, less, _links(report, lower))
-        return [doc.Group(arcs), below]
-    links = _links(report, lines)
-    return [_halves(columns, right, links) if right else doc.Group(links)]
-
-
-def _wide(report: HeadsReport, columns: int, lines: int) -> Groups:
-    """Return the first screen for a wide terminal; empty if it does not fit.
-
-    It has all heads, maps of some with arcs of the first, and tables next to each other. Maps stand
-    below if the grid of heads is too wide.
-    """
-    run, sink = report.first, report.view.sink
-    across = len({entry.head for entry in run.heads})
-    room = columns - _LISTS - 2 * _APART
-    small = _thumbnails(run, room - distinctive.LEAST_MAP, lines, brief=True)
-    wide = _INDENT + across * _FULL_CELL
-    grid = _grid(run, wide, lines)
-    every: list[doc.Part] = [grid]
-    if small is not None and small.small is not None:
-        every, wide = [small], across * (small.small[1] + _GAP) - _GAP
-    if room - wide >= distinctive.LEAST_MAP:
-        middle = distinctive.examples_with_arcs(report, room - wide, lines)
-        if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
-            every += text_maps(run, sink, wide, lines - len(grid.rows) - 5)
-        lists = _lists(report, lines)
-        if small is not None:
-            lists = [*(doc.Note(words) for words in overview_words(run)[1:]), *lists]
-        groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
-        return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room - wide, _LISTS)))]
-    if wide > room + _APART:
-        return []
-    if dense := _dense(report, columns, lines):
-        return dense
-    tall = max(len(grid.rows) + distinctive.LEAST_TEXT + 3, _MOST_LISTED)
-    every += text_maps(run, sink, wide, tall - len(grid.rows) - 3)
-    groups = [doc.Group(each, spaced=True) for each in (every, _lists(report, tall))]
-    above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
-    below = distinctive.examples_with_arcs(report, columns, lines - tall - 1)
-    return [above, doc.Group(below, spaced=True, yields=1)]
-
-
-def _dense(report: HeadsReport, columns: int, lines: int) -> Groups:
-    """Return all heads as downsampled maps, with an example and tables; empty if none fit."""
-    run = report.first
-    tokens = max(len(run.record.queries), len(run.record.keys))
-    layers = len({entry.layer for entry in run.heads})
-    across = -(-len(run.heads) // layers)
-    size = -(-tokens // 4), max(-(-tokens // 2), _LABELLED)
-    wide = across * (size[1] + _GAP) - _GAP
-    room = columns - wide - _APART
-    tall = layers * (size[0] + 3) + 1
-    if tokens < _LEAST_POOLED or tall > lines or room < _LEAST_BESIDE:
-        return []
-    maps = []
-    for entry, shown in zip(run.heads, labelled_maps(run, run.places).maps, strict=True):
-        label = entry.label
-        below = [(scored(label.short, label.score), label.is_finding)]
-        maps.append(shown._replace(words=[(shown.name, label.is_finding)], below=below))
-    title = _overview_title(run, shaded=False)
-    small = doc.Maps(maps, title, small=size, across=across, scale=None)
-    example = distinctive.examples_with_arcs(report, room, lines - _MOST_LISTED - 2)
-    left = [small, *text_maps(run, report.view.sink, wide, lines - tall - 1)]
-    right = [*example, *_lists(report, _MOST_LISTED)]
-    groups = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
-    return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=(wide, room)))]
+    return [_columns(columns, left, right, wanted=_INDENT + across * _FULL_CELL)]
 
 
 def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
-    """Return a small map of each head, a row for each layer; None if they do not fit.
-
-    brief: whether the title only says where labels come from.
-    """
+    """Return a small map of each head, a row for each layer; None if they do not fit."""
     layers = [entry.layer for entry in run.heads]
     across, down = max(map(layers.count, layers)), len({*layers})
     heading = _overview_title(run, shaded=False)[: 2 if brief else None]
@@ -227,9 +319,9 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
     if size is None or across * down > len(run.heads):
         return None
     maps = []
-    for entry, shown in zip(run.heads, labelled_maps(run, run.places).maps, strict=True):
-        title = f"{shown.name} {scored(entry.label.short, entry.label.score)}"
-        maps.append(shown._replace(words=[(title, entry.label.is_finding)]))
+    for entry in run.heads:
+        title = f"{run.name(*entry.place)} {scored(entry.label.short, entry.label.score)}"
+        maps.append(head_map(run, entry.place, [(title, entry.label.is_finding)]))
     return doc.Maps(maps, heading, small=size, across=across, scale=None)
 
 
@@ -254,10 +346,7 @@ def _grid(run: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 
 
 def _overview_title(run: HeadsRecord, shaded: bool) -> doc.Words:
-    """Return the title over the grid of all heads.
-
-    shaded: whether labels have a coloured background, which the title then explains.
-    """
+    """Return the title over the grid of all heads."""
     source, *words = overview_words(run)
     shade = [doc.SHADE] * (shaded and any(entry.label.is_finding for entry in run.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
@@ -280,7 +369,6 @@ def _cell(run: HeadsRecord, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
-    """Return two tables: heads by label, and links between words."""
     run = report.first
 
     def named(label: HeadLabel) -> str:
@@ -305,7 +393,6 @@ def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
 
 
 def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
-    """Return a table of the links between words, those that beat chance first."""
     run = report.first
     repeats = any(entry.scores.get("induction") is not None for entry in run.heads)
     testable = repeats or not run.record.causal
@@ -317,15 +404,15 @@ def _links(report: HeadsReport, lines: int) -> list[doc.Part]:
 
 
 def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
-    values = {entry.place: entry.scores[measure] for entry in run.heads}
-    top = max((abs(value) for value in values.values() if value is not None), default=0.0) or 1.0
+    known = [abs(value) for entry in run.heads if (value := entry.scores[measure]) is not None]
+    top = max(known, default=0.0) or 1.0
 
     def number(entry: HeadScores) -> str:
-        value = values[entry.place]
+        value = entry.scores[measure]
         return "–" if value is None else f"{value:.2f}"
 
     def bar(entry: HeadScores) -> dict[str, tuple[float, float]]:
-        value = values[entry.place]
+        value = entry.scores[measure]
         return {} if value is None else {"bar": (abs(value), top)}
 
     source = label_source((entry.label for entry in run.heads), "{source}, {date}")
@@ -344,13 +431,8 @@ def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: int) -> Groups:
-    """Return the first screen for a requested word: its strongest links, and where it attends."""
-    tables = [
-        links_table(run, links[:_LISTED], f"attention {way}", sink, least=3)
-        for way, links in zip(("from", "to"), word_links(run, word, sink), strict=True)
-        if links
-    ]
-    groups = [_halves(columns, tables[:1], tables[1:])]
+    tables = word_tables(run, word, sink, "attention {}", _LISTED)
+    groups = [_columns(columns, tables[:1], tables[1:])]
     rest = lines - max((len(table.rows) for table in tables), default=0) - 2
     if word[0] is not None:
         groups.append(doc.Group(text_maps(run, sink, columns, rest, word[0]), yields=1))
@@ -358,7 +440,6 @@ def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: i
 
 
 def _runs(report: HeadsReport, lines: int) -> Groups:
-    """Return the first screen of several runs: maps of the heads that differ most, side by side."""
     first, names = report.first, run_names(report)[1]
 
     def distance(place: tuple[int, int]) -> float:
@@ -372,8 +453,7 @@ def _runs(report: HeadsReport, lines: int) -> Groups:
     for number, place in enumerate(places):
         maps = []
         for index in report.kept_by(*place):
-            (shown,) = labelled_maps(report.reports[index], [place]).maps
-            moved = report.moved[index]
+            shown, moved = head_map(report.reports[index], place), report.moved[index]
             words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
             maps.append(shown._replace(words=[*shown.words, *((word, False) for word in words)]))
         drawn = doc.Maps(maps, values=report.view.values, lines=lines // len(places), scale=None)

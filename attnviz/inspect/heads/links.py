@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import cut, numbered, token_labels, word_label
+from attnviz.draw.provenance import share
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.errors import UsageError
@@ -74,65 +75,36 @@ def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
 
 
 def strongest_links(
-    run: HeadsRecord,
-    count: int,
-    sink: bool = False,
-    each: int = A_HEAD,
-    *,
-    unusual: bool = False,
+    run: HeadsRecord, count: int, sink: bool = False, each: int = A_HEAD, *, unusual: bool = False
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
     sink: True also lists links with the attention sink. count: the most links. unusual: True ranks
-        them by how far the weight is above the head's usual one (see ``_usual``).
+        them by how far the weight is above the head's mean at this distance or, if that is more, to
+        this key.
 
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
     head. Links within a word are left out: they say how it was split.
     """
     allowed = linking(run.record, sink) & between_words(run.record)
-    links: list[tuple[float, Link]] = []
+    queries, keys = allowed.shape
+    distance = np.arange(queries)[:, None] - np.arange(keys) + keys - 1
+    cells = np.maximum(np.bincount(distance[allowed], minlength=queries + keys), 1)
+    links = list[tuple[float, Link]]()
     for layer, head, weights in run.record:
-        shown = np.where(allowed, np.nan_to_num(weights), 0)
-        ranked = shown - _usual(shown, allowed) if unusual else shown
+        ranked = shown = np.where(allowed, np.nan_to_num(weights), 0)
+        if unusual:
+            far = np.bincount(distance.ravel(), shown.ravel(), queries + keys) / cells
+            to_key = shown.sum(0, dtype=float) / np.maximum(allowed.sum(0), 1)
+            ranked = shown - np.maximum(far[distance], to_key)
         for query, key, above in _largest(ranked, 2 * each):
             links.append((above, Link(layer, head, query, key, float(shown[query, key]))))
-    kept: list[Link] = []
-    pairs: set[tuple[int, int]] = set()
-    heads: Counter[tuple[int, int]] = Counter()
+    kept, heads = dict[tuple[int, int], Link](), Counter[tuple[int, int]]()
     for _, link in sorted(links, key=lambda ranked: -ranked[0]):
-        if len(kept) == count:
-            break
-        if heads[link[:2]] < each and link[2:4] not in pairs:
-            kept.append(link)
-            pairs.add(link[2:4])
+        if len(kept) < count and heads[link[:2]] < each and link[2:4] not in kept:
+            kept[link[2:4]] = link
             heads[link[:2]] += 1
-    return kept
-
-
-def _usual(weights: NDArray[np.floating], allowed: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return the usual weight of each cell (query, key): the head's mean at this distance or, if
-    that is more, to this key.
-
-    weights: (query, key). allowed: the cells that count, of the same shape; others are zero.
-    """
-    keys = weights.shape[1]
-    of_distance = _distance_sums(weights) / np.maximum(_distance_sums(allowed), 1)
-    of_key = weights.sum(0, dtype=float) / np.maximum(allowed.sum(0), 1)
-    # Row i has the means at the distances from i to i − keys + 1.
-    by_cell = sliding_window_view(of_distance[::-1], keys)[::-1]
-    usual: NDArray[np.float64] = np.maximum(by_cell, of_key)
-    return usual
-
-
-def _distance_sums(cells: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sum of the cells (query, key) at each distance from 1 − keys to queries − 1."""
-    queries, keys = cells.shape
-    # In rows that are one number longer than the result, each row starts one column further right.
-    rows = np.zeros((queries, queries + keys), cells.dtype)
-    rows[:, :keys] = cells[:, ::-1]
-    shifted = rows.ravel()[: queries * (queries + keys - 1)].reshape(queries, -1)
-    sums: NDArray[np.float64] = shifted.sum(0, dtype=float)
-    return sums
+    return [*kept.values()]
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
@@ -166,8 +138,7 @@ def head_links(run: HeadsRecord, layer: int, head: int, count: int, sink: bool) 
 def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
     """Return each head's attention weights (head, key) from a word to every key.
 
-    They are the mean over the word's tokens (Clark et al. 2019). span: the indices of its tokens
-    among the queries.
+    They are the mean over the word's tokens (Clark et al. 2019). span: their indices.
     """
     return np.stack([weights[list(span)].mean(0) for _, _, weights in run.record])
 
@@ -175,8 +146,7 @@ def attention_from(run: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating
 def attention_to(run: HeadsRecord, span: range) -> NDArray[np.floating]:
     """Return each head's attention weights (head, query) from every query to a word.
 
-    They are the sum over the word's tokens (Clark et al. 2019). span: the indices of its tokens
-    among the keys.
+    They are the sum over the word's tokens (Clark et al. 2019). span: their indices.
     """
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in run.record])
 
@@ -187,26 +157,23 @@ def word_links(run: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[l
     word: its positions among the queries and the keys. sink: True also counts links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
-    record = run.record
+    record, both = run.record, (list[Link](), list[Link]())
     query_sink, key_sink = sink_of(record)
-    both: list[list[Link]] = []
     for axis, (place, left_out) in enumerate(zip(word, (key_sink, query_sink), strict=True)):
         if place is None:
-            both.append([])
             continue
-        weights = (attention_from, attention_to)[axis](run, place.span).copy()
+        weights = np.nan_to_num((attention_from, attention_to)[axis](run, place.span))
         weights[:, left_out & (not sink)] = 0
         if record.kind != "cross":
             weights[:, list(place.span)] = 0
-        weights = np.nan_to_num(weights)
-        links, word_start = [], place.span.start
+        start = place.span.start
         for (layer, head, _), row in zip(record, weights, strict=True):
             other = int(row.argmax())
-            query, key = (other, word_start) if axis else (word_start, other)
+            query, key = (other, start) if axis else (start, other)
             if row[other] > 0:
-                links.append(Link(layer, head, query, key, float(row[other])))
-        both.append(sorted(links, key=lambda link: -link.weight))
-    return both
+                both[axis].append(Link(layer, head, query, key, float(row[other])))
+        both[axis].sort(key=lambda link: -link.weight)
+    return [*both]
 
 
 # Names ---------------------------------------------------------------------------------------
@@ -238,6 +205,12 @@ def _unique(tokens: Tokens, longest: int, words: bool) -> list[str]:
         number = numbered("", word.start) if counts[label] > 1 else ""
         names.append(cut(label, max(longest - len(number), 1)) + number)
     return names
+
+
+def link_words(run: HeadsRecord, link: Link) -> str:
+    """Return the tokens and the weight of a link, such as ``it → cat .29``."""
+    queries, keys = link_names(run.record, LONGEST)
+    return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"
 
 
 # A pair of words -----------------------------------------------------------------------------
@@ -317,7 +290,20 @@ def pair_links(
         texts, in which all tokens but these words are permuted.
     Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
-    directions = _directions(record, words)
+    (first_query, first_key), (second_query, second_key) = words
+    directions, names = [], []
+    for query, key in ((first_query, second_key), (second_query, first_key)):
+        if query is None or key is None:
+            continue
+        if record.kind != "cross" and set(query.span) & set(key.span):
+            raise UsageError("--pair needs two places of the text: both words are the same one")
+        if not record.causal or key.span.start < query.span.stop - 1:
+            directions.append(Direction(query.span, key.span))
+            sides = (record.queries, query.span), (record.keys, key.span)
+            ends = [word_label(side.texts[span.start : span.stop]) for side, span in sides]
+            names.append(" → ".join(ends))
+    if not directions:
+        raise UsageError("--pair: no query sees the key: one word must stand in each text")
     inputs, moved = _shuffled(record, directions, text, draws)
     kept = {layer.layer: layer.heads for layer in record.layers}
     given = {(layer, head): _given(weights, directions) for layer, head, weights in record}
@@ -329,52 +315,37 @@ def pair_links(
         backend_of(model).observe(seen, inputs[start : start + batch], cells=None)
         for (number, layer, head), weights in seen.weights.items():
             chance[layer, head][start + number] = weights
-    links = [
-        PairLink(
-            *place,
-            number,
-            weight,
-            float(chance[place][:, number].mean()),
-            _reached(chance[place][:, number], weight),
-        )
-        for place, weights in given.items()
-        for number, weight in enumerate(weights.tolist())
-    ]
+    links = []
+    for place, weights in given.items():
+        for number, weight in enumerate(weights.tolist()):
+            shuffled = chance[place][:, number]
+            reached = float((shuffled >= weight - _ROUNDING).mean())
+            reached = math.nan if math.isnan(weight) or np.isnan(shuffled).any() else reached
+            links.append(PairLink(*place, number, weight, float(shuffled.mean()), reached))
     links.sort(key=lambda link: (math.isnan(link.reached), link.reached, -link.weight))
-    return PairLinks([_name(record, each) for each in directions], directions, links, draws, moved)
+    return PairLinks(names, directions, links, draws, moved)
 
 
-def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
-    if math.isnan(weight) or np.isnan(shuffled).any():
-        return math.nan
-    return float((shuffled >= weight - _ROUNDING).mean())
+@dataclass
+class _PairWeights:
+    """An observer that records each head's weight for each text and direction of a word pair."""
 
+    kind: Kind
+    heads: Mapping[int, Sequence[int]]
+    directions: Sequence[Direction]
+    weights: dict[tuple[int, int, int], NDArray[np.floating]] = field(default_factory=dict)
+    norms = False
 
-def _directions(
-    record: AttentionRecord, words: tuple[WordPlaces, WordPlaces]
-) -> tuple[Direction, ...]:
-    """Return the directions between the two words in which a query sees a key.
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self.kind and layer in self.heads
 
-    words: for each of the two its positions among the queries and the keys.
-    """
-    (first_query, first_key), (second_query, second_key) = words
-    directions = []
-    for query, key in ((first_query, second_key), (second_query, first_key)):
-        if query is None or key is None:
-            continue
-        if record.kind != "cross" and set(query.span) & set(key.span):
-            raise UsageError("--pair needs two places of the text: both words are the same one")
-        if not record.causal or key.span.start < query.span.stop - 1:
-            directions.append(Direction(query.span, key.span))
-    if not directions:
-        raise UsageError("--pair: no query sees the key: one word must stand in each text")
-    return tuple(directions)
-
-
-def _name(record: AttentionRecord, direction: Direction) -> str:
-    query = record.queries.texts[direction.queries.start : direction.queries.stop]
-    key = record.keys.texts[direction.keys.start : direction.keys.stop]
-    return f"{word_label(query)} → {word_label(key)}"
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
+    ) -> None:
+        if self.wants(kind, layer):
+            whole = to_numpy(weights)
+            for head in self.heads[layer]:
+                self.weights[text, layer, head] = _given(whole[head], self.directions)
 
 
 # Shuffled texts ------------------------------------------------------------------------------
@@ -383,74 +354,34 @@ def _name(record: AttentionRecord, direction: Direction) -> str:
 def _shuffled(
     record: AttentionRecord, directions: Sequence[Direction], text: Tokens, draws: int
 ) -> tuple[list[Input], int]:
-    """Return the shuffled inputs, and the number of tokens permuted in each.
-
-    directions: the words, which stay where they are. text: the encoder's text. draws: how many
-        inputs. Raises UsageError if fewer than two tokens can be permuted.
-    """
+    """Return the shuffled inputs, and the number of tokens permuted in each."""
     queries = {place for each in directions for place in each.queries}
     keys = {place for each in directions for place in each.keys}
-    generator = np.random.default_rng(SEED)
-
-    def free(tokens: Tokens, fixed: Container[int]) -> list[int]:
-        special = tokens.special
-        return [place for place in range(len(tokens)) if place not in fixed and not special[place]]
-
-    def permuted(tokens: Tokens, places: Sequence[int]) -> Tokens:
-        order = np.arange(len(tokens))
-        order[list(places)] = generator.permutation(places)
-        return tokens.taken(order.tolist())
-
+    generator, axes = np.random.default_rng(SEED), [(record.queries, queries | keys)]
     if record.kind == "cross":
-        asked, seen = free(record.queries, queries), free(record.keys, keys)
-        moved = len(asked) + len(seen)
-        inputs = [
-            Input(permuted(record.keys, seen), permuted(record.queries, asked))
-            for _ in range(draws)
-        ]
-    else:
-        places = free(record.queries, queries | keys)
-        moved = len(places)
-        texts = [permuted(record.queries, places) for _ in range(draws)]
-        decoder = record.kind == "decoder"
-        inputs = [Input(text, each) if decoder else Input(each) for each in texts]
+        axes = [(record.keys, keys), (record.queries, queries)]
+    moving = [
+        [at for at in range(len(tokens)) if at not in fixed and not tokens.special[at]]
+        for tokens, fixed in axes
+    ]
+    inputs, moved = list[Input](), sum(map(len, moving))
     if moved < 2:
         raise UsageError(
             f"--pair shuffles the other words of the text, and has {moved} to shuffle: give a "
             "longer text"
         )
+    for _ in range(draws):
+        shuffled = [text] * (record.kind == "decoder")
+        for (tokens, _), places in zip(axes, moving, strict=True):
+            order = np.arange(len(tokens))
+            order[places] = generator.permutation(places)
+            shuffled.append(tokens.taken(order.tolist()))
+        inputs.append(Input(*shuffled))
     return inputs, moved
 
 
-class _PairWeights:
-    """An observer that records each head's weight for each text and direction of a word pair."""
-
-    norms = False
-
-    def __init__(
-        self, kind: Kind, heads: Mapping[int, Sequence[int]], directions: Sequence[Direction]
-    ) -> None:
-        self._kind, self._heads, self._directions = kind, heads, directions
-        self.weights: dict[tuple[int, int, int], NDArray[np.floating]] = {}
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind and layer in self._heads
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
-    ) -> None:
-        if not self.wants(kind, layer):
-            return
-        whole = to_numpy(weights)
-        for head in self._heads[layer]:
-            self.weights[text, layer, head] = _given(whole[head], self._directions)
-
-
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
-    """Return one head's attention weight in each direction: sum over keys, mean over queries.
-
-    weights: (query, key) of one head. directions: the positions of the words.
-    """
+    """Return one head's attention weight in each direction: sum over keys, mean over queries."""
     return np.array(
         [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float
     )

@@ -23,6 +23,7 @@ from attnviz.inspect.heads.links import (
     link_names,
     linking,
     strongest_links,
+    word_links,
 )
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
@@ -33,8 +34,8 @@ from attnviz.records import HeadsRecord, Tokens
 _LONGEST_IN_TABLES = 24
 
 
-def sink_words(run: HeadsRecord, sink: bool) -> str:
-    """Return remarks on the weights in a table of links: norm-weighted, with or without sink.
+def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
+    """Return a title with remarks on the weights: norm-weighted, with or without the sink.
 
     sink: whether links with the attention sink are listed.
     """
@@ -42,13 +43,7 @@ def sink_words(run: HeadsRecord, sink: bool) -> str:
     if sink_of(run.record)[1].any():
         kept = "sink included" if sink else "sink left out"
         words.append(kept if run.sink else "sink left out, rows rescaled")
-    return " · ".join(words)
-
-
-def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
-    """Return a title with the remarks of ``sink_words`` behind it."""
-    said = sink_words(run, sink)
-    return [(title, True), *([(said, False)] if said else [])]
+    return [(title, True), *([(" · ".join(words), False)] if words else [])]
 
 
 def links_table(
@@ -70,37 +65,46 @@ def links_table(
     )
 
 
+def word_tables(
+    run: HeadsRecord, word: WordPlaces, sink: bool, title: str, most: int | None = None
+) -> list[doc.Table]:
+    """Return the tables of the links from a word and to it, each as far as there are any.
+
+    title: over a table, with ``{}`` for from or to. most: the most rows of a first screen.
+    """
+    least = 3 if most else 1
+    return [
+        links_table(run, links[:most], title.format(way), sink, least)
+        for way, links in zip(("from", "to"), word_links(run, word, sink), strict=True)
+        if links
+    ]
+
+
 def above_usual(links: WordLinks | None) -> list[WordLink]:
     """Return the links whose weight is above the head's usual weight by more than rounding."""
     return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
 
 
 def _agreed_table(run: HeadsRecord, links: Sequence[WordLink], heads: int) -> doc.Table:
-    """Return a table of links between words, each with the head that stands out most for it.
-
-    That head is the one furthest above its usual weight. heads: how many were measured; if they
-    suffice, links are in the order of their chance, and those that do not beat it are faint.
-    """
+    """Return a table of links between words, each with the head that stands out most for it."""
     queries, keys = link_names(run.record, LONGEST)
     tested = heads >= FEWEST_HEADS
     said = "furthest above usual first"
     if tested:
         beyond = any(link.beats_chance for link in links)
         said = "least likely by chance first" if beyond else "none beats chance, nearest first"
-    columns = [
-        doc.ColumnOf[WordLink](
-            "", lambda link: f"{queries[link.query.start]} → {keys[link.key.start]}", right=False
-        ),
-        doc.ColumnOf[WordLink](
-            "best", lambda link: run.name(link.layer, link.head), right=False, tone="strong"
-        ),
-        doc.ColumnOf[WordLink]("weight", lambda link: share(link.weight)),
-        doc.ColumnOf[WordLink]("usual", lambda link: share(link.habit), keep=4),
-        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
-    ]
+
+    def ends(link: WordLink) -> str:
+        return f"{queries[link.query.start]} → {keys[link.key.start]}"
+
+    agree = doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5)
     return doc.table(
         links,
-        *columns[: len(columns) if tested else -1],
+        doc.ColumnOf("", ends, right=False),
+        doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
+        doc.ColumnOf("weight", lambda link: share(link.weight)),
+        doc.ColumnOf("usual", lambda link: share(link.habit), keep=4),
+        *[agree] * tested,
         row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
         title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
         least=1,
@@ -194,19 +198,15 @@ def word_maps(run: HeadsRecord, word: WordPlaces, values: bool) -> doc.Maps:
     record, maps = run.record, []
     names = tuple(run.name(layer, head) for layer, head, _ in record)
     heads = Tokens((0,) * len(names), names, (False,) * len(names))
-    query, key = word
-    if query is not None:
-        weights = attention_from(run, query.span)
-        if record.causal:
-            weights[:, query.span.stop :] = np.nan
-        title = f"attention from {named_word(record.queries, query)}"
-        maps.append(doc.Map(title, weights, heads, record.keys))
-    if key is not None:
-        weights = attention_to(run, key.span)
-        if record.causal:
-            weights[:, : key.span.start] = np.nan
-        title = f"attention to {named_word(record.keys, key)}"
-        maps.append(doc.Map(title, weights, heads, record.queries))
+    axes = (record.queries, record.keys), (record.keys, record.queries)
+    for way, place, (own, others) in zip(("from", "to"), word, axes, strict=True):
+        if place is not None:
+            weights = (attention_from if way == "from" else attention_to)(run, place.span)
+            hidden = slice(place.span.stop, None) if way == "from" else slice(place.span.start)
+            weights[:, hidden] = np.nan if record.causal else weights[:, hidden]
+            maps.append(
+                doc.Map(f"attention {way} {named_word(own, place)}", weights, heads, others)
+            )
     return doc.Maps(maps, values=values)
 
 

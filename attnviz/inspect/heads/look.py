@@ -22,12 +22,11 @@ from attnviz.draw.page.data import (
 from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_difference
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
-from attnviz.inspect.heads.distinctive import distinctive
+from attnviz.inspect.heads.layout import distinctive
 from attnviz.inspect.heads.links import (
-    LONGEST,
     Link,
     head_links,
-    link_names,
+    link_words,
     strongest_links,
     word_links,
 )
@@ -42,7 +41,7 @@ from attnviz.inspect.heads.sentences import (
 from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of
-from attnviz.records import HeadScores, HeadsRecord
+from attnviz.records import HeadsRecord
 
 _TRIED = 20
 """The most links of a head of which one is looked for that shows its label."""
@@ -99,15 +98,26 @@ def page_capture(
     read = run.target or "" if record.kind in ("decoder", "cross") else run.text
     sink = sink_of(record)[1] if run.sink else np.zeros(len(keys), bool)
     said = "× value norm" if run.norm_weighted else "raw" if run.sink else "without sink"
-    factor = vectors.get("query_key_factor")
     products = None
-    if factor is not None:
+    if (factor := vectors.get("query_key_factor")) is not None:
         products = QueryKey(vectors["queries"], vectors["keys"], float(factor))
+    heads = []
+    for entry in entries:
+        known = label_named(entry.label.name)
+        head = PageHead(
+            *entry.place,
+            name=run.name(*entry.place),
+            label=page_label(entry.label, known.meaning, known.colour),
+            score=entry.label.score,
+            facts=" · ".join(score_words(run, entry)[1:]),
+            values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
+        )
+        heads.append(head)
     return PageCapture(
         name=name,
         kind=record.kind,
         causal=record.causal and both,
-        heads=[page_head(run, entry) for entry in entries],
+        heads=heads,
         weights=[run.weights(*place) for place in run.places],
         queries=queries,
         keys=queries if both else keys,
@@ -121,19 +131,6 @@ def page_capture(
         notes=() if run.vectors is None else run.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
         head=order[0],
-    )
-
-
-def page_head(run: HeadsRecord, entry: HeadScores) -> PageHead:
-    """Return a head as a page shows it: its label, scores and further words."""
-    known = label_named(entry.label.name)
-    return PageHead(
-        *entry.place,
-        name=run.name(*entry.place),
-        label=page_label(entry.label, known.meaning, known.colour),
-        score=entry.label.score,
-        facts=" · ".join(score_words(run, entry)[1:]),
-        values={"sink_weight": run.sinks.get(entry.place), **entry.scores},
     )
 
 
@@ -171,9 +168,9 @@ def _clearest(run: HeadsRecord) -> list[int]:
         return [*places]
 
     def rank(at: int) -> tuple[bool, bool, float]:
-        entry = run.heads[at]
-        label, resting = entry.label, run.rests(*entry.place)
-        return not label.is_finding, resting, -np.nan_to_num(label.score)
+        label = run.heads[at].label
+        rests = run.rests(*run.heads[at].place)
+        return not label.is_finding, rests, -np.nan_to_num(label.score)
 
     return sorted(places, key=rank)
 
@@ -196,7 +193,7 @@ def _worth_a_look(report: HeadsReport) -> Iterator[Look]:
             shown = next((link for link in links if _shows(run, label.name, link)), None)
             link = shown or links[0]
             says = f"{scored(label.said, label.score)}: " if shown else ""
-            yield Look(0, places[place], *link[2:4], says + _link_words(run, link))
+            yield Look(0, places[place], *link[2:4], says + link_words(run, link))
 
 
 def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
@@ -221,10 +218,10 @@ def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
     elif view.words:
         for way in word_links(run, view.words[0], view.sink):
             for one in way[:2]:
-                yield one, _link_words(run, one)
+                yield one, link_words(run, one)
     elif view.top is not None:
         for one in strongest_links(run, _LOOK, view.sink):
-            yield one, _link_words(run, one)
+            yield one, link_words(run, one)
     elif run.regions is not None and run.record.model.weights != "random":
         regions, at = run.regions, clearest(run.regions)
         names = [*regions.queries][at[1]], [*regions.keys][at[2]]
@@ -248,8 +245,3 @@ def _largest(
     weights = np.nan_to_num(run.weights(layer, head))
     query, key = max(product(queries, keys), key=lambda cell: weights[cell])
     return Link(layer, head, query, key, float(weights[query, key]))
-
-
-def _link_words(run: HeadsRecord, link: Link) -> str:
-    queries, keys = link_names(run.record, LONGEST)
-    return f"{queries[link.query]} → {keys[link.key]} {share(link.weight)}"

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.report import Report
-from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import (
     json_values,
     label_facts,
@@ -116,7 +115,7 @@ class HeadsReport(Report):
         heads; weights have the fewest digits that give the same float32. A single run has a line
         for each row of weights, a comparison a line for each entry.
         """
-        facts = _facts(self) | _link_facts(self) | _asked_facts(self)
+        facts = _facts(self) | _asked_facts(self)
         stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
         begin, between = ("\n", ",\n") if len(self.reports) == 1 else ("", ", ")
         for index, (entry, run, scores) in enumerate(_head_entries(self)):
@@ -125,10 +124,8 @@ class HeadsReport(Report):
                 entry["value_norms"] = shortest(norms)
             stream.write(f"{',' if index else ''}\n{_encode(entry).removesuffix('}')}")
             stream.write(', "weights": [')
-            weights = run.weights(*scores.place)
-            for place, row in enumerate(_row_texts(weights, run.record.causal)):
-                stream.write((between if place else begin) + row)
-            stream.write("]}")
+            rows = map(json.dumps, json_values(shortest(run.weights(*scores.place))))
+            stream.write(begin + between.join(rows) + "]}")
         stream.write("\n]}\n")
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -138,7 +135,16 @@ class HeadsReport(Report):
         For a requested word, only its rows and columns are listed; for two, a row for each head
         and direction.
         """
-        return _pair_rows(self) if self.view.pairs else _weight_rows(self)
+        if not self.view.pairs:
+            yield from _weight_rows(self)
+            return
+        several = len(self.reports) > 1
+        yield ("variant",) * several + _LINKED
+        for index, pair in enumerate(self.view.pairs):
+            for link in pair.links:
+                words = pair.names[link.direction].split(" → ", 1)
+                head = (*[index] * several, link.layer, link.head)
+                yield (*head, *words, link.weight, link.chance, link.reached, pair.draws)
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write the attention weights to a file, by its ending."""
@@ -174,8 +180,7 @@ class HeadsReport(Report):
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
     """Return the runs side by side, with the share of attention that each head moved.
 
-    The share is relative to the first run, see ``HeadsReport.moved``; it is None if the two runs
-    are over different texts.
+    It is the total variation distance: the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|.
     """
     first, *others = reports
     moved: list[dict[tuple[int, int], float] | None] = [None]
@@ -183,23 +188,11 @@ def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
         axes = [(each.record.queries, each.record.keys) for each in (first, run)]
         places = sorted({*first.places} & {*run.places}) if axes[0] == axes[1] else []
         distances = {
-            place: float(total_variation(first.weights(*place), run.weights(*place)))
+            place: float(np.abs(first.weights(*place) - run.weights(*place)).sum(-1).mean() / 2)
             for place in places
         }
         moved.append(distances or None)
     return HeadsReport(tuple(reports), tuple(moved))
-
-
-def total_variation(
-    weights: NDArray[np.floating], other: NDArray[np.floating]
-) -> NDArray[np.floating]:
-    """Return the total variation distance of attention, one number for each head, in [0, 1].
-
-    It is the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|: the share of attention that moves to
-    other keys. weights, other: A and B, (..., query, key).
-    """
-    moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
-    return moved
 
 
 def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
@@ -331,33 +324,6 @@ def _encode(value: object) -> str:
     return json.dumps(json_values(value), allow_nan=False)
 
 
-def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Return attention weights (query, key) as lists; a number that is not finite becomes None."""
-    rows: list[list[float | None]] = json_values(shortest(weights))
-    return rows
-
-
-def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Yield each row of attention weights (query, key) as JSON, with the result of ``weight_rows``.
-
-    causal: whether a query sees no later key.
-    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
-    print null or the ``.0`` of a whole number: rows with such cells go through ``json.dumps``.
-    """
-    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
-    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
-    plain = ~np.where(visible, special, weights != 0).any(axis=1)
-    if weights.dtype != np.float32:
-        plain[:] = False
-    seen = visible.sum(axis=1).tolist()
-    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
-        if short:
-            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
-            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
-        else:
-            yield json.dumps(row)
-
-
 def _facts(report: HeadsReport) -> dict[str, Any]:
     """Return the JSON object without its heads: the model, the text and its tokens."""
     facts = _run_facts(report.first, report.target)
@@ -382,7 +348,9 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "model": model_facts(record.model),
         "text": run.text,
         **({} if target is None else {"target": target}),
-        **_varied(run),
+        "kind": record.kind,
+        "causal": record.causal,
+        "score": record.model.score,
         "index_base": 0,
         "sorted_by": run.sorted_by,
         **token_facts(record.queries),
@@ -399,27 +367,17 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
     }
 
 
-def _varied(run: HeadsRecord) -> dict[str, Any]:
-    """Return the facts in which compared runs may differ."""
-    record = run.record
-    return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
-
-
 def _head_entries(
     report: HeadsReport,
 ) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
-    """Yield each head of the first run as a JSON object without weights, once for each run.
-
-    Runs that did not select the head are skipped. Each item is the object, the run, and the head's
-    scores. If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
-    attention on other keys than in variant 0.
-    """
+    """Yield each head of the first run as a JSON object without weights, once for each run."""
     for place in report.first.places:
         for index in report.kept_by(*place):
             run, moved = report.reports[index], report.moved[index]
             entry = _head_entry(run, run.scores(*place))
             if len(report.reports) > 1:
-                entry = {"variant": index, **_varied(run), **entry}
+                varied = run.record.kind, run.record.causal, run.record.model.score
+                entry = {"variant": index, **dict(zip(_VARIED, varied, strict=True)), **entry}
                 entry["moved"] = None if moved is None else moved[place]
             yield entry, run, run.scores(*place)
 
@@ -440,144 +398,85 @@ def _head_entry(run: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
 
 
 def _asked_facts(report: HeadsReport) -> dict[str, Any]:
-    """Return the facts on a requested word or word pair, if any; with several runs, by run."""
-    view = report.view
-    asked: dict[str, list[Any]] = {}
-    if view.words:
-        runs = zip(report.reports, view.words, strict=False)
-        asked["token"] = [_word_facts(run, word, view.sink) for run, word in runs]
-    if view.pairs:
-        asked["pair"] = [_pair_facts(pair) for pair in view.pairs]
-    several = len(report.reports) > 1
-    return {name: facts if several else facts[0] for name, facts in asked.items()}
-
-
-def _link_facts(report: HeadsReport) -> dict[str, Any]:
-    """Return the tested links between words of a single run; None if the text has too many."""
-    if len(report.reports) > 1:
-        return {}
-    agreed = report.agreed_links
-    if agreed is None:
-        return {"links": None}
-    links = [
-        {
-            **link._asdict(),
-            "query": [link.query.start, link.query.stop],
-            "key": [link.key.start, link.key.stop],
-            "beats_chance": link.beats_chance,
-        }
-        for link in agreed.links[:_LINKS]
-    ]
-    return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
-
-
-def _word_facts(run: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
-    """Return each head's strongest link from a word and to it, largest weight first."""
-    spans = [None if place is None else [*place.span] for place in word]
-    away, towards = ([link._asdict() for link in way] for way in word_links(run, word, sink))
-    names = ("queries", "keys", "sink_left_out", "from", "to")
-    return dict(zip(names, (*spans, not sink, away, towards), strict=True))
-
-
-def _pair_facts(pair: PairLinks) -> dict[str, Any]:
-    """Return a word pair's weights, here and in shuffled texts, furthest from chance first."""
-    return {
-        "directions": [
+    """Return the tested links between words of a single run, and what a word or pair was asked."""
+    view, several, found = report.view, len(report.reports) > 1, dict[str, Any]()
+    if not several:
+        agreed = report.agreed_links
+        links = [
+            {
+                **link._asdict(),
+                "query": [link.query.start, link.query.stop],
+                "key": [link.key.start, link.key.stop],
+                "beats_chance": link.beats_chance,
+            }
+            for link in (agreed.links[:_LINKS] if agreed else ())
+        ]
+        found["links"] = agreed and {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}
+    words, pairs = [], []
+    for run, word in zip(report.reports, view.words, strict=False):
+        spans = [None if place is None else [*place.span] for place in word]
+        away, towards = (
+            [link._asdict() for link in way] for way in word_links(run, word, view.sink)
+        )
+        names = ("queries", "keys", "sink_left_out", "from", "to")
+        words.append(dict(zip(names, (*spans, not view.sink, away, towards), strict=True)))
+    for pair in view.pairs:
+        directions = [
             {"queries": [*each.queries], "keys": [*each.keys]} for each in pair.directions
-        ],
-        "draws": pair.draws,
-        "seed": SEED,
-        "tokens_shuffled": pair.moved,
-        "heads": [link._asdict() for link in pair.links],
-    }
+        ]
+        facts = {"directions": directions, "draws": pair.draws, "seed": SEED}
+        links = [link._asdict() for link in pair.links]
+        pairs.append({**facts, "tokens_shuffled": pair.moved, "heads": links})
+    for name, asked in (("token", words), ("pair", pairs)):
+        if asked:
+            found[name] = asked if several else asked[0]
+    return found
 
 
 # Tables and arrays ---------------------------------------------------------------------------
 
 
-def _pair_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
-    several = len(report.reports) > 1
-    yield ("variant",) * several + _LINKED
-    for index, pair in enumerate(report.view.pairs):
-        for link in pair.links:
-            words = pair.names[link.direction].split(" → ", 1)
-            head = (*[index] * several, link.layer, link.head)
-            yield (*head, *words, link.weight, link.chance, link.reached, pair.draws)
-
-
 def _weight_rows(report: HeadsReport) -> Iterator[tuple[object, ...]]:
     several, words = len(report.reports) > 1, report.view.words
-    regions = _regions(report.first)
+    queries, regions = report.first.record.queries, report.first.record.keys.regions
+    asked = queries.regions or [*regions_of(queries)] * len(queries)
     columns = ("variant", *_VARIED) * several + _COLUMNS
     yield (*columns, *_REGIONS) if regions else columns
     for entry, run, scores in _head_entries(report):
         record = run.record
         start = [entry[name] for name in columns if name in entry]
-        chosen = _cells(run, words[entry.get("variant", 0)] if words else None)
+        chosen = np.full((len(record.queries), len(record.keys)), not words)
+        for axis, place in enumerate(words[entry.get("variant", 0)] if words else ()):
+            if place is not None:  # only its rows and columns
+                np.moveaxis(chosen, axis, 0)[list(place.span)] = True
         rows = shortest(run.weights(*scores.place)).tolist()
         for query, row in enumerate(rows):
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
                 if chosen[query, key] and (run.sink or weight == weight):
-                    more = (regions[0][query], regions[1][key]) if regions else ()
+                    more = (asked[query], regions[key]) if regions else ()
                     yield (*start, query, asking, key, record.keys.texts[key], weight, *more)
 
 
-def _regions(run: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
-    """Return the regions of the queries and of the keys; None if the text has none."""
-    queries, keys = run.record.queries, run.record.keys
-    if not keys.regions:
-        return None
-    return queries.regions or [*regions_of(queries)] * len(queries), keys.regions
-
-
-def _cells(run: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
-    """Return a mask of the cells (query, key) to list: all, or the rows and columns of a word.
-
-    word: its positions among the queries and the keys; None for all cells.
-    """
-    chosen = np.full((len(run.record.queries), len(run.record.keys)), word is None)
-    for axis, place in enumerate(word or ()):
-        if place is not None:
-            np.moveaxis(chosen, axis, 0)[list(place.span)] = True
-    return chosen
-
-
 def _write_csv(report: HeadsReport, stream: SupportsWrite[str]) -> None:
-    """Write the rows as CSV; a single run in half the time, with every token quoted."""
+    """Write the rows as CSV; of a single run every token is quoted."""
+    import csv
+
     from attnviz.draw.files import CsvTable, csv_text
 
-    def numbered(texts: Sequence[str]) -> list[str]:
-        """Return each token as two CSV fields, index and quoted text, such as ``3,"the"``."""
-        quoted = [csv_text(text).replace('"', '""') for text in texts]
-        return [f'{index},"{text}"' for index, text in enumerate(quoted)]
-
-    run, record = report.first, report.first.record
+    run, rows = report.first, iter(report.rows())
     asked = report.view.pairs or report.view.words
     if len(report.reports) > 1 or not run.sink or asked or run.regions:
-        CsvTable(stream).writerows(report.rows())
+        CsvTable(stream).writerows(rows)
         return
-    queries, keys = numbered(record.queries.texts), numbered(record.keys.texts)
-    stream.write(",".join(_COLUMNS) + "\n")
-    for scores in run.heads:
-        rows = shortest(run.weights(*scores.place)).tolist()
-        for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
-            seen = index + 1 if record.causal else len(row)
-            start = f"{scores.layer},{scores.head},{query},"
-            pairs = zip(keys[:seen], row[:seen], strict=True)
-            stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
+    stream.write(",".join(map(str, next(rows))) + "\n")
+    quoting = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    for row in rows:
+        quoting.writerow([csv_text(cell) if isinstance(cell, str) else cell for cell in row])
 
 
 def _write_npz(report: HeadsReport, stream: Any) -> None:
-    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
-
-    ``weights`` (selected head, query, key) in the order of the first run's heads; ``layers`` and
-    ``heads`` give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is
-    L2H5; ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
-    ``provenance``: the JSON document without the weights; and the arrays of ``kept_vectors``. NumPy
-    drops NUL characters at the end of a string: the tokens in ``provenance`` keep them. If runs are
-    compared, the other names end in ``_VARIANT``, such as ``weights_1``.
-    """
+    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``."""
     entries = [*_head_entries(report)]
     provenance = _encode({**_facts(report), "heads": [entry for entry, _, _ in entries]})
     arrays: dict[str, Any] = {"provenance": provenance}

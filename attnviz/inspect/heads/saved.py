@@ -1,7 +1,11 @@
-"""Reads the files of weights that ``attnviz heads`` saved: JSON and ``.npz``; and captures.
+"""Reads the weights that ``attnviz heads`` saved as JSON and ``.npz``, and other programs captured.
 
 Anyone may have written a file that is read: all of it is bounded and checked, no pickle is read,
-and each failure is one sentence.
+and each failure is one sentence. The layout of a capture, ``attnviz.capture/1``, is on the manual
+page ``heads``. Its queries and keys stand as they enter the product: after the rotation of their
+positions and after any norm. The weights follow in blocks of rows:
+
+    softmax(cap · tanh(scale · q kᵀ / cap) + mask), with a learned sink as one more key.
 """
 
 from __future__ import annotations
@@ -10,28 +14,32 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from typing import IO, Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import causal_mask, repeat_kv_heads, softmax
 from attnviz.draw.labels import visible
 from attnviz.draw.regions import read_regions
 from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
-from attnviz.inspect.heads import captured
-from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport, compare_heads
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
+from attnviz.measures.words import joined
+from attnviz.models.pieces import looks_special, undone
 from attnviz.reading import (
     ARRAY_BYTES,
     RESULT_BYTES,
     damaged,
     finite,
+    fits,
     one_of,
     optional,
     parse_json,
@@ -48,8 +56,10 @@ from attnviz.records import (
     HeadVectors,
     Kind,
     LayerWeights,
+    ModelInfo,
     Score,
     Source,
+    Tokens,
 )
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -61,11 +71,28 @@ _VECTORS = ("value_norms", "queries", "keys", "query_key_factor")
 _SAVED = re.compile(rf"(weights|layers|heads|{'|'.join((*TOKENS, *_VECTORS))})(_[0-9]+)?")
 """The names of the arrays of runs, with the index of a run."""
 
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compressions that NumPy uses; the library unpacks others without a limit."""
 
-_HEADER = 2**16
-"""The most bytes that the header of an array may take; NumPy writes 128."""
+
+_CAPTURE = "attnviz.capture/1"
+_PARTS = ("query", "key", "sinks", "weights")
+_TENSOR = rf"layer\.(?:0|[1-9][0-9]{{0,5}})\.(?:{'|'.join(_PARTS)})"
+"""The name of an array of a capture."""
+
+_FACTS = {
+    *("schema", "model", "text", "tokens", "token_ids", "key_tokens", "key_token_ids", "special"),
+    *("causal", "scale", "window", "softcap"),
+}
+_BLOCK = 2**22
+"""The most scores that are computed at once."""
+
+_KEPT = 2_000_000
+"""The most numbers of queries and keys that are kept for a page."""
+
+_ROUNDING = 0.02
+"""How far the sum of a row of 16-bit weights may exceed one."""
 
 
 def read_heads(content: bytes, name: str) -> HeadsReport:
@@ -76,8 +103,8 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
     """
     with damaged(name, "save it again"):
         facts, arrays = _opened(content, name)
-        if facts.get("schema") == captured.CAPTURE:
-            return captured.captured_heads(facts, arrays, name)
+        if facts.get("schema") == _CAPTURE:
+            return _captured(facts, arrays, name)
         if (schema := facts.get("schema")) != SCHEMA:
             told = f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
             raise LoadError(
@@ -88,7 +115,7 @@ def read_heads(content: bytes, name: str) -> HeadsReport:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the JSON facts of a file, and its arrays of weights by name as in an npz."""
+    """Return the JSON facts of a file, and its arrays by name as in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         told = arrays.pop("capture", arrays.pop("provenance", np.array("{}")))
@@ -119,41 +146,17 @@ def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
     """Return the arrays of an npz by name; sizes are checked before unpacking."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
-        unpacked = sum(member.file_size for member in members)
-        if unpacked > min(ARRAY_BYTES, _PACKED * len(content)):
-            raise ValueError(f"{unpacked:,} bytes when unpacked")
-        if any(member.compress_type not in _PACKINGS for member in members):
-            raise ValueError("an archive that NumPy does not write")
-        arrays = {}
-        for member in members:
-            with archive.open(member) as stream:
-                name = member.filename.removesuffix(".npy")
-                if name in arrays:
-                    raise ValueError(f"{visible(name)} is there twice")
-                arrays[name] = _array(stream, member.file_size)
-        return arrays
-
-
-def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
-    """Read one array in NumPy's format from a stream of ``size`` bytes, and check its size."""
-    begin = io.BytesIO(stream.read(min(size, _HEADER)))
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(np.lib.format.read_magic(begin))
-    if read is None:
-        raise ValueError("an array of an unknown version")
-    shape, fortran, dtype = read(begin)
-    if dtype.kind not in "fiuU":
-        raise ValueError(f"an array of {dtype}, which is neither numbers nor texts")
-    length = size - begin.tell()
-    if math.prod(shape) * dtype.itemsize != length:
-        raise ValueError(f"an array of shape {shape} in {length:,} bytes")
-    stream.seek(begin.tell())
-    data = stream.read(length)
-    if len(data) < length:
-        raise ValueError(f"{len(data):,} of {length:,} bytes")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > min(ARRAY_BYTES, _PACKED * len(content)):
+        raise ValueError(f"{unpacked:,} bytes when unpacked")
+    if any(member.compress_type not in _PACKINGS for member in members):
+        raise ValueError("an archive that NumPy does not write")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = {name: np.asarray(array) for name, array in archive.items()}
+    for array in arrays.values():
+        if array.dtype.kind not in "fiuU":
+            raise ValueError(f"an array of {array.dtype}, which is neither numbers nor texts")
+    return arrays
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
@@ -161,23 +164,19 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     from safetensors import deserialize
 
     unpack: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
-    tensors = {tensor: _tensor(tensor, **one) for tensor, one in unpack(content)}
+    tensors = {}
+    for tensor, told in unpack(content):
+        if (dtype := told["dtype"]) not in _TYPES:
+            raise LoadError(
+                f"the tensor {visible(tensor)!r} has numbers of {dtype}, expected floats"
+            )
+        array = np.frombuffer(told["data"], _TYPES[dtype]).reshape(told["shape"])
+        if dtype == "BF16":  # which NumPy lacks
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        tensors[tensor] = array
     size = int.from_bytes(content[:8], "little")
     metadata = parse_json(content[8 : 8 + size], name).get("__metadata__", {})
-    if "capture" in metadata:
-        return parse_json(metadata["capture"], name), tensors
-    return {}, {}
-
-
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-
-
-def _tensor(name: str, dtype: str, shape: Sequence[int], data: bytes) -> NDArray[Any]:
-    """Return a tensor of a ``.safetensors`` file; bfloat16, which NumPy lacks, as float32."""
-    if dtype not in _TYPES:
-        raise LoadError(f"the tensor {visible(name)!r} has numbers of {dtype}, expected floats")
-    array = np.frombuffer(data, _TYPES[dtype]).reshape(shape)
-    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else array
+    return (parse_json(metadata["capture"], name), tensors) if "capture" in metadata else ({}, {})
 
 
 def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
@@ -208,26 +207,23 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
 ) -> HeadsRecord:
-    """Return the report of one run from a file.
-
-    entries: the JSON objects of its heads. weights: (head, query, key) in the same order. first:
-    whether it is the first run, whose sink is in the facts.
-    """
+    """Return the report of one run from a file."""
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
     info = replace(model_of(facts["model"]), score=score)
     causal, sinks = typed(facts["causal"], bool), facts["sink"]
     marks = set(sinks["keys"]) if first and not causal else set()  # else any first token
-    queries = keys = captured.read_tokens(facts["tokens"], facts["token_ids"], marks)
+    queries = keys = _read_tokens(facts["tokens"], facts["token_ids"], marks)
     if kind == "cross":
-        keys = captured.read_tokens(facts["key_tokens"], facts["key_token_ids"], marks)
-        queries = captured.read_tokens(facts["tokens"], facts["token_ids"], set())
+        keys = _read_tokens(facts["key_tokens"], facts["key_token_ids"], marks)
+        queries = _read_tokens(facts["tokens"], facts["token_ids"], set())
     named = replace(keys, regions=read_regions(facts.get("regions", ()), len(keys)))
     queries, keys = named if queries is keys else queries, named
     scores = [_scores(entry) for entry in entries]
     whole, removed = not typed(sinks["left_out"], bool), facts.get("ablated", ())
-    _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
-    layers = _layers(scores, weights, (max(info.layers, 1), info.heads))
+    if weights.shape != (shape := (len(entries), len(queries), len(keys))):
+        raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
+    layers = _layers(scores, weights, (max(info.layers, 1), info.heads), whole)
     sort = optional(facts.get("sorted_by"), str)
     leading = tuple(entry.place for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")
@@ -252,13 +248,19 @@ def _report(
 
 
 def _layers(
-    scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int]
+    scores: Sequence[HeadScores], weights: Floats, sizes: tuple[int, int], whole: bool
 ) -> tuple[LayerWeights, ...]:
-    """Return the attention weights by layer.
+    """Return the attention weights by layer; raise ValueError for some that no softmax gives.
 
-    weights: (head, query, key) in the order of scores. sizes: how many layers the model has, and
-    heads in each.
+    sizes: how many layers the model has, and heads in each. whole: whether the sink is among the
+    weights. NaN is allowed only if it was left out, or if the head has no label.
     """
+    for entry, one in zip(scores, weights, strict=True):
+        known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
+        blank, most = not whole or entry.label is NO_LABEL, 1 + _ROUNDING
+        wrong = known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank
+        if wrong or weights.dtype.kind != "f":
+            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
     places = [entry.place for entry in scores]
     if len(set(places)) < len(places) or not places:
         raise ValueError("a head that is there twice" if places else "no heads")
@@ -273,28 +275,8 @@ def _layers(
     )
 
 
-def _check_weights(
-    weights: NDArray[Any], shape: tuple[int, int, int], scores: Sequence[HeadScores], whole: bool
-) -> None:
-    """Raise ValueError for attention weights that no softmax gives, or of another shape.
-
-    whole: whether the sink is among the weights (head, query, key). NaN is allowed only if it was
-    left out, or if the head has no label.
-    """
-    if weights.shape != shape or weights.dtype.kind != "f":
-        raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
-    for entry, one in zip(scores, weights, strict=True):
-        known = np.nan_to_num(one, nan=0.0, posinf=-1.0)
-        blank, most = not whole or entry.label is NO_LABEL, 1 + captured.ROUNDING
-        if known.min() < 0 or known.sum(-1).max() > most or np.isnan(one).any() > blank:
-            raise ValueError(f"weights of L{entry.layer}H{entry.head} that are no shares of one")
-
-
 def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
-    """Return the queries, keys and norms that a run's file has; None if it has none of them.
-
-    arrays: by name, the heads in the order of ``report.heads``. Raises ValueError if one is wrong.
-    """
+    """Return the queries, keys and norms that a run's file has; None if it has none of them."""
     if not arrays:
         return None
     heads, layers = report.heads, {entry.layer for entry in report.heads}
@@ -350,3 +332,204 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
             date=date.fromisoformat(told["date"]).isoformat() if told.get("date") else "",
         )
     return HeadScores(typed(entry["layer"], int), typed(entry["head"], int), scores, label)
+
+
+# What other programs captured ----------------------------------------------------------------
+
+
+def _read_tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
+    """Return tokens from a file; ones at the indices ``special`` or like ``<bos>`` are special.
+
+    texts, ids: of each token, from a file.
+    """
+    if not texts or not fits(texts, list[str]) or not fits(ids, list[int]):
+        raise ValueError("expected tokens as a list of texts, and their ids as whole numbers")
+    known = tuple(texts)
+    marks = (at in special or looks_special(text) for at, text in enumerate(known))
+    return Tokens(tuple(ids), known, tuple(marks))
+
+
+def _checked(array: NDArray[Any], where: str, name: str, shape: tuple[int, ...]) -> Floats:
+    """Return an array of finite float32 numbers of a shape, in which 0 is any number."""
+    filled = tuple(want or came for want, came in zip(shape, array.shape, strict=False))
+    if array.shape != filled or array.ndim != len(shape) or 0 in array.shape:
+        wanted = " × ".join(str(each) if each else "any" for each in shape)
+        came = " × ".join(map(str, array.shape)) or "one number"
+        raise LoadError(f"{where}: {name} is {came}, expected {wanted}")
+    if array.dtype.kind != "f":
+        told = f"numbers of {array.dtype}, expected float16, bfloat16 or float32"
+        raise LoadError(f"{where}: {name} has {told}")
+    with np.errstate(over="ignore"):
+        numbers: Floats = array.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise LoadError(f"{where}: {name} has numbers that are not finite: capture it again")
+    return numbers
+
+
+def _weights(
+    query: Floats, key: Floats, sinks: Floats | None, mask: Any, *, scale: float, cap: float
+) -> Floats:
+    """Return the weights (head, query, key) of queries and keys (head, token, d); NaN if too large.
+
+    sinks: of each head, the logit of a key that moves nothing. mask: (query, key), True if seen.
+    """
+    heads, queries, keys = len(query), query.shape[1], key.shape[1]
+    weights, rows = np.empty((heads, queries, keys), np.float32), max(1, _BLOCK // keys)
+    for head in range(heads):
+        for start in range(0, queries, rows):
+            some = slice(start, start + rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = (query[head, some] @ key[head].T) * scale
+                scores = cap * np.tanh(scores / cap) if cap else scores
+            if not np.isfinite(scores).all():
+                return np.full_like(weights, np.nan)
+            if mask is not None:
+                scores = np.where(mask[some], scores, -np.inf)
+            if sinks is not None:
+                scores = np.pad(scores, ((0, 0), (0, 1)), constant_values=sinks[head])
+            weights[head, some] = softmax(scores)[:, :keys]
+    return weights
+
+
+def _captured(facts: Mapping[str, Any], arrays: Arrays, name: str) -> HeadsReport:
+    """Return the heads of a capture. name: of the file, for messages.
+
+    facts: the JSON object ``capture``. arrays: by name, see ``_TENSOR``. Raises LoadError, or what
+    ``reading.damaged`` knows, if they do not fit together.
+    """
+    unknown = [visible(key) for key in facts if key not in _FACTS]
+    if unknown:
+        raise LoadError(f"{name}: {unknown[0]!r} is no fact of {_CAPTURE}: see attnviz docs heads")
+    if "tokens" not in facts:
+        raise LoadError(f"{name}: its capture has no tokens: give one text for each query")
+    cross, marks = "key_tokens" in facts, facts.get("special", ())
+    queries = _axis(facts, "token", () if cross else marks)
+    keys = _axis(facts, "key_token", marks) if cross else queries
+    if not fits([*marks], list[Annotated[int, range(len(keys))]]):
+        raise LoadError(f"{name}: special are no indices of its {len(keys):,} keys")
+    model = typed(facts.get("model", "a capture"), str)
+    if not model.isprintable():
+        raise LoadError(f"{name}: the model's name {model[:60]!r} cannot be printed: rename it")
+    causal = typed(facts.get("causal", not cross), bool) and not cross
+    layers, vectors = _capture_layers(facts, arrays, name, (len(queries), len(keys)), causal)
+    kept = arrays.get("layer.0.key", layers[0].weights)
+    whole = min(each.weights.sum(-1).min() for each in layers) > 1 - _ROUNDING
+    info = ModelInfo(
+        name=model,
+        revision=None,
+        architecture="capture",
+        dtype=str(arrays.get("layer.0.query", kept).dtype),
+        layers=len(layers),
+        heads=len(layers[0].heads),
+        kv_heads=len(kept),
+        head_dim=kept.shape[-1] if "layer.0.key" in arrays else 1,
+        weights="captured",
+        notes=() if whole else ("rows sum to less than one: the rest is on a learned sink",),
+        backend="numpy",
+    )
+    record = AttentionRecord(info, "cross" if cross else "self", causal, queries, keys, layers)
+    text, target = typed(facts.get("text", joined(keys)), str), joined(queries) if cross else None
+    return compare_heads([heads_report(record, False, text=text, target=target, vectors=vectors)])
+
+
+def _axis(facts: Mapping[str, Any], name: str, special: Collection[int]) -> Tokens:
+    """Return the tokens of one axis as texts; without ids, equal tokens have equal ones."""
+    texts = facts[f"{name}s"]
+    if fits(texts, list[str]):
+        texts = [*undone(texts)]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return _read_tokens(texts, facts.get(f"{name}_ids", [numbers[each] for each in texts]), special)
+
+
+def _capture_layers(
+    facts: Mapping[str, Any], arrays: Arrays, name: str, tokens: tuple[int, int], causal: bool
+) -> tuple[tuple[LayerWeights, ...], HeadVectors]:
+    """Return the weights of each layer, and its queries and keys as far as a page shows them."""
+    strange = [visible(each) for each in arrays if not re.fullmatch(_TENSOR, each)]
+    if strange:
+        wanted = ", ".join(f"layer.N.{part}" for part in _PARTS)
+        raise LoadError(f"{name} has an array {strange[0][:60]!r}, expected {wanted}")
+    numbers = {int(each.split(".")[1]) for each in arrays}
+    missing = [at for at in range(max(numbers, default=0) + 1) if at not in numbers]
+    if missing:
+        raise LoadError(f"{name} has no layer {missing[0]}: expected all layers from 0")
+    for fact in ("scale", "window", "softcap"):
+        if isinstance(each := facts.get(fact), list) and len(each) != len(numbers):
+            raise LoadError(f"{name}: {fact} has {len(each)} numbers, expected one a layer")
+    first = arrays.get("layer.0.query", arrays.get("layer.0.weights"))
+    heads = len(first) if first is not None and first.ndim == 3 else 0
+    needed = 4 * len(numbers) * heads * tokens[0] * tokens[1]
+    if needed > ARRAY_BYTES:
+        sizes = f"{len(numbers)} layers × {heads} heads × {tokens[0]:,} × {tokens[1]:,} tokens"
+        most = f"{needed / 1e9:.1f} GB, expected at most {ARRAY_BYTES / 1e9:.1f}"
+        raise LoadError(f"{name}: weights of {sizes} take {most}: capture fewer heads or tokens")
+    layers, pairs, scales = list[LayerWeights](), list[tuple[Floats, Floats]](), set[float]()
+    for at in sorted(numbers):
+        query, key, sinks, weights = (arrays.get(f"layer.{at}.{part}") for part in _PARTS)
+        where = f"{name}, layer {at}"
+        parts = {part for part in _PARTS if f"layer.{at}.{part}" in arrays}
+        if parts not in ({"weights"}, {"query", "key"}, {"query", "key", "sinks"}):
+            raise LoadError(
+                f"{where}: expected query and key, or weights; sinks go with query and key"
+            )
+        width = 0 if query is None or query.ndim != 3 else query.shape[-1]
+        scale = _fact(facts, "scale", at, where) or 1 / math.sqrt(width or 1)
+        window, cap = int(_fact(facts, "window", at, where)), _fact(facts, "softcap", at, where)
+        if window and not causal:
+            raise LoadError(
+                f"{where}: a window is of causal attention: leave it out, or write weights"
+            )
+        mask = causal_mask(*tokens, np.empty(0, np.float32), window or None) if causal else None
+        if weights is not None:
+            shares = _checked(weights, where, "weights", (heads, *tokens))
+            if shares.min() < 0 or shares.sum(-1).max() > 1 + _ROUNDING:
+                told = "weights are no shares of one: are these scores before the softmax?"
+                raise LoadError(f"{where}: {told}")
+        elif query is not None and key is not None:
+            query = _checked(query, where, "query", (heads, tokens[0], 0))
+            key = _checked(key, where, "key", (0, tokens[1], width))
+            if heads % len(key):
+                told = f"{heads} heads cannot share {len(key)} key heads evenly"
+                raise LoadError(f"{where}: {told}")
+            key = repeat_kv_heads(key, heads // len(key))
+            sinks = None if sinks is None else _checked(sinks, where, "sinks", (heads,))
+            shares = _weights(query, key, sinks, mask, scale=scale, cap=cap)
+            if np.isnan(shares[0, 0, 0]):
+                told = "the products of queries and keys are too large: is scale right?"
+                raise LoadError(f"{where}: {told}")
+            pairs.append((query, key))
+            scales.add(0.0 if cap else scale)
+        if mask is not None and shares[:, ~mask].any():
+            told = "a query has weight on a later key, or behind its window: is causal right?"
+            raise LoadError(f"{where}: {told}")
+        seen = mask if window else None
+        layers.append(LayerWeights(at, tuple(range(heads)), shares, seen))
+    return tuple(layers), _capture_vectors(pairs, scales, len(layers))
+
+
+def _fact(facts: Mapping[str, Any], key: str, layer: int, where: str) -> float:
+    """Return a layer's number, given for all layers at once or one a layer; 0 if not given."""
+    value = facts.get(key)
+    if isinstance(value, list):
+        value = value[layer]
+    number = 0.0 if value is None else finite(value)
+    if value is not None and (number <= 0 or (key == "window" and number % 1)):
+        raise LoadError(f"{where}: {key} is {number:g}, expected a number above 0, or null")
+    return number
+
+
+def _capture_vectors(
+    pairs: list[tuple[Floats, Floats]], scales: set[float], layers: int
+) -> HeadVectors:
+    """Return the queries and keys for a page, or a note that says why they are missing."""
+    size, widths = sum(q.size + k.size for q, k in pairs), {q.shape[-1] for q, _ in pairs}
+    if not pairs:
+        notes = "The capture has weights, no queries and keys."
+    elif len(pairs) < layers or max(len(scales), len(widths)) > 1 or 0.0 in scales:
+        notes = "Without query × key: layers differ in their scale or size, or cap their scores."
+    elif size > _KEPT:
+        notes = f"Without query × key: they are more than {_KEPT:,} numbers."
+    else:
+        queries, keys = ({at: each[side] for at, each in enumerate(pairs)} for side in (0, 1))
+        return HeadVectors({}, queries, keys, scales.pop(), ("The capture has no value norms.",))
+    return HeadVectors(notes=(notes,))

@@ -6,6 +6,7 @@ each run; each head's full maps stand next to each other. A long text has pooled
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -28,8 +29,13 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import listed, sentences
-from attnviz.inspect.heads.distinctive import distinctive, first_arcs
-from attnviz.inspect.heads.layout import first_groups, label_grid
+from attnviz.inspect.heads.layout import (
+    distinctive,
+    first_arcs,
+    first_groups,
+    head_map,
+    label_grid,
+)
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads
@@ -90,14 +96,11 @@ def _of_maps(report: HeadsReport) -> doc.Document:
 
 
 def _heading(report: HeadsReport, shared: Sequence[str]) -> doc.Words:
-    """Return the heading in one line: the model, its attention and the length of the text.
-
-    shared: the words that hold for all runs.
-    """
     run, info = report.first, report.first.record.model
-    words = [*_changed(run), *places_words(info)]
+    changed, left_out = _differs(run)
+    words = [*changed, *places_words(info)]
     words += [] if info.is_one_layer else [shape_words(info)]
-    words += [*shared, *_left_out(run)]
+    words += [*shared, *left_out]
     if report.of_texts:
         lengths = sorted(len(each.record.queries) for each in report.reports)
         apart = f"{lengths[0]:,}"
@@ -125,15 +128,11 @@ def _hints(report: HeadsReport) -> list[str]:
 
 
 def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> list[doc.Part]:
-    """Return the facts that a reader needs to repeat the run: model, parameters and text.
-
-    shared: words that hold for all runs.
-    """
     run, info = report.first, report.first.record.model
     sizes = [size_words(each.record) for each in report.reports]
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]
-    words = [*shared, *sizes[:alike], *seed, *_changed(run), *_left_out(run)]
+    words = [*shared, *sizes[:alike], *seed, *itertools.chain(*_differs(run))]
     labels = label_source(entry.label for each in report.reports for entry in each.heads)
     words += [labels] if labels else []
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
@@ -152,48 +151,34 @@ def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> lis
     return parts
 
 
-def _changed(run: HeadsRecord) -> list[str]:
-    """Return remarks on the ablated heads, and on attention weights that are norm-weighted."""
+def _differs(run: HeadsRecord) -> tuple[list[str], list[str]]:
+    """Return remarks on what was changed, and on a sink that was left out of the weights."""
     without = [f"without {sentences.removed_words(run)}"] if run.ablated else []
-    return [*without, *["norm-weighted"] * run.norm_weighted]
-
-
-def _left_out(run: HeadsRecord) -> list[str]:
-    """Return remarks on a sink that was left out, and on rows that are empty without it."""
+    changed = [*without, *["norm-weighted"] * run.norm_weighted]
     if run.sink:
-        return []
+        return changed, []
     rows = np.concatenate([np.isnan(weights).all(-1) for _, _, weights in run.record])
     left = f" ({rows.sum():,} of {rows.size:,} rows: nothing left)" if rows.any() else ""
-    return [f"sink left out, rows rescaled{left}"]
+    return changed, [f"sink left out, rows rescaled{left}"]
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run as a group, under the words in which it differs from others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
 
 def _listed(report: HeadsReport, index: int) -> list[doc.Part]:
-    """Return tables on the requested word or word pair, or of each head's strongest token pairs.
-
-    index: of the run in ``report.reports``.
-    """
     run, view = report.reports[index], report.view
     if view.pairs:
         return [listed.pair_table(run, view.pairs[index])]
     if not view.words:
         return [listed.pairs_table(run, view.top or 1, view.sink)]
-    ways = zip(("from", "to"), word_links(run, view.words[index], view.sink), strict=True)
-    tables = [
-        listed.links_table(run, links, f"strongest attention {way} the word, each head", view.sink)
-        for way, links in ways
-        if links
-    ]
-    return [*tables, listed.word_maps(run, view.words[index], view.values)]
+    word, title = view.words[index], "strongest attention {} the word, each head"
+    tables = listed.word_tables(run, word, view.sink, title)
+    return [*tables, listed.word_maps(run, word, view.values)]
 
 
 def _explanation(report: HeadsReport) -> doc.Explanation:
-    """Return the glossary: on which data the numbers were measured, and what labels mean."""
     record = report.first.record
     seed = "" if record.model.seed is None else f", weights drawn from seed {record.model.seed}"
     measured = f"measured in one pass over this text alone, {size_words(record)}{seed}."
@@ -233,24 +218,13 @@ def _few_heads(run: HeadsRecord) -> bool:
 
 
 def _map(run: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title."""
-    record, (label, *rest) = run.record, sentences.score_words(run, scores)
+    label, *rest = sentences.score_words(run, scores)
     title = [*sentences.name_words(run, scores), (label, True), *((word, False) for word in rest)]
-    return doc.Map(
-        run.name(*scores.place),
-        run.weights(*scores.place),
-        record.queries,
-        record.keys,
-        title,
-        causal=record.causal,
-    )
+    return head_map(run, scores.place, title)
 
 
 def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
-    """Yield two groups: the labels of all heads, and a small map of each head.
-
-    In a figure each row of maps is a layer.
-    """
+    """Yield two groups: the labels of all heads, and a small map of each head."""
     maps = []
     for scores in run.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -273,7 +247,6 @@ def _overview(run: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(report: HeadsReport, names: Names) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads."""
     whole = report.first.selected or all(map(_few_heads, report.reports))
     if not whole:
         for run, name in zip(report.reports, names, strict=True):
@@ -281,36 +254,31 @@ def _compared(report: HeadsReport, names: Names) -> Iterator[doc.Group]:
     ranked = zip(*(run.notable for run in report.reports), strict=False)
     notable = dict.fromkeys(place for places in ranked for place in places)
     places = report.first.places if whole else notable
-    heads = [_side_by_side(report, place, names) for place in places]
+    heads = []
+    for place in places:
+        maps = []
+        for index in report.kept_by(*place):
+            run, moved = report.reports[index], report.moved[index]
+            words = sentences.score_words(run, run.scores(*place))
+            words += [] if moved is None else [f"moved {share(moved[place])}"]
+            shown = _map(run, run.scores(*place))
+            name = f"{shown.name} · {' · '.join(names[index])}"
+            below = [(word, False) for word in words]
+            above = [(word, True) for word in names[index]]
+            maps.append(shown._replace(name=name, words=above, below=below))
+        title = sentences.name_words(report.first, report.first.scores(*place))
+        drawn = doc.Maps(maps, values=report.view.values, scale=None)
+        heads.append(doc.Group([doc.Facts(title), drawn]))
     yield doc.Group(heads, beside=doc.Beside(0, _BETWEEN_HEADS))
 
 
-def _side_by_side(report: HeadsReport, place: tuple[int, int], names: Names) -> doc.Group:
-    """Return one head's maps in all runs, each with the share of attention it moved.
-
-    place: the (layer, head).
-    """
-    maps = []
-    for index in report.kept_by(*place):
-        run, moved = report.reports[index], report.moved[index]
-        words = sentences.score_words(run, run.scores(*place))
-        words += [] if moved is None else [f"moved {share(moved[place])}"]
-        shown = _map(run, run.scores(*place))
-        maps.append(
-            shown._replace(
-                name=f"{shown.name} · {' · '.join(names[index])}",
-                words=[(word, True) for word in names[index]],
-                below=[(word, False) for word in words],
-            )
-        )
-    title = sentences.name_words(report.first, report.first.scores(*place))
-    return doc.Group([doc.Facts(title), doc.Maps(maps, values=report.view.values, scale=None)])
-
-
 def _scores(report: HeadsReport, names: Names) -> doc.Table:
-    """Return a table of all scores of each selected head in each run; a dash is not measured."""
     grouped, several = report.first.record.model.group(0) is not None, len(names) > 1
     measures = list(report.first.heads[0].scores)
+
+    def number(value: float | None) -> str:
+        return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
+
     columns = [
         doc.Column("head", right=False),
         *[doc.Column("key/value head")] * grouped,
@@ -330,12 +298,8 @@ def _scores(report: HeadsReport, names: Names) -> doc.Table:
             cells = [run.name(*place)]
             cells += [] if group is None else [str(group + run.index_base)]
             cells += [" · ".join(names[index])] * several + [label.said]
-            rows.append(doc.Row([*cells, *map(_score, numbers)]))
+            rows.append(doc.Row([*cells, *map(number, numbers)]))
     return doc.Table(columns, rows, [("Scores", True)])
-
-
-def _score(value: float | None) -> str:
-    return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
 # A long text ---------------------------------------------------------------------------------
@@ -345,9 +309,7 @@ def _of_sums(report: LongHeads) -> doc.Document:
     """Return the document: pooled maps of all heads, their scores, and what was asked for."""
     info, size = report.model, f"{len(report.tokens):,} tokens"
     name = f"attention heads of {info.name}"
-    asked = [*_part(report), *_rows(report), *_pairs(report)]
-    if report.regions is not None:
-        asked.append(region_group(report.regions, report.head_name))
+    asked = _asked(report)
     further = ["--queries A-B --keys A-B", "--token WORD", "--top N", "--reduce full"]
     return doc.Document(
         name,
@@ -416,56 +378,46 @@ def _long_scores(report: LongHeads) -> doc.Table:
     )
 
 
+def _asked(report: LongHeads) -> list[doc.Group]:
+    """Return the part in full, the text coloured by what the word attends to, pairs and regions."""
+    groups, tokens, name = list[doc.Group](), report.tokens, report.head_name
+    if report.part is not None:
+        queries, keys = (tokens.taken(each) for each in report.part)
+        drawn = [
+            doc.Map(name(head[:2]), head.part, queries, keys)
+            for head in report.heads
+            if head.part is not None
+        ]
+        first, second = (f"{each.start:,}–{each.stop - 1:,}" for each in report.part)
+        title = [("In full", True), (f"queries {first}, keys {second}", False)]
+        groups.append(doc.Group([doc.Maps(drawn, title)]))
+    for head in report.heads if report.word is not None else ():
+        if head.row is not None and report.word is not None:
+            asking = tokens.taken([report.word.span.start])
+            said = word_text(tokens, report.word.span).strip()
+            row, sink = head.row.copy(), ""
+            if report.causal:
+                row[0], sink = np.nan, f", {head.row[0]:.0%} on the first token"
+            full = float(np.nanmax(row, initial=0.0)) or 1.0
+            words = f"{name(head[:2])}: what “{said}” attends to, largest {full:.3f}{sink}"
+            coloured = doc.Map(words, row[None], asking, tokens, full=full)
+            groups.append(doc.Group([doc.Maps([coloured], texts=True, lines=6, scale=None)]))
+    pairs = [(head, *pair) for head in report.heads for pair in head.pairs]
+    if pairs:
+        names = [f"{label} ({place:,})" for place, label in enumerate(token_labels(tokens))]
+        table = doc.table(
+            pairs,
+            doc.ColumnOf("head", lambda pair: name(pair[0][:2]), right=False),
+            doc.ColumnOf("weight", lambda pair: f"{pair[1]:.3f}"),
+            doc.ColumnOf("from", lambda pair: names[pair[2]], right=False),
+            doc.ColumnOf("to", lambda pair: names[pair[3]], right=False),
+            title=[("Strongest pairs of each head", True)],
+            least=_LISTED,
+        )
+        groups.append(doc.Group([table]))
+    regions = [] if report.regions is None else [region_group(report.regions, name)]
+    return [*groups, *regions]
+
+
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
-
-
-def _part(report: LongHeads) -> list[doc.Group]:
-    if report.part is None:
-        return []
-    queries, keys = (report.tokens.taken(each) for each in report.part)
-    drawn = [
-        doc.Map(report.head_name(head[:2]), head.part, queries, keys)
-        for head in report.heads
-        if head.part is not None
-    ]
-    first, second = (f"{each.start:,}–{each.stop - 1:,}" for each in report.part)
-    title = [("In full", True), (f"queries {first}, keys {second}", False)]
-    return [doc.Group([doc.Maps(drawn, title)])]
-
-
-def _rows(report: LongHeads) -> list[doc.Group]:
-    """Return the text coloured by what the word attends to, for each head that keeps its row."""
-    if report.word is None:
-        return []
-    asking = report.tokens.taken([report.word.span.start])
-    said = word_text(report.tokens, report.word.span).strip()
-    drawn = []
-    for head in report.heads:
-        if head.row is not None:
-            row = head.row.copy()
-            row[0] = np.nan if report.causal else row[0]
-            full = float(np.nanmax(row, initial=0.0)) or 1.0
-            sink = f", {head.row[0]:.0%} on the first token" if report.causal else ""
-            name = report.head_name(head[:2])
-            words = f"{name}: what “{said}” attends to, largest {full:.3f}{sink}"
-            drawn.append(doc.Map(words, row[None], asking, report.tokens, full=full))
-    return [doc.Group([doc.Maps([each], texts=True, lines=6, scale=None)]) for each in drawn]
-
-
-def _pairs(report: LongHeads) -> list[doc.Group]:
-    """Return the strongest pairs of each head."""
-    pairs = [(head, *pair) for head in report.heads for pair in head.pairs]
-    if not pairs:
-        return []
-    names = [f"{label} ({place:,})" for place, label in enumerate(token_labels(report.tokens))]
-    table = doc.table(
-        pairs,
-        doc.ColumnOf("head", lambda pair: report.head_name(pair[0][:2]), right=False),
-        doc.ColumnOf("weight", lambda pair: f"{pair[1]:.3f}"),
-        doc.ColumnOf("from", lambda pair: names[pair[2]], right=False),
-        doc.ColumnOf("to", lambda pair: names[pair[3]], right=False),
-        title=[("Strongest pairs of each head", True)],
-        least=_LISTED,
-    )
-    return [doc.Group([table])]

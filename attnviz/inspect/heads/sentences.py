@@ -28,7 +28,7 @@ from attnviz.inspect.heads.links import (
     PairLink,
     PairLinks,
     head_links,
-    link_names,
+    link_words,
     strongest_links,
     word_links,
 )
@@ -97,7 +97,7 @@ def finding(report: HeadsReport) -> str:
     if len(report.reports) > 1:
         return _of_runs(report)
     if view.top is not None:
-        links = [_link(run, link) for link in strongest_links(run, _NAMED, view.sink)]
+        links = [_named(run, link) for link in strongest_links(run, _NAMED, view.sink)]
         return f"Strongest links: {', '.join(links) or 'none'}."
     if run.sorted_by is not None:
         return _of_order(run, run.sorted_by)
@@ -113,8 +113,11 @@ def finding(report: HeadsReport) -> str:
 def overview_words(run: HeadsRecord) -> list[str]:
     """Return strings: how many heads attend mostly to the sink, and the source of the labels."""
     resting = sum(run.rests(*place) for place in run.places)
-    sinks = f"this text: {resting} of {len(run.heads)} sink on {sink_name(run)}"
-    words = [sinks] if resting else []
+    sinks, labelled = np.flatnonzero(sink_of(run.record)[1]).tolist(), token_labels(run.record.keys)
+    names = list(dict.fromkeys(labelled[place] for place in sinks))
+    sink = " and ".join(names) if len(names) <= 2 else "special tokens"
+    sink = "first token" if sinks == [0] else sink
+    words = [f"this text: {resting} of {len(run.heads)} sink on {sink}"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -124,28 +127,16 @@ def overview_words(run: HeadsRecord) -> list[str]:
     return ["none: attnviz patterns measures them", *words]
 
 
-def sink_name(run: HeadsRecord) -> str:
-    """Return the sink in words, such as ``first token`` or ``[CLS] and [SEP]``."""
-    record = run.record
-    places = sink_of(record)[1].nonzero()[0].tolist()
-    if places == [0]:
-        return "first token"
-    labels = token_labels(record.keys)
-    names = list(dict.fromkeys(labels[place] for place in places))
-    return " and ".join(names) if len(names) <= 2 else "special tokens"
-
-
 # The links of this text ----------------------------------------------------------------------
 
 
 def _of_text(report: HeadsReport) -> str:
-    """Return the finding on a text: which words attend to which others beyond chance, if any."""
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
     if links is None:
         nearest = strongest_links(run, 2, each=1, unusual=True)
-        unusual = ", ".join(_link(run, each) for each in nearest) or "none"
+        unusual = ", ".join(_named(run, each) for each in nearest) or "none"
         return f"Too long a text to test each link. Furthest above usual: {unusual}."
     if not links.pairs:
         return (
@@ -220,10 +211,9 @@ def _quoted(tokens: Tokens, word: range) -> str:
     return numbered(f"“{label}”", word.start) if again else f"“{label}”"
 
 
-def _link(run: HeadsRecord, link: Link, name: bool = True) -> str:
-    queries, keys = link_names(run.record, LONGEST)
-    at = _at(run, link) if name else share(link.weight)
-    return f"{queries[link.query]} → {keys[link.key]} {at}"
+def _named(run: HeadsRecord, link: Link) -> str:
+    words, _, weight = link_words(run, link).rpartition(" ")
+    return f"{words} {run.name(link.layer, link.head)} {weight}"
 
 
 def _at(run: HeadsRecord, link: Link | WordLink | PairLink) -> str:
@@ -267,30 +257,23 @@ def _of_heads(report: HeadsReport) -> str:
     said += label_source([first.label], " ({source}, {date})")
     if place in run.sinks and what.said != "sink":
         said += f", sink weight {share(run.sinks[place])}"
-    said += _furthest(report)
-    others = len(run.heads) - 1
-    return said + (f" {counted(others, 'more head')} below." if others else "")
-
-
-def _furthest(report: HeadsReport) -> str:
-    """Return the end of a sentence: the first head's link furthest above its usual weight."""
-    run = report.first
-    first = run.heads[0]
-    weights = run.weights(*first.place)
-    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights[None]),))
-    links = agreed_links(alone)
-    if links and links.links and not report.view.sink:
-        link = links.links[0]
+    weights, sink = run.weights(*place)[None], report.view.sink
+    alone = replace(run.record, layers=(LayerWeights(first.layer, (first.head,), weights),))
+    above = None if sink else agreed_links(alone)
+    if above and above.links:
+        link = above.links[0]
         pair = " → ".join(quoted_ends(run, link))
-        if link.weight - link.habit < NO_MORE:
-            return "; no link is above its usual weight."
         compared = f"{share(link.weight)} (usual {share(link.habit)})"
-        return f"; its link furthest above usual is {pair}, {compared}."
-    crosses = run.record.kind == "cross"
-    for strongest in head_links(run, *first.place, len(first.scores), report.view.sink):
-        if crosses or strongest.query != strongest.key:
-            return f"; its strongest link is {_link(run, strongest, name=False)}."
-    return "."
+        usual = link.weight - link.habit < NO_MORE
+        more = f"its link furthest above usual is {pair}, {compared}"
+        said += f"; {'no link is above its usual weight' if usual else more}"
+    else:
+        strongest = head_links(run, *place, len(first.scores), sink)
+        crosses = run.record.kind == "cross"
+        apart = [each for each in strongest if crosses or each.query != each.key]
+        said += f"; its strongest link is {link_words(run, apart[0])}" if apart else ""
+    others = len(run.heads) - 1
+    return f"{said}." + (f" {counted(others, 'more head')} below." if others else "")
 
 
 def _of_order(run: HeadsRecord, measure: str) -> str:
@@ -308,9 +291,16 @@ def _of_order(run: HeadsRecord, measure: str) -> str:
 
 
 def _of_runs(report: HeadsReport) -> str:
-    """Return the finding on several runs: the head that differs most from the first run."""
     if report.of_texts:
-        return _of_texts(report)
+        heads, texts = len(report.first.places), len(report.reports)
+        times = [sum(run.rests(*place) for run in report.reports) for place in report.first.places]
+        always, some = times.count(texts), sum(0 < each < texts for each in times)
+        if not any(times):
+            return f"{texts:,} texts, head by head; no head is mostly at a sink."
+        return (
+            f"{always} of {heads} heads attend mostly to the attention sink in each of "
+            f"{texts:,} texts, {some} more in some."
+        )
     moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
     if not moved:
         return f"{len(report.reports)} kinds of attention over different texts, head by head."
@@ -320,20 +310,6 @@ def _of_runs(report: HeadsReport) -> str:
     return (
         f"Compared with {first}, {share(mean)} of a head's attention moves to other keys on "
         f"average, most in {report.first.name(*place)} ({share(most)})."
-    )
-
-
-def _of_texts(report: HeadsReport) -> str:
-    """Return the finding on several texts: how many heads are at the sink in each of them."""
-    places = report.first.places
-    times = [sum(run.rests(*place) for run in report.reports) for place in places]
-    always = sum(each == len(report.reports) for each in times)
-    some = sum(0 < each < len(report.reports) for each in times)
-    if not always and not some:
-        return f"{len(report.reports):,} texts, head by head; no head is mostly at a sink."
-    return (
-        f"{always} of {len(places)} heads attend mostly to the attention sink in each of "
-        f"{len(report.reports):,} texts, {some} more in some."
     )
 
 
@@ -347,11 +323,11 @@ def long_finding(report: LongHeads) -> str:
     if len(report.heads) == 1:
         (head,) = report.heads
         sinks = "sinks" if sinking else "does not sink"
+        distance = head.scores.get("distance") or 0.0
         return (
             f"{report.head_name(head[:2])} {sinks} on the first token (weight "
-            f"{share(head.scores.get('first') or 0.0)}) and looks "
-            f"{head.scores.get('distance') or 0:,.0f} tokens away in the mean (uniform attention: "
-            f"{head.even:,.0f})."
+            f"{share(head.scores.get('first') or 0.0)}) and looks {distance:,.0f} tokens away in "
+            f"the mean (uniform attention: {head.even:,.0f})."
         )
     verb = "sinks" if len(sinking) < 2 else "sink"
     words = (
@@ -379,10 +355,7 @@ _FORMULAS: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Return names for the kind, mask and score of the attention.
-
-    Each is empty if the model has no choice there.
-    """
+    """Return names for the kind, mask and score of the attention."""
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,6 @@ from attnviz.models.model import Model
 from attnviz.progress import Advance, share_read
 from attnviz.records import Floats, Input, Kind, ModelInfo, Tokens
 
-Keep = Callable[[int, ReducedLayer], None]
-
 _BUCKETS = 64
 _CELLS = 2**24
 """The most weights that are in memory at once while a part is read."""
@@ -54,13 +52,11 @@ def long_heads(
     *,
     text: str,
     notes: tuple[str, ...] = (),
-    keep: Keep | None = None,
 ) -> LongHeads:
     """Return where heads attend over a text, in pooled maps.
 
     advance: is called with the share of the layers that is read. Ctrl-C ends the run after a layer,
     and what was read is returned. text, notes: for the report.
-    keep: is given each layer, and may keep it to read parts later.
     Raises UsageError for a choice that does not fit the text, UnsupportedError if the sums cannot
     be read or the memory is too small.
     """
@@ -71,14 +67,15 @@ def long_heads(
     word = None if request.token is None else find_in(tokens, request.token)
     if request.token is not None and word is None:
         raise UsageError(f"no token {request.token!r} in the text: give a word of it, or an index")
-    part = _part(request, len(tokens))
+    queries, keys = request.queries or request.keys, request.keys or request.queries
+    part = None  # if only one is given, it serves as both
+    if queries is not None and keys is not None:
+        part = _range(queries, len(tokens)), _range(keys, len(tokens))
     _require_room(info, len(tokens), chosen, word, part)
     wanted = range(info.layers) if chosen is None else sorted(chosen)
     with between_steps() as stopped:
 
-        def after(layer: int, sums: ReducedLayer) -> None:
-            if keep is not None:
-                keep(layer, sums)
+        def after(layer: int) -> None:
             advance(share_read(layer, wanted))
             if stopped():
                 raise KeyboardInterrupt
@@ -117,7 +114,7 @@ def long_heads(
     )
 
 
-def part_of(sums: ReducedLayer, queries: range, keys: range) -> Floats:
+def _part_of(sums: ReducedLayer, queries: range, keys: range) -> Floats:
     """Return the weights (head, query, key) of some queries and keys; NaN for a hidden key."""
     rows = max(1, _CELLS // (sums.heads * len(sums.first)))
     weights = np.concatenate(
@@ -153,14 +150,6 @@ def _require_room(
     )
 
 
-def _part(request: HeadsRequest, size: int) -> tuple[range, range] | None:
-    """Return the queries and keys to show in full; if only one is given, it serves as both."""
-    queries, keys = request.queries or request.keys, request.keys or request.queries
-    if queries is None or keys is None:
-        return None
-    return _range(queries, size), _range(keys, size)
-
-
 def _range(typed: str, size: int) -> range:
     """Return the tokens from the first to the last of ``A-B``, or one token ``A``."""
     ends = typed.split("-")
@@ -172,51 +161,42 @@ def _range(typed: str, size: int) -> range:
     return range(first, last + 1)
 
 
+@dataclass
 class _Reading:
-    """Reads the heads of each layer from its sums.
+    """Reads the heads of each layer from its sums."""
 
-    after: called after each layer. chosen: the heads by layer; None for all. word, part: see
-    ``LongHeads``.
-    """
+    tokens: Tokens
+    kind: Kind
+    request: HeadsRequest
+    after: Callable[[int], None]
+    chosen: Chosen | None
+    word: Word | None
+    part: tuple[range, range] | None
+    heads: list[LongHead] = field(default_factory=list)
+    causal: bool = True
+    regions: dict[tuple[int, tuple[int, ...]], NDArray[np.float64]] = field(default_factory=dict)
+    _evens: dict[bytes, EvenRows] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        tokens: Tokens,
-        kind: Kind,
-        request: HeadsRequest,
-        after: Callable[[int, ReducedLayer], None],
-        *,
-        chosen: Chosen | None,
-        word: Word | None,
-        part: tuple[range, range] | None,
-    ) -> None:
-        self.heads: list[LongHead] = []
-        self.causal = True
-        self.bucket = -(-len(tokens) // _BUCKETS)
-        self.regions: dict[tuple[int, tuple[int, ...]], NDArray[np.float64]] = {}
-        self._tokens, self._kind, self._chosen = tokens, kind, chosen
-        self._after, self._request = after, request
-        self._word, self._part = word, part
-        self._evens: dict[bytes, EvenRows] = {}
+    @property
+    def bucket(self) -> int:
+        return -(-len(self.tokens) // _BUCKETS)
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind and (self._chosen is None or layer in self._chosen)
+        return kind == self.kind and (self.chosen is None or layer in self.chosen)
 
     def sums(self, text: int, kind: Kind, layer: int, sums: ReducedLayer) -> None:
-        chosen = range(sums.heads) if self._chosen is None else self._chosen[layer]
+        chosen = range(sums.heads) if self.chosen is None else self.chosen[layer]
         kept = [head for head in range(sums.heads) if head in chosen]
         self.causal &= bool((sums.past <= np.arange(len(sums.past)) + 1).all())
         rows, even = self._rows(sums, layer, kept)
         scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
         assert pooled is not None
-        queries = np.bincount(np.arange(len(self._tokens)) // self.bucket)
+        queries = np.bincount(np.arange(len(self.tokens)) // self.bucket)
         pooled = pooled / queries[:, None]
-        sink, top = sink_keys(self._tokens, self.causal), self._request.top
-        pairs = (
-            None if top is None else sums.strongest(top, sink & (self._request.sink is not True))
-        )
-        part = None if self._part is None else part_of(sums, *self._part)
-        span = None if self._word is None else self._word.span
+        sink, top = sink_keys(self.tokens, self.causal), self.request.top
+        pairs = None if top is None else sums.strongest(top, sink & (self.request.sink is not True))
+        part = None if self.part is None else _part_of(sums, *self.part)
+        span = None if self.word is None else self.word.span
         row = None if span is None else np.asarray(sums.rows(span.start, span.stop).mean(1))
         for place, head in enumerate(kept):
             values = {name: float(by_head[place]) for name, by_head in scores.items()}
@@ -232,14 +212,13 @@ class _Reading:
                     row=None if row is None else row[head],
                 )
             )
-        if self._chosen is None:
+        if self.chosen is None:
             self._keep_few(sink)
-        self._after(layer, sums)
+        self.after(layer)
 
     def _rows(self, sums: ReducedLayer, layer: int, kept: list[int]) -> tuple[SummedRows, EvenRows]:
-        """Return the summed rows of the kept heads, and those of uniform attention."""
-        tokens = self._tokens
-        facts = TextFacts(tokens, tokens, Conditions(self._kind, self.causal))
+        tokens = self.tokens
+        facts = TextFacts(tokens, tokens, Conditions(self.kind, self.causal))
         key = sums.first.tobytes() + sums.past.tobytes()
         between = RegionSums(tokens, tokens, sink_keys(tokens, self.causal))
         if key not in self._evens:
@@ -257,7 +236,7 @@ class _Reading:
 
     def _keep_few(self, sink: NDArray[np.bool_]) -> None:
         """Keep parts and rows only of the heads with the most weight in them, the sink aside."""
-        for name, keys in (("part", self._part[1] if self._part else ()), ("row", None)):
+        for name, keys in (("part", self.part[1] if self.part else ()), ("row", None)):
             outside = ~(sink if keys is None else sink[list(keys)])
             weights = {
                 place: float(np.nansum(values[..., outside]))

@@ -31,16 +31,13 @@ from attnviz.engine.attribution.scores import (
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.measures.telling import Why
 from attnviz.measures.word_links import WordLink
-from attnviz.prompts.naming import nats, not_summed, placed
+from attnviz.prompts.naming import not_summed
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:  # a screen starts without what writes files
     from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
-
-_FEW = 3
-"""The parts that are named where one line is all there is."""
 
 
 class LinkChoice(NamedTuple):
@@ -290,14 +287,6 @@ class LinkReport(Report, Provenance):
         """Return the parts written into the query or the key, the largest first."""
         parts = [part for part in self.parts if part.side == side]
         return sorted(parts, key=lambda part: -abs(part.lead))
-
-    @property
-    def in_a_line(self) -> str:
-        """Return the link, its lead and the largest parts of the key in one short line."""
-        parts = self.of_side("key")[:_FEW]
-        said = ", ".join(f"{self.name(part.part)} {nats(part.lead)}" for part in parts)
-        key = placed(self.first.tokens, self.first.asked.key, False)
-        return f"{self.head} → {key}: {said} of {nats(self.sum)} nats: attnviz link"
 
     def name(self, part: StreamPart | None) -> str:
         """Return the name of a part as the screen says it: ``token``, ``L0H0``, ``L0 MLP``."""

@@ -60,14 +60,13 @@ def explorer(
     second: SideSource | None = None,
     options: tuple[str, ...] = (),
     file: Path | None = None,
-    palette: str = "viridis",
 ) -> Explorer:
     """The app over one text."""
     other = None if second is None else second.session.frame(second.text or text)
     source = SideSource(session, text, options, file)
     frame = session.frame(text)
-    app = Explorer(source, View.of(frame, other, palette), look, second)
-    app.writing.pace, app.writing.tokens = 0.0, 8
+    app = Explorer(source, View.of(frame, other), look, second)
+    app.desk.pace, app.desk.tokens = 0.0, 8
     return app
 
 

@@ -17,16 +17,14 @@ from rich.cells import cell_len
 from textual import events
 
 from attnviz.draw.labels import visible
-from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.explore import actions
-from attnviz.inspect.explore.dialogs import Field
+from attnviz.errors import LoadError
+from attnviz.inspect.explore import desk
+from attnviz.inspect.explore.dialogs import KEYS, Field
 from attnviz.inspect.explore.grid import at_finding
-from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession
-from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 
 from .playing import (
@@ -83,22 +81,6 @@ def test_the_cursor_moves_by_arrows_and_letters(keys: list[str], place: tuple[in
     assert seen.head == steps.get(keys[0], (3, 1))
 
 
-def test_words_name_the_cell_the_row_and_the_column() -> None:
-    played = play(explorer(), "left", "left", "left")
-    weights = SESSION.frame(SENTENCE).weights(played.view.head)
-    assert f"it  {weights[LAST, LAST - 3]:.3f}" in played.screen
-    (row,) = (line for line in played.lines if line.startswith("from ."))
-    told = [float(each) for each in re.findall(r" (\.\d\d)", row)]
-    assert told == sorted(told, reverse=True)
-    np.testing.assert_allclose(told, np.sort(weights[LAST])[::-1][: len(told)], atol=0.0051)
-
-
-def test_the_next_head_of_the_same_label_and_the_next_palette() -> None:
-    seen = view("n", "p", "p", "p", "p", "p")
-    assert (seen.head, seen.palette) == (view().next_same_label(1).head, "magma")
-    assert view("n", "N").head == view().head
-
-
 def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
     start = view().head
     played = play(explorer(), "tab", "right", "down", "h", "k")
@@ -129,55 +111,6 @@ def test_the_map_moves_with_the_cursor() -> None:
     assert all(place >= 0 for corner in corners for place in corner)
 
 
-@pytest.mark.long
-def test_the_text_in_the_colours_of_the_query_is_paged() -> None:
-    app = explorer("the cat sat on the mat " * 40, look=GLYPHS)
-    size = len(app.desk.view.record.keys)
-    pages, texts = [], []
-
-    async def note(pilot) -> None:
-        texts.append("\n".join(strip.text for strip in app.screen._compositor.render_strips()))
-        first, last = re.search(r"tokens (\d+)–(\d+) of", texts[-1]).groups()
-        pages.append((int(first), int(last), app.desk.view.key))
-
-    play(app, "c", note, "-", note, "-", note, "+", note, *["-"] * 9, note)
-    assert all(first <= key <= last for first, last, key in pages)
-    assert pages[0][1] == size - 1
-    assert pages[3] == pages[1]
-    assert pages[1][0] == pages[2][1] + 1
-    assert pages[4][0] == 0
-    place = app.desk.view.weights[app.desk.view.query].argmax()
-    assert pages[0][0] <= place <= pages[0][1]
-    assert "███" in texts[0]
-    assert play(explorer(), "c", "c").app.map_pane.drawn is not None
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("L9H9@1,0", "no head L9H9 to zoom into: the last one is L5H3"),
-        ("L1H2@13,0", "the text has 13 queries and 13 keys"),
-        ("L1H2@2,4", "query 2 sees no later key 4"),
-        ("L1H2", "expected --zoom such as L5H1@8000,120, got 'L1H2'"),
-        ("L1H2@" + "9" * 5000 + ",0", "expected --zoom"),
-    ],
-    ids=range(5),
-)
-def test_a_cell_to_begin_at(typed: str, said: str) -> None:
-    begun = explorer().desk.view
-    found = begun.zoomed("l1h2@4,2")
-    assert (found.head, found.query, found.key) == ((1, 2), 4, 2)
-    report = begun.frame.report
-    frame = replace(begun.frame, report=replace(report, index_base=1))
-    assert View.of(frame).zoomed("L1H2@4,2").head == (0, 1)
-    frame = replace(
-        begun.frame, report=replace(report, record=replace(report.record, causal=False))
-    )
-    assert View.of(frame).zoomed("L0H0@2,4").key == 4
-    with pytest.raises(UsageError, match=re.escape(said)):
-        begun.zoomed(typed)
-
-
 # Finding, keys, commands ---------------------------------------------------------------------
 
 
@@ -197,21 +130,13 @@ def test_find_goes_to_a_token_while_it_is_typed() -> None:
 def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
     sheet = play(explorer(), "?", size=(80, 24)).screen
     for key in KEYS:
-        assert (key.listed or key.said) in sheet, key
+        assert key.said in sheet, key
         assert key.shown in sheet
     closed = play(explorer(), "?", "w")
     assert "weights as they are" not in closed.screen
     for key in KEYS:
         name = key.action.partition("(")[0]
-        app = closed.app
-        assert any(hasattr(part, name) for part in app._parts) or hasattr(app, f"action_{name}")
-
-
-def test_commands_are_found_by_their_words() -> None:
-    played = play(explorer(), ":", *typed("next pal"), "enter")
-    assert played.view.palette == "magma"
-    assert view(":", "down", "up", "escape") == view()
-    assert "no such command" in play(explorer(), ":", *typed("zzz")).screen
+        assert hasattr(closed.app.desk, name) or hasattr(closed.app, f"action_{name}")
 
 
 # Ways to see weights -------------------------------------------------------------------------
@@ -329,18 +254,6 @@ def test_another_text_is_typed_and_the_maps_follow() -> None:
     assert left.view == view()
 
 
-def test_a_text_that_cannot_be_read_is_said_and_nothing_is_lost() -> None:
-    class Refusing(LiveSession):
-        def frame(self, text, removed=frozenset()):
-            if text != SENTENCE:
-                raise UnsupportedError("this text cannot be read")
-            return super().frame(text, removed)
-
-    played = play(explorer(session=Refusing(Bundled())), "e", "x", "enter")
-    assert played.lines[-1] == "this text cannot be read"
-    assert played.view.frame.text == SENTENCE
-
-
 # Writing on ----------------------------------------------------------------------------------
 
 
@@ -387,33 +300,14 @@ def test_space_pauses_and_goes_on() -> None:
                 await pilot.pause(0.005)
             await pilot.press("space")
             assert app.desk.view.written.paused
-            gate.release(app.writing.tokens)
+            gate.release(app.desk.tokens)
             await pilot.pause(0.1)
             assert len(app.desk.view.written.steps) == 2
             await pilot.press("space")
             await settled(pilot)
-            assert len(app.desk.view.written.steps) == app.writing.tokens
+            assert len(app.desk.view.written.steps) == app.desk.tokens
 
     asyncio.run(run())
-
-
-@pytest.mark.long
-def test_temperature_and_seed_are_shown_and_changed() -> None:
-    played = play(explorer(), "g", "t", "t", "r", "T", size=(120, 40))
-    sampling = played.view.written.sampling
-    assert (sampling.temperature, sampling.seed) == (0.1, 1)
-    assert "temperature 0.1, seed 1" in played.lines[1]
-    greedy = play(explorer(), "g", "r")
-    assert greedy.view.written.sampling.seed == 0
-    assert greedy.lines[-1].startswith("greedy: a seed changes nothing")
-    assert "g lets the model write" in play(explorer(), "t").lines[-1]
-
-
-def test_what_was_written_can_be_edited() -> None:
-    played = play(explorer(), "g", "e", "enter")
-    assert len(played.view.frame.text) > len(SENTENCE)
-    assert played.view.frame.text.startswith(SENTENCE)
-    assert played.view.written is None
 
 
 # Keeping -------------------------------------------------------------------------------------
@@ -484,7 +378,6 @@ def test_what_is_pasted_is_text_and_never_keys() -> None:
     assert play(explorer(), pasted).lines == play(explorer()).lines
     played = play(explorer(), "e", line(""), pasted)
     assert played.lines[-1].rstrip() == f"text x q {visible(chr(27))}[31m"
-    assert "no such command" in play(explorer(), ":", pasted).screen
 
 
 @pytest.mark.parametrize(
@@ -554,7 +447,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(
             raise LoadError("the disk is full")
         save_view(*given)
 
-    monkeypatch.setattr(actions, "save_view", slow)
+    monkeypatch.setattr(desk, "save_view", slow)
     app = explorer()
 
     async def run() -> None:
@@ -583,27 +476,6 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     (head,) = run(*words[1:], "--json").document["heads"]
     weights = np.array(head["weights"], dtype=float)  # None where no weight is left: NaN
     np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
-
-
-def test_a_long_text_is_copied_as_its_file_or_its_length_is_said(tmp_path: Path) -> None:
-    file, story = tmp_path / "a story.txt", "One day the fox lost the key of a small house. " * 5
-    file.write_text(story, encoding="utf-8")
-    app = explorer(story, file=file)
-    played = play(app, "y", size=(200, 60))
-    assert shlex.split(app.clipboard)[-2:] == ["--file", str(file)]
-    assert "whole text" not in played.screen
-    played = play(explorer(story), "y", size=(200, 60))
-    assert f"copied with the whole text, {len(story)} characters: " in played.screen
-
-
-def test_the_reason_of_the_cell_is_said_in_a_line() -> None:
-    text = "When Nancy met John, nobody knew why Nancy met"
-    said = LiveSession(Bundled()).link(text, (1, 2), 10, 4)
-    assert said.startswith("L1H2 → John (4): L0H0 +8.46, ")
-    assert said.endswith(" of +9.06 nats: attnviz link")
-    played = play(explorer(text), "w", size=(120, 40))
-    assert played.lines[-1].endswith("nats: attnviz link")
-    assert "with every head" in play(explorer(text), "x", "w", size=(120, 40)).lines[-1]
 
 
 # The mouse, the end --------------------------------------------------------------------------

@@ -97,7 +97,6 @@ CASES: dict[str, tuple[Callable[[Theme], Explorer], tuple[str, ...], str]] = {
     "two": (two, (), "80c 200g"),
     "difference": (two, ("d", "d"), "80a"),
     "keys": (sentence, ("question_mark",), "80c"),
-    "commands": (sentence, ("colon", "m", "a"), "80c"),
     "find": (sentence, ("slash", "m"), "80c"),
     "edit": (sentence, ("e",), "80c"),
     "story": (story, ("up", "up", "left"), "80c 200c 120a"),

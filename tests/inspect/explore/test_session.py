@@ -19,7 +19,6 @@ from attnviz.inspect.explore import session
 from attnviz.inspect.explore.session import LiveSession, open_session
 from attnviz.measures.sinks import sink_of
 from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
 
 from ...small_models import SPECIAL, WORDS, bert_fields, gpt_fields, t5_fields, word_tokenizer
@@ -205,23 +204,6 @@ def test_frames_and_effects_of_checkpoints(checkpoints, case, removed):
         np.testing.assert_allclose(list(effects.values.values()), expected, rtol=1e-3, atol=1e-6)
 
 
-def test_own_attention_has_maps_and_no_predictions():
-    session = LiveSession(OwnAttention(causal=True))
-    whole = session.frame("the cat sat on the mat")
-    ablated = session.frame(whole.text, frozenset({(0, 3)}))
-    assert (whole.loss, whole.likely, ablated.removed) == (None, (), {(0, 3)})
-    np.testing.assert_array_equal(whole.weights((0, 3)), ablated.weights((0, 3)))
-    effects = session.effects(whole.text, nothing)
-    assert effects.metric == "output_mse"
-    assert set(effects.values) == {(0, head) for head in range(8)}
-    with pytest.raises(UnsupportedError):
-        list(session.generation(whole.text, Sampling()))
-    cross = LiveSession(OwnAttention(), Choice(kind="cross", target="who sat"))
-    assert cross.frame("the cat sat").weights((0, 1)).shape == (2, 3)
-    with pytest.raises(UnsupportedError, match="cannot be removed"):
-        cross.frame("the cat sat", frozenset({(0, 1)}))
-
-
 # What is seen of a frame ---------------------------------------------------------------------
 
 
@@ -294,24 +276,3 @@ def test_a_torch_model_may_be_asked_by_several_threads(checkpoints):
         assert [frame.result().loss for frame in frames] == losses * 3
         assert all(scan.result().values == values for scan in scans)
         assert [step.id for step in writes.result()] == ids
-
-
-def test_generation_is_what_a_frame_predicts(tiny):
-    removed, text = frozenset({(1, 1)}), "Once upon a time there was"
-    steps = list(tiny.generation(text, Sampling(tokens=3), removed))
-    for count in range(3):
-        written = "".join(step.text for step in steps[:count])
-        frame = tiny.frame(text + written, removed)
-        assert frame.likely[0].id == steps[count].id
-        last = np.stack([frame.weights((3, head))[-1] for head in range(4)])
-        np.testing.assert_allclose(steps[count].rows[3], last, atol=1e-5)
-
-
-def test_what_is_no_number_is_not_told():
-    model = Bundled()
-    model.stack.tensors["layers.2.up.weight"][0, 0] = np.nan
-    session = LiveSession(model)
-    frame = session.frame(TEXT)
-    assert (frame.loss, frame.likely) == (None, ())
-    with pytest.raises(UsageError, match="nothing can be ranked"):
-        session.effects(TEXT, nothing)

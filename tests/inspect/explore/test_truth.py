@@ -16,7 +16,6 @@ from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.saved import open_saved
 from attnviz.inspect.explore.session import LiveSession
-from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 
 from .playing import SENTENCE, SESSION, explorer, line, play
@@ -61,13 +60,6 @@ def test_texts_of_as_many_tokens_are_compared_by_position() -> None:
     assert longer.lines[-1] == "no difference: one text has 13 tokens, the other 14 tokens"
 
 
-def test_a_head_without_a_counterpart_leaves_the_difference() -> None:
-    first, second = own(SENTENCE, heads=6), own(SENTENCE, heads=4)
-    app = explorer(session=first.session, second=second)
-    played = play(app, *["<"] * 6, "d", "d", *[">"] * 5)
-    assert (played.view.side, played.view.head) == ("a", (0, 5))
-
-
 # Files ---------------------------------------------------------------------------------------
 
 
@@ -83,10 +75,10 @@ def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> 
     path, head = tmp_path / "run.jsonl", frozenset({(3, 1)})
     wrong = play(explorer(), "g", "s", line(str(tmp_path / "run.json")), "enter")
     assert wrong.lines[-1].startswith("what was written is saved as .jsonl")
-    play(explorer(), "x", "g", "t", "t", "r", "s", line(str(path)), "enter")
+    play(explorer(), "x", "g", "s", line(str(path)), "enter")
     assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
     session = open_saved(path)
-    sampling = Sampling(tokens=8, temperature=0.2, seed=1)
+    sampling = Sampling(tokens=8)
     assert (session.run.sampling, session.run.ending, session.seen.removed) == (
         sampling,
         "tokens",
@@ -97,9 +89,8 @@ def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> 
     np.testing.assert_allclose(
         session.seen.weights((5, 1)), SESSION.frame(SENTENCE, head).weights((5, 1)), rtol=1e-3
     )
-    again = play(explorer(session=session), "g", "t", size=(120, 40))
-    assert "temperature 0.2, seed 1" in again.lines[1]
-    assert again.lines[-1].startswith("what was saved is written already")
+    again = play(explorer(session=session), "g", size=(120, 40))
+    assert "token 8 of 8, greedy" in again.lines[1]
 
 
 # While a text is written ----------------------------------------------------------------------
@@ -162,28 +153,3 @@ def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
     both = replace(none, whole=replace(view.whole, likely=rare))
     said = "".join(text for text, *_ in screen.finding_lines(both, Theme(), 120, 1)[0])
     assert said.endswith("nats/token).")
-
-
-class Elsewhere(LiveSession):
-    """A model in a folder, that tells no losses and writes nothing."""
-
-    def frame(self, text, removed=frozenset()):
-        frame = super().frame(text, removed)
-        record = frame.report.record
-        info = replace(record.model, name="/home/someone/models/small/checkpoint")
-        report = replace(frame.report, record=replace(record, model=info))
-        return replace(frame, report=report, loss=None, likely=())
-
-
-def test_a_model_without_losses_tells_what_a_removal_costs() -> None:
-    played = play(explorer(session=Elsewhere(Bundled())), "x", size=(80, 24))
-    assert played.lines[0].startswith("small/checkpoint · 6 layers × 4 heads · 13 tokens")
-    effects = SESSION.effects(SENTENCE, lambda share: None)
-    value = effects.values[3, 1]
-    rank = effects.ranking().index((3, 1)) + 1
-    assert played.lines[1] == f"Without L3H1: {value:+.3f} nats/token, {rank} of 24."
-
-
-def test_a_refusal_to_write_begins_with_its_reason() -> None:
-    played = play(explorer(session=own("a b c").session, text="a b c"), "g", size=(80, 24))
-    assert any(each.startswith("this model does not tell the next") for each in played.lines)

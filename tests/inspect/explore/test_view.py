@@ -71,7 +71,6 @@ def test_a_random_walk_never_leaves_what_there_is(view: View) -> None:
         *(lambda v, d=d: v.next_in(v.shown.heads, d) for d in (-1, 1, 7)),
         *(lambda v, d=d: v.next_layer(d) for d in (-1, 1)),
         *(lambda v, d=d: v.next_in_layer(d) for d in (-1, 1)),
-        *(lambda v, d=d: v.next_same_label(d) for d in (-1, 1)),
         lambda v: v.with_head((9, 9)),
         lambda v: v.next_in(HEADS[3:6], 1),
     )
@@ -91,9 +90,6 @@ def test_a_random_walk_never_leaves_what_there_is(view: View) -> None:
         (lambda v: v.next_layer(-5), (0, 2)),
         (lambda v: v.next_in_layer(5), (1, 3)),
         (lambda v: v.next_in(v.shown.heads, 2), (2, 0)),
-        (lambda v: v.next_same_label(1), (2, 0)),
-        (lambda v: v.next_same_label(-1), (1, 0)),
-        (lambda v: v.with_head((3, 0)).next_same_label(1), (0, 0)),
         (lambda v: v.next_in([(2, 1), (1, 2), (0, 3)], 1), (0, 3)),
         (lambda v: v.next_in([(2, 1), (1, 2), (0, 3)], 9), (0, 3)),
         (lambda v: v.next_in([(2, 1), (0, 3)], 1), (2, 1)),

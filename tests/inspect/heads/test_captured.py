@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 import attnviz
 from attnviz.errors import LoadError
-from attnviz.inspect.heads import captured
+from attnviz.inspect.heads import saved
 from attnviz.inspect.heads.saved import read_heads
 
 TOKENS = ["<s>", "The", " cat", " sat", " on", " a", " mat"]
@@ -71,7 +71,7 @@ def by_definition(
 def test_weights_are_the_softmax_of_what_was_captured(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, block: int
 ) -> None:
-    monkeypatch.setattr(captured, "_BLOCK", block)
+    monkeypatch.setattr(saved, "_BLOCK", block)
     arrays = vectors()
     arrays["layer.1.sinks"] = np.linspace(-1, 3, HEADS).astype(np.float32)
     facts = {"scale": [0.3, 0.8], "window": [None, 3], "softcap": [2.0, None], "model": "mine"}

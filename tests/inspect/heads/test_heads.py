@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 
@@ -27,32 +25,6 @@ def titles(out: str) -> list[str]:
     starts = (part.split(" · ")[0] for line in out.splitlines() for part in line.split("   "))
     lines = (start.strip() for start in starts)
     return [start for start in lines if start in NAMES]
-
-
-def test_the_whole_answer(run: Any) -> None:
-    result = run("heads", SENTENCE, "--width", "100")
-    assert (result.code, result.err) == (0, "")
-    assert result.lines[0].startswith("tiny · revision ")
-    assert f"trained weights · float32 · {LAYERS} layers × {HEADS} heads" in result.lines[0]
-    assert "this text: 17 of 24 sink on first token" in result.out
-    top = result.lines.index(next(line for line in result.lines if line.startswith("    H0 ")))
-    assert result.lines[top].split() == [f"H{head}" for head in range(HEADS)]
-    below = result.lines[top + 1 : result.lines.index("", top)]
-    named = [line for line in below if line.startswith("L")]
-    assert [line.split()[0] for line in named] == [f"L{layer}" for layer in range(LAYERS)]
-    maps = result.out.partition("The most distinctive heads")[2]
-    assert len(titles(maps)) == 3
-    assert "\x1b" not in result.out
-    assert max(map(len, result.lines)) <= 100
-    assert "--pair WORD WORD" in result.out
-
-
-def test_one_head_in_full(run: Any) -> None:
-    result = run("heads", SENTENCE, "--head", "L1H2")
-    assert titles(result.out) == ["L1H2"] * 2  # its map and its arcs
-    assert "distinctive" not in result.out
-    for word in ("cat", "sat", "because", "tired"):
-        assert any(line.endswith(f" {word}") for line in result.lines)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +125,6 @@ def test_the_word_that_came_before_is_quoted_whole(run):
 # For programs: the fields of --json ---------------------------------------------------------------
 
 
-def test_the_numbers_are_the_librarys(document: Any) -> None:
-    model = Bundled()
-    tokens = model.encode(SENTENCE)
-    record = capture(model, tokens, kind="self")
-    found = document(SENTENCE)
-    assert tuple(found["token_ids"]) == tokens.ids
-    assert tuple(found["tokens"]) == tokens.texts
-    for (layer, head, weights), entry in zip(record, found["heads"], strict=True):
-        assert (entry["layer"], entry["head"]) == (layer, head)
-        assert np.array_equal(np.array(entry["weights"], dtype=np.float32), weights)
-
-
 def test_the_views_change_nothing(run: Any) -> None:
     plain = run("heads", SENTENCE, "--json").out
     views = (
@@ -181,9 +141,6 @@ def test_the_views_change_nothing(run: Any) -> None:
     )
     env = {"COLUMNS": "10000", "FORCE_COLOR": "1"}
     assert run("heads", SENTENCE, "--json", *views, env=env).out == plain
-
-
-# The library's own attention ----------------------------------------------------------------------
 
 
 # Ablated and weighted by norms --------------------------------------------------------------------
@@ -259,25 +216,8 @@ def test_what_does_not_go_together_is_refused(run: Any) -> None:
         assert len(result.err.splitlines()) <= 3
 
 
-# Checkpoints in a directory -----------------------------------------------------------------------
-
-
 TEXT = "the cat sat on the mat"
 Checkpoint = Callable[[str], Path]
-
-
-@pytest.fixture
-def damaged(checkpoint: Checkpoint, tmp_path: Path) -> Path:
-    """A copy of the gpt2 checkpoint that a test may spoil."""
-    return Path(shutil.copytree(checkpoint("gpt2"), tmp_path / "gpt2"))
-
-
-def test_grouped_heads_name_their_group(run: Any, document: Any, checkpoint: Checkpoint) -> None:
-    directory = str(checkpoint("llama"))
-    heads = document(TEXT, "--model", directory, "--layer", "0")["heads"]
-    assert [head["kv_head"] for head in heads] == [0, 0, 0, 1, 1, 1]
-    drawn = run("heads", TEXT, "--model", directory, "--head", "L0H4")
-    assert "L0H4 · key/value head 1" in drawn.out
 
 
 def test_options_that_do_not_fit(refused: Any, checkpoint: Checkpoint) -> None:
@@ -292,12 +232,6 @@ def test_options_that_do_not_fit(refused: Any, checkpoint: Checkpoint) -> None:
         "no device 'cuda:9' here": (*gpt2, "--device", "cuda:9"),
     }.items():
         assert line in refused(2, "heads", TEXT, *arguments)
-
-
-def test_without_a_tokenizer(refused: Any, damaged: Path) -> None:
-    for file in damaged.glob("*token*"):
-        file.unlink()
-    assert "has no tokenizer" in refused(3, "heads", TEXT, "--model", str(damaged))
 
 
 def test_a_cut_edge_is_refused_with_the_words_to_type(refused: Callable[..., str]) -> None:

@@ -15,14 +15,6 @@ MHA = ("--model", "mha", "--heads", "4")
 CROSS = (KEYS, *MHA, "--target", QUERIES)
 
 
-def test_no_map_of_the_first_screen_is_cut_off(redrawn: Any) -> None:
-    text, size = "The cat sat on the mat because it was tired.", {"COLUMNS": "80", "LINES": "24"}
-    result = redrawn("heads", text, *MHA, "--compare-mask", "--no-full", env=size)
-    assert len(result.lines) < 24
-    assert sum("tired." in line for line in result.lines) == 2
-    assert any("no mask" in line and line.count("L0H") == 2 for line in result.lines)
-
-
 def weights(found: Any, variant: int | None = None) -> np.ndarray:
     heads = [head for head in found["heads"] if variant in (None, head.get("variant"))]
     return np.array([head["weights"] for head in heads])
@@ -86,13 +78,6 @@ def test_self_beside_cross(document: Any) -> None:
     assert (crossed["tokens"], crossed["key_tokens"]) == (QUERIES.split(), KEYS.split())
     assert weights(found, 0).shape == (4, 6, 6)
     assert weights(found, 1).shape == (4, 4, 6)
-
-
-def test_masks_and_scores_multiply(document: Any) -> None:
-    found = document(KEYS, *MHA, "--compare-mask", "--score", "dot,additive", "--head", "1,3")
-    ways = [(each["score"], each["causal"]) for each in found["variants"]]
-    assert ways == [("dot", False), ("dot", True), ("additive", False), ("additive", True)]
-    assert [head["head"] for head in found["heads"]] == [1] * 4 + [3] * 4
 
 
 def test_maps_stand_side_by_side(run: Any) -> None:
@@ -184,17 +169,6 @@ def test_what_was_saved_is_read_back(run: Any, document: Any, texts: str, ending
     run("heads", "--texts", texts, "--save", f"a.{ending}")
     saved = document("--from", f"a.{ending}")
     assert saved == document("--texts", texts)
-
-
-def test_the_finding_counts_the_heads_at_the_sink(redrawn: Any, texts: str) -> None:
-    resting = [
-        {(each.layer, each.head) for each in alone.heads if alone.rests(each.layer, each.head)}
-        for alone in (attnviz.heads("tiny", text).first for text in TEXTS)
-    ]
-    always, ever = set.intersection(*resting), set.union(*resting)
-    words = " ".join(redrawn("heads", "--texts", texts).out.split())
-    assert f"{len(always)} of 24 heads attend mostly to the attention sink in each" in words
-    assert f"{len(ever - always)} more in some" in words
 
 
 @pytest.mark.parametrize(

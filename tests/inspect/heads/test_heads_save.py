@@ -10,25 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import attnviz
 from attnviz.cli.heads import HeadsOutput
 
 SENTENCE = "The cat sat on the mat because it was tired."
 ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
-
-
-def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
-    options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
-    result = run("heads", SENTENCE, "--layer", "1", *options)
-    assert result.code == 0
-    assert result.err.splitlines() == [f"saved map{ending}" for ending in ENDINGS]
-    assert "L1H0" in result.out
-    for ending in ENDINGS:
-        content = (tmp_path / f"map{ending}").read_bytes()
-        assert content.startswith(MAGIC.get(ending, b""))
-        assert len(content) > 500
-    assert len(list(tmp_path.iterdir())) == len(ENDINGS)
 
 
 def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:
@@ -108,12 +94,6 @@ def test_damage_is_refused(run: Any, refused: Any, tmp_path: Path, name: str, ch
     np.savez(stream, **arrays)
     (tmp_path / "a.npz").write_bytes(stream.getvalue())
     assert "a.npz" in refused(3, "heads", "--from", "a.npz")
-
-
-def test_python_saves_them_too(tmp_path: Path) -> None:
-    attnviz.capture("tiny", TEXT, vectors=True).save(tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz") as kept:
-        assert {"value_norms", "queries", "keys"} <= {*kept}
 
 
 def test_a_file_has_nothing_to_add(refused: Any) -> None:

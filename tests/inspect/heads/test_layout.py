@@ -140,14 +140,6 @@ def test_the_bundled_model_fits(bundled: Callable[..., HeadsRecord], text: str) 
         assert any(order in line for line in shown)
 
 
-def test_what_is_left_out_is_said(bundled: Callable[..., HeadsRecord]) -> None:
-    shown = "\n".join(lines_of(bundled(SENTENCE), (120, 40), THEMES[1]))
-    assert "links · least likely by chance first" in shown
-    assert "induction: not testable (no repeats)" in shown
-    without = lines_of(bundled(SENTENCE, sink=False), (200, 60), THEMES[1])
-    assert "sink left out, rows rescaled (24 of 312 rows: nothing left)" in without[0]
-
-
 def fits(run: Any, *options: str) -> list[str]:
     """The screen at 120 × 40; all three sizes are looked at."""
     shown = []

@@ -20,6 +20,7 @@ from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
+
 # All heads -----------------------------------------------------------------------------------
 
 
@@ -75,14 +76,6 @@ def test_unusual_links_are_those_that_single_cells_give(reports: Reports) -> Non
         above[q, k] = weights[q, k] - max(np.mean(far), np.mean(to_key))
     found = [link[2:4] for link in strongest_links(report, 9, each=9, unusual=True)]
     assert found == sorted(above, key=lambda cell: -above[cell])[:9]
-
-
-def test_with_the_sink_its_links_are_listed(reports: Reports) -> None:
-    weights = np.tril(np.full((1, 4, 4), 0.01, np.float32))
-    weights[0, 1:, 0] = 0.9
-    report = reports(["a", "b", "c", "d"], weights=[weights])
-    assert {link.key for link in strongest_links(report, 2, sink=True)} == {0}
-    assert 0 not in {link.key for link in strongest_links(report, 2)}
 
 
 def test_cross_attention_has_links_on_the_diagonal(reports: Reports) -> None:

@@ -154,18 +154,6 @@ def test_what_cannot_be_measured(text: str, words: tuple[str, str], message: str
         links(Known("b"), text, words)
 
 
-def test_a_word_that_repeats_is_chosen_by_its_number() -> None:
-    model = Bundled()
-    record = capture(model, model.encode("Mary saw John and Mary left John."), kind="self")
-    first, second = find_word(record, "Mary"), find_word(record, "Mary:2")
-    assert first[0] is not None
-    assert second[0] is not None
-    assert second[0].span.start == first[0].elsewhere[0]
-    assert second[0].elsewhere == (first[0].span.start,)
-    with pytest.raises(UsageError, match="WORD:2 for its second place"):
-        find_word(record, "Mary:3")
-
-
 def test_what_beats_chance_stands_before_what_is_large() -> None:
     model = Bundled()
     found = links(model, SENTENCE, ("it", "cat"))

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, Maps, Table
+from attnviz.draw.document import Document, Group, Table
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.labels import token_labels
@@ -60,21 +59,6 @@ def test_the_figure_names_and_draws_every_head(reports: Reports) -> None:
         assert words in provenance
 
 
-def test_chosen_heads_are_all_drawn_without_an_overview(reports: Reports) -> None:
-    texts = svg_texts(reports(heads=(5, 5), kept=(1, 3), selected=True))
-    assert "All heads" not in texts
-    assert {"L0H1", "L0H3", "L1H1", "L1H3"} <= set(texts)
-
-
-def test_cross_attention_has_each_text_on_its_axis(reports: Reports) -> None:
-    axes = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
-    report = reports(**axes, heads=(1,), text="the old dog", target="der Hund")
-    texts = svg_texts(report)
-    assert {"text: the old dog", "target: der Hund"} <= set(texts)
-    words = ["der", "Hund", "the", "old", "dog"]
-    assert [text for text in texts if text in words] == words
-
-
 def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: Reports) -> None:
     report = reports([f"w{place}" for place in range(131)], heads=(2,))
     drawing = document_drawing(document(report))
@@ -102,60 +86,11 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     assert "nan" not in " ".join(table.rows[0].cells)
 
 
-def test_the_table_of_a_comparison_has_a_row_a_run(reports: Reports) -> None:
-    one, other = reports(heads=(2,)), reports(heads=(2,), causal=False)
-    (table,) = parts(document(one, other), Table)
-    assert [row.cells[0] for row in table.rows] == ["L0H0", "L0H0", "L0H1", "L0H1"]
-    moved = [row.cells[-1] for row in table.rows]
-    assert moved[::2] == ["–", "–"]
-    assert all(0 < float(cell) <= 1 for cell in moved[1::2])
-
-
 def test_links_of_the_table_lead_to_heads_of_the_page(reports: Reports) -> None:
     report = reports(heads=(5, 5))
     page = "\n".join(document_html(document(report), "viridis"))
     links = set(re.findall(r'<a href="#([^"]*)">\1</a>', page))
     assert links == {report.name(layer, head) for layer, head, _ in report.record}
-
-
-# Provenance ----------------------------------------------------------------------------------
-
-
-def said(block: Block) -> str:
-    return " ".join(block.plain.split())
-
-
-def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[..., Any]) -> None:
-    plain = said(screen(reports(kv_heads=1, text="The cat"), width=200))
-    assert plain.startswith(
-        "made · revision 0123456789ab · trained weights · float32 · "
-        "2 layers × 3 heads on 1 key/value heads · 7 tokens text The cat"
-    )
-    axes = {"texts": ["a", "b"], "keys": ["c", "d", "e"], "kind": "cross"}
-    crossed = reports(**axes, heads=(1,), revision=None, text="c d e", target="a b")
-    plain = said(screen(crossed, theme=ASCII, width=200))
-    assert "revision" not in plain
-    assert "1 layer x 1 heads - cross attention - 2 queries, 3 keys" in plain
-    assert "text c d e target a b" in plain
-
-
-# Several runs --------------------------------------------------------------------------------
-
-
-def test_long_texts_show_the_notable_heads_of_any_run(reports: Reports) -> None:
-    long = [f"w{place}" for place in range(24)]
-    runs = [reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)]
-    notable = {run.name(*place) for run in runs for place in run.notable}
-    assert in_full(runs) == notable
-    assert len(notable) <= 6
-    chosen = [dataclasses.replace(run, selected=True) for run in runs]
-    assert len(in_full(chosen)) == 8
-
-
-def in_full(runs: list[HeadsRecord]) -> set[str]:
-    """The heads whose maps are drawn in full."""
-    drawn = [maps for maps in parts(document(*runs), Maps) if not maps.small]
-    return {shown.name.split(" · ")[0] for maps in drawn for shown in maps.maps}
 
 
 # The page ------------------------------------------------------------------------------------

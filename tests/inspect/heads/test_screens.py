@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from itertools import cycle, product
 from typing import Any
@@ -120,32 +119,6 @@ def test_the_last_bits_of_a_weight_change_nothing(
     assert drawn(name, factor) == drawn(name)
 
 
-def test_printed_rows_sum_to_one(drawn: Callable[..., str]) -> None:
-    """Re-read from the screen: as many values as the query sees tokens, and their sum is one."""
-    maps = drawn("values_80").partition("weight  ")[0]
-    rows = [
-        re.findall(r"(?<!\S)(?:1\.0|\.\d\d|·|0)(?= )", line)
-        for line in maps.split("\n")
-        if re.match(r" *(1\.0|\.\d\d|·|0) ", line)
-    ]
-    assert [len(row) for row in rows] == list(range(1, 14))
-    for row in rows:
-        total = sum(0.0 if value == "·" else float(value) for value in row)
-        assert total == pytest.approx(1, abs=0.005 * len(row))
-
-
-def test_every_head_and_token_is_on_the_screen(drawn: Callable[..., str]) -> None:
-    info = Bundled().info
-    overview, _, maps = drawn("all_80").partition("The most distinctive heads")
-    grid, _, small = overview.partition("All heads")
-    assert re.findall(r"(?<= )H\d+\b", grid) == [f"H{head}" for head in range(info.heads)]
-    assert re.findall(r"^L\d+\b", grid, re.MULTILINE) == [f"L{at}" for at in range(info.layers)]
-    names = [f"L{at}H{head}" for at in range(info.layers) for head in range(info.heads)]
-    assert re.findall(r"L\d+H\d+", small.partition("\nlinks ")[0]) == names
-    for word in ("The", "cat", "sat", "because", "tired"):
-        assert len(re.findall(rf" {word}(?= |$)", maps, re.MULTILINE)) >= 3
-
-
 # Every kind of terminal ----------------------------------------------------------------------
 
 WIDTHS = (20, 80, 200)
@@ -239,12 +212,3 @@ def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
     by_entropy = titles("all", heads=(5, 5), sorted_by="entropy")
     assert "All heads by entropy" in by_entropy
     assert "The first 3 by entropy" in by_entropy
-
-
-def test_chosen_heads_are_drawn_in_their_order_side_by_side(
-    reports: Reports, screen: Screen
-) -> None:
-    report = reports(heads=(2, 2), selected=True)
-    plain = screen(report, VIEWS["all"], THEMES["plain"], 200, 45).plain
-    [line] = [line for line in plain.split("\n") if line.startswith("L0H0 ") and "L0H1" in line]
-    assert re.findall(r"L\dH\d", line) == ["L0H0", "L0H1", "L1H0", "L1H1"]

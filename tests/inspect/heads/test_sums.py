@@ -121,19 +121,6 @@ def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.nda
     assert entry["weights"][0][-1] is None
 
 
-def test_three_heads_keep_parts_if_none_is_chosen(model: TransformersModel) -> None:
-    found = read(model, queries="150-152", keys="1-9")
-    mass = {each: head.part.sum() for each, head in enumerate(found.heads) if head.part is not None}
-    assert len(mass) == 3
-    every = [
-        float(read(model, queries="150-152", keys="1-9", head=(name,)).heads[0].part.sum())
-        for name in ("L0H0", "L1H5")
-    ]
-    kept = {(found.heads[each].layer, found.heads[each].head) for each in mass}
-    for place, alone in zip(((0, 0), (1, 5)), every, strict=True):
-        assert (place in kept) == (alone >= min(mass.values()))
-
-
 def test_what_needs_whole_maps_is_read_so_however_long_the_text(
     model: TransformersModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
