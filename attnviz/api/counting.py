@@ -134,7 +134,6 @@ def verify(
     text: str | None = None,
     *,
     tokenizer: Any = None,
-    target: str | None = None,
     truncate: bool = False,
     d_model: int | None = None,
     heads: int | None = None,
@@ -156,19 +155,22 @@ def verify(
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if it does not take text.
     """
-    from attnviz.learn.verify import verify as question
     from attnviz.learn.verify.request import VerifyRequest
 
     request = VerifyRequest.of(locals())
     read = text_or_none(text)
     if model is None:
+        from attnviz.learn.verify.verify import verify_own
+
         if read is not None:
             raise UsageError("a text is for a model to read: give one, or leave the text out")
-        return question.verify_own(request, dtype)
+        return verify_own(request, dtype)
+    from attnviz.learn.verify.loaded import verify_model
+
     if dtype != "auto":
         raise UsageError("dtype is that of the library's own attention: load the model in it")
     name = os.fspath(model) if isinstance(model, str | os.PathLike) else None
-    return question.verify_model(open_given(model, tokenizer), read, request, name=name)
+    return verify_model(open_given(model, tokenizer), read, request, name=name)
 
 
 @threads_kept()

@@ -82,7 +82,7 @@ def test_numbers_beyond_all_measure(
     assert len(line) < 400
 
 
-@pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling", "verify"])
+@pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling"])
 def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, command: str) -> None:
     (tmp_path / "long.txt").write_text("the cat sat on the mat " * 100_000)
     more = ("--from-model",) if command == "scaling" else ()

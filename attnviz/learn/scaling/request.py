@@ -35,15 +35,14 @@ class _RandomVectors(Options, panel="Random queries and keys"):
     def sizes(self) -> tuple[int, ...]:
         """Return the values of d_k, smallest first; raise UsageError if the list is not valid."""
         typed = self.d_k if self.d_k is not None else "8,64,512"
-        sizes = set()
-        for part in typed.split(","):
-            if not _NUMBER.fullmatch(part.strip()) or int(part) < 1:
+        parts = [part.strip() for part in typed.split(",")]
+        for part in parts:
+            if not _NUMBER.fullmatch(part) or int(part) < 1:
                 raise UsageError(
-                    f"cannot read {part.strip()!r} in --d-k {typed!r}: expected whole numbers from "
-                    "1, such as 8,64,512"
+                    f"cannot read {part!r} in --d-k {typed!r}: expected whole numbers from 1, such "
+                    "as 8,64,512"
                 )
-            sizes.add(int(part))
-        return tuple(sorted(sizes))
+        return tuple(sorted(set(map(int, parts))))
 
 
 @dataclass(frozen=True)

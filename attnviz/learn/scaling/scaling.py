@@ -9,8 +9,8 @@ over the keys that a query sees; the weight of a hidden key is zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.scaling.report import (
     BIN_EDGES,
     HIGH_WEIGHT,
-    MEASURES,
     VANISHED,
     Estimate,
     ScaledSoftmax,
@@ -35,28 +34,20 @@ from attnviz.learn.scaling.request import ScalingRequest
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
 from attnviz.models.work import Work, about_tokens
-from attnviz.progress import Advance
+from attnviz.progress import Advance, shares_of
 from attnviz.records import Tokens
 from attnviz.texts import BUILT_IN_TEXT, Texts
 
 _BLOCK_CELLS = 2**18
 """Number of score-matrix cells that are measured at once."""
 
-_NUMBER = 8
-"""Bytes of a float64."""
-
-_MATRICES_A_BLOCK = 8
-"""Arrays of a block's size in memory at once: scores, weights and intermediate results."""
-
-_MATRICES_A_HEAD = 10
-"""Number of float64 arrays (query, key) in memory while one head is measured."""
+_MATRICES_A_BLOCK, _MATRICES_A_HEAD = 8, 10
+"""Float64 arrays of the scores' size in memory at once, of a block of samples and of one head."""
 
 _NEEDED = "the scores and weights take"
 
 BUILT_IN = Texts((BUILT_IN_TEXT,), "a built-in text")
 """The text that a model reads if none is given."""
-
-Visible = NDArray[np.bool_]
 
 
 def work(text: Texts, request: ScalingRequest) -> Work:
@@ -75,34 +66,32 @@ def scaling(
 
     model: the model whose queries and keys over the text are measured; None for random ones, for
         which the text is ignored. advance: is called with the share that is done.
-    Raises UsageError if options do not fit, the text has one token or the memory is too small,
-    UnsupportedError if the model does not expose its queries and keys.
+    Raises UsageError if options do not fit, no query sees two keys or the memory is too small,
+    UnsupportedError if the model does not expose its queries and keys, or has no scale.
     """
     request.check_source(model is not None)
     if model is None:
         seq = 64 if request.seq is None else request.seq
         samples = 100 if request.samples is None else request.samples
-        needed = needed_bytes(request.sizes, seq, samples)
-        require_room(_NEEDED, needed, "choose a smaller --d-k, --seq or --samples")
-        return random_scaling(request.sizes, seq, samples, request.seed, advance)
-    info = model.info
-    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
+        drawn = tuple(_random_cases(request, seq, samples, advance))
+        return ScalingReport(drawn, seq, samples, seed=request.seed)
     tokens = encoded(model, text.texts[0], request.truncate)
     if len(tokens) < 2:
         raise UsageError(
             "the text has one token: expected at least two, or there is nothing to choose"
         )
-    needed = _NUMBER * _MATRICES_A_HEAD * len(tokens) ** 2
+    needed = 8 * _MATRICES_A_HEAD * len(tokens) ** 2
     require_room(_NEEDED, needed, "shorten the text, or add --truncate")
-    report = model_scaling(
-        model,
-        tokens,
-        chosen,
+    return ScalingReport(
+        cases=_model_cases(model, tokens, request),
+        keys=len(tokens),
+        text=text.texts[0],
+        source=text.source,
         seed=request.seed,
-        by_head=bool(request.head),
+        model=model.info,
+        notes=model.info.notes + model.notes_for(tokens),
         index_base=request.index_base,
     )
-    return replace(report, text=text.texts[0], source=text.source)
 
 
 def jacobian_norms(weights: Floats) -> Floats:
@@ -126,44 +115,22 @@ def jacobian_norms(weights: Floats) -> Floats:
     return norms
 
 
-def normalised_entropies(weights: Floats, seen: NDArray[np.integer] | int) -> Floats:
-    """Return −Σ p ln p / ln(keys seen) of each row p: (..., query), in [0, 1].
-
-    weights: (..., query, key).
-    seen: the number of keys that each query sees, at least two; (query,) or one number.
-    """
-    logs = np.log(np.where(weights > 0, weights, 1))
-    entropies: Floats = -(weights * logs).sum(-1) / np.log(seen)
-    return entropies
-
-
-def histogram(weights: Floats) -> NDArray[np.intp]:
-    """Return how many weights lie in each bin of ``BIN_EDGES``."""
-    # Rounding may carry a weight past one.
-    counts, _ = np.histogram(np.minimum(weights, 1), np.array(BIN_EDGES))
-    return counts
-
-
 def matrix_measures(
-    scores: Floats, weights: Floats, visible: Visible | None = None
+    scores: Floats, weights: Floats, visible: NDArray[np.bool_]
 ) -> dict[str, Floats]:
-    """Return each measure of ``records.MEASURES`` by name, one number for each matrix: (...).
+    """Return each measure of ``ScaledSoftmax`` by name, one number for each matrix: (...).
 
     scores, weights: (..., query, key), the attention scores and the attention weights.
-    visible: (query, key), True if the query sees the key, two keys or more; None if all are seen.
+    visible: (query, key), True if the query sees the key; two keys or more of each query.
     """
-    if visible is None:
-        pairs, seen = scores.reshape(*scores.shape[:-2], -1), scores.shape[-1]
-        cells = scores.shape[-2] * scores.shape[-1]
-    else:
-        pairs, seen = scores[..., visible], visible.sum(-1)
-        cells = int(visible.sum())
+    logs = np.log(np.where(weights > 0, weights, 1))
+    entropies = -(weights * logs).sum(-1) / np.log(visible.sum(-1))
     largest, norms = weights.max(-1), jacobian_norms(weights)
     return {
-        "score_variance": pairs.var(-1, ddof=1),
-        "normalised_entropy": normalised_entropies(weights, seen).mean(-1),
+        "score_variance": np.ascontiguousarray(scores[..., visible]).var(-1, ddof=1),
+        "normalised_entropy": entropies.mean(-1),
         "largest_weight": largest.mean(-1),
-        "weights_above": (weights > HIGH_WEIGHT).sum((-2, -1)) / cells,
+        "weights_above": (weights > HIGH_WEIGHT).sum((-2, -1)) / visible.sum(),
         "queries_above": (largest > HIGH_WEIGHT).mean(-1),
         "jacobian_norm": norms.mean(-1),
         "queries_vanished": (norms < VANISHED).mean(-1),
@@ -174,26 +141,21 @@ class _Side:
     """Measures the softmax of the scores q·k times one scale, over many matrices."""
 
     def __init__(self, scale: float) -> None:
-        self.scale = scale
-        self._values: dict[str, list[Floats]] = {name: [] for name in MEASURES}
+        self._scale = scale
+        self._values: dict[str, list[Floats]] = {}
         self._histogram = np.zeros(len(BIN_EDGES) - 1, np.int64)
 
-    def add(
-        self, products: Floats, bias: Floats | None = None, rows: NDArray[np.bool_] | None = None
-    ) -> None:
-        """Measure the softmax of more matrices of scores q·k.
-
-        products: (..., query, key). bias: (query, key), added before the softmax, −inf if a key is
-            hidden. rows: which queries count; None for all.
-        """
-        weights, scores = softmaxed(products, self.scale, bias), products * self.scale
-        visible = None if bias is None else bias > -np.inf
-        if rows is not None:
-            scores, weights = scores[..., rows, :], weights[..., rows, :]
-            visible = None if visible is None else visible[rows]
-        for name, value in matrix_measures(scores, weights, visible).items():
-            self._values[name].append(np.ravel(value))
-        self._histogram += histogram(weights if visible is None else weights[..., visible])
+    def add(self, scores: Floats, visible: NDArray[np.bool_], bias: Floats | None) -> None:
+        """Measure the softmax of more matrices of scores; the arguments are those of ``_case``."""
+        weights, scaled = softmaxed(scores, self._scale, bias), scores * self._scale
+        rows = visible.sum(-1) > 1  # with one key there is no choice
+        if not rows.all():
+            weights, scaled, visible = weights[..., rows, :], scaled[..., rows, :], visible[rows]
+        for name, value in matrix_measures(scaled, weights, visible).items():
+            self._values.setdefault(name, []).append(np.ravel(value))
+        # Rounding may carry a weight past one.
+        counted = np.histogram(np.minimum(weights[..., visible], 1), np.array(BIN_EDGES))
+        self._histogram += counted[0]
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
         """Return the means over all added matrices, with standard errors if these are independent.
@@ -208,126 +170,86 @@ class _Side:
                 error = float(values.std(ddof=1)) / math.sqrt(len(values))
             measures[name] = Estimate(float(values.mean()), error)
         counts = tuple(self._histogram.tolist())
-        return ScaledSoftmax(self.scale, measures, counts, self.scale**2 * d_k)
+        return ScaledSoftmax(self._scale, measures, counts, self._scale**2 * d_k)
 
 
-def needed_bytes(sizes: Sequence[int], seq: int, samples: int) -> int:
-    """Return the peak memory of ``random_scaling`` in bytes; the arguments are the same."""
-    block = min(_samples_a_block(seq), samples)
-    drawn = 2 * block * seq * max(sizes, default=0)
-    matrices = _MATRICES_A_BLOCK * block * seq * seq
-    return _NUMBER * (drawn + matrices + 2 * len(MEASURES) * samples)
+_Scores: TypeAlias = tuple[Floats, NDArray[np.bool_], Floats | None]
+"""Matrices (..., query, key) of scores q·k; a mask (query, key), True if the query sees the key;
+and what is added before the softmax, −inf if a key is hidden, or None."""
 
 
-def _samples_a_block(seq: int) -> int:
-    return max(_BLOCK_CELLS // (seq * seq), 1)
+def _case(d_k: int, scale: float, parts: Iterable[_Scores], **whose: Any) -> ScalingCase:
+    """Measure scores without and with a scale. whose: the layer, if they are those of a model."""
+    sides = (_Side(1.0), _Side(scale))
+    queries = weights = 0
+    for scores, visible, bias in parts:
+        for side in sides:
+            side.add(scores, visible, bias)
+        seen = visible.sum(-1)
+        queries += int((seen > 1).sum()) * (scores.size // visible.size)
+        weights += int(seen[seen > 1].sum()) * (scores.size // visible.size)
+    plain, scaled = (side.result(d_k, independent=not whose) for side in sides)
+    return ScalingCase(d_k, plain, scaled, queries=queries, weights=weights, **whose)
 
 
-def random_scaling(
-    sizes: Sequence[int],
-    seq: int,
-    samples: int,
-    seed: int = 0,
-    advance: Advance = lambda share: None,
-) -> ScalingReport:
-    """Measure the softmax for random queries and keys with independent N(0, 1) entries.
+def _random_cases(
+    request: ScalingRequest, seq: int, samples: int, advance: Advance
+) -> Iterator[ScalingCase]:
+    """Yield a case for each d_k, of random queries and keys with independent N(0, 1) entries.
 
-    sizes: the values of d_k, each at least 1.
-    seq: number of queries and of keys of a sample, at least 2.
-    samples: independent draws, at least 1; from two on every measure has a standard error.
-    advance: called with the share that is done.
-    The result for one d_k depends on seed, seq and samples, not on the other sizes.
+    The numbers for one d_k depend on the seed, seq and samples, not on the other sizes.
     """
-    cases, done, total = [], 0.0, sum(sorted(set(sizes))) or 1
-    for d_k in sorted(set(sizes)):
-        generator = np.random.default_rng((seed, d_k))
-        plain, scaled = _Side(1.0), _Side(1 / math.sqrt(d_k))
-        size = _samples_a_block(seq)
+    sizes, visible = request.sizes, np.ones((seq, seq), bool)
+    size = min(max(_BLOCK_CELLS // (seq * seq), 1), samples)
+    numbers = size * seq * (2 * max(sizes) + _MATRICES_A_BLOCK * seq) + 14 * samples
+    require_room(_NEEDED, 8 * numbers, "choose a smaller --d-k, --seq or --samples")
+    add = shares_of(sum(sizes) * samples, advance)
+
+    def parts(d_k: int) -> Iterator[_Scores]:
+        generator = np.random.default_rng((request.seed, d_k))
         for start in range(0, samples, size):
             block = min(size, samples - start)
             # Queries and keys of a sample are drawn together, so that ``size`` changes no number.
             drawn = generator.standard_normal((block, 2, seq, d_k))
-            scores = products(drawn[:, 0], drawn[:, 1])
-            for side in (plain, scaled):
-                side.add(scores)
-            done += d_k * block / samples
-            advance(min(done / total, 1.0))
-        bare, divided = (side.result(d_k, independent=True) for side in (plain, scaled))
-        queries = samples * seq
-        cases.append(ScalingCase(d_k, bare, divided, queries=queries, weights=queries * seq))
-    return ScalingReport(tuple(cases), seq, samples, seed=seed)
+            yield products(drawn[:, 0], drawn[:, 1]), visible, None
+            add(d_k * block)
+
+    for d_k in sizes:
+        yield _case(d_k, 1 / math.sqrt(d_k), parts(d_k))
 
 
-def model_scaling(
-    model: Model,
-    tokens: Tokens,
-    heads: Mapping[int, frozenset[int]] | None = None,
-    *,
-    seed: int = 0,
-    by_head: bool = False,
-    index_base: int = 0,
-) -> ScalingReport:
-    """Measure the softmax for each layer's queries and keys over one text, in float64.
+def _model_cases(model: Model, tokens: Tokens, request: ScalingRequest) -> tuple[ScalingCase, ...]:
+    """Return a case for each chosen head, or the mean of each layer's heads, in float64.
 
-    heads: the chosen heads of each layer; None for all.
-    by_head: True makes a case for each head instead of a mean over the heads of each layer.
-    Queries that see only one key are left out. There are no standard errors: the queries of one
-    text are not independent.
-
-    Raises UsageError if no query sees two keys or no layer has a chosen head, UnsupportedError if
-    the model does not expose its queries and keys, or has no scale.
+    There are no standard errors: the queries of one text are not independent.
     """
     cases: list[ScalingCase] = []
+    layers, heads = model.info.layers, model.info.heads
+    chosen = choose_heads(request.layer, request.head, layers, heads, request.index_base)
+
+    def parts(layer: QueriesKeys, heads: Sequence[int]) -> Iterator[_Scores]:
+        for head in heads:
+            query, key, bias = layer.head(head)
+            seen = np.ones((len(query), len(key)), bool) if bias is None else bias > -np.inf
+            yield products(query.astype(np.float64), key.astype(np.float64)), seen, bias
 
     def take(layer: QueriesKeys) -> None:
-        every = range(len(layer.query))
-        chosen = [head for head in every if heads is None or head in heads[layer.layer]]
         if layer.scale == 1:
             raise UnsupportedError(
                 f"{model.info.name!r} does not scale its scores, so there is nothing to compare: "
                 "choose another --model"
             )
-        groups = [[head] for head in chosen] if by_head else [chosen]
-        cases.extend(_model_case(layer, group, by_head) for group in groups if group)
+        every = range(len(layer.query))
+        own = [head for head in every if chosen is None or head in chosen[layer.layer]]
+        for group in [[head] for head in own] if request.head else [own] * bool(own):
+            whose = {"layer": layer.layer, "head": group[0] if request.head else None}
+            scores, d_k = parts(layer, group), layer.query.shape[-1]
+            cases.append(_case(d_k, layer.scale, scores, **whose, heads=len(group)))
 
-    backend_of(model).observe_queries_keys(
-        tokens, lambda number: heads is None or number in heads, take
-    )
-    notes = model.info.notes + model.notes_for(tokens)
+    wanted = range(layers) if chosen is None else chosen
+    backend_of(model).observe_queries_keys(tokens, wanted.__contains__, take)
     if not cases:
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"
         )
-    cases.sort(key=lambda case: (case.layer or 0, case.head or 0))
-    return ScalingReport(
-        tuple(cases), len(tokens), seed=seed, model=model.info, notes=notes, index_base=index_base
-    )
-
-
-def _model_case(layer: QueriesKeys, heads: list[int], by_head: bool) -> ScalingCase:
-    d_k = layer.query.shape[-1]
-    plain, scaled = _Side(1.0), _Side(layer.scale)
-    queries = weights = 0
-    for head in heads:
-        query, key, bias = layer.head(head)
-        seen = np.ones((len(query), len(key)), bool) if bias is None else bias > -np.inf
-        rows = seen.sum(-1) > 1  # with one key there is no choice
-        if not rows.any():
-            raise UsageError(
-                "every query of this text sees one key only: expected a text of at least two tokens"
-            )
-        scores = products(query.astype(np.float64), key.astype(np.float64))
-        for side in (plain, scaled):
-            side.add(scores, bias, rows)
-        queries += int(rows.sum())
-        weights += int(seen[rows].sum())
-    return ScalingCase(
-        d_k=d_k,
-        plain=plain.result(d_k, independent=False),
-        scaled=scaled.result(d_k, independent=False),
-        queries=queries,
-        weights=weights,
-        layer=layer.layer,
-        head=heads[0] if by_head else None,
-        heads=len(heads),
-    )
+    return tuple(sorted(cases, key=lambda case: (case.layer or 0, case.head or 0)))

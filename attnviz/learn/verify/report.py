@@ -8,11 +8,12 @@ rounding error analysis"). Two rounded sides may differ by twice that; λ is 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
@@ -33,123 +34,75 @@ MOST = 8
 
 
 @dataclass(frozen=True)
-class Tolerance:
-    """The largest difference that rounding alone can explain: 4 · ε · √roundings · largest.
+class Checked:
+    """One number of a check: how far two results are apart, and how far rounding may bring them.
 
+    Without a limit, 4 · ε · √roundings · largest is allowed.
+
+    case: the case of the library's own attention that it belongs to, or empty.
+    check: the implementation, or the property of a model, that is checked. against: what it is
+        compared with, or empty. claim: what must be true of a model, in one sentence.
+    skipped: why the check was not made; None if it was made.
+    number: the compared numbers, such as ``outputs``.
+    difference: the largest absolute difference from the expected numbers; NaN never passes.
     epsilon: the machine epsilon of the rounding type; 0 if both must be equal bit for bit.
     roundings: number of roundings in sequence on the way to one number.
     largest: the largest absolute number that is rounded on the way.
-    reason: a clause on the origin of these numbers. most: an upper limit of the tolerance.
+    reason: a clause on the origin of these three. where: the head of the difference, such as
+        ``L2H5``. limit: the most that is allowed, if rounding explains more.
     """
 
+    case: str
+    check: str
+    against: str = ""
+    claim: str = ""
+    skipped: str | None = None
+    number: str = ""
+    difference: float = 0.0
     epsilon: float = 0.0
     roundings: int = 0
     largest: float = 0.0
     reason: str = ""
-    most: float = math.inf
+    where: str = ""
+    limit: float = math.inf
 
     def __post_init__(self) -> None:
         if self.epsilon < 0 or self.roundings < 0 or not 0 <= self.largest < math.inf:
             raise ValueError(f"a tolerance is made of finite numbers from 0 on, got {self}")
 
     @property
-    def value(self) -> float:
-        return min(_WALK * self.epsilon * math.sqrt(self.roundings) * self.largest, self.most)
-
-    @property
-    def words(self) -> str:
-        """Return the formula of the tolerance with its numbers, and the reason for it."""
-        formula = f"4ε·√{self.roundings:,}·{self.largest:.3g}"
-        if not self.value:
-            formula = "exactly 0"
-        elif self.value == self.most:
-            formula = f"at most {self.most:g}"
-        return f"{formula}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class ComparedNumber:
-    """One measured difference, compared with its tolerance.
-
-    name: the compared numbers, such as ``outputs``.
-    difference: the largest absolute difference from the expected numbers; NaN never passes.
-    where: the head of the largest difference, such as ``L2H5``; empty if there is none.
-    """
-
-    name: str
-    difference: float
-    tolerance: Tolerance
-    where: str = ""
+    def allowed(self) -> float:
+        return min(_WALK * self.epsilon * math.sqrt(self.roundings) * self.largest, self.limit)
 
     @property
     def passed(self) -> bool:
-        return self.difference <= self.tolerance.value
+        return self.difference <= self.allowed
 
     @property
     def severity(self) -> tuple[float, float, float]:
-        """Return a sort key: (difference ÷ tolerance, difference, tolerance); NaN is the worst."""
-        allowed = self.tolerance.value
+        """Return a sort key: (difference ÷ allowed, difference, allowed); NaN is the worst."""
         if math.isnan(self.difference):
-            return math.inf, math.inf, allowed
-        share = self.difference / allowed if allowed else math.inf if self.difference else 0.0
-        return share, self.difference, allowed
-
-
-def exact(
-    name: str,
-    difference: float,
-    where: str = "",
-    reason: str = "bit for bit: the same operations on the same numbers",
-) -> ComparedNumber:
-    """Return a measure whose difference must be exactly 0.
-
-    name: what was measured. where: the head of the difference. reason: why it must be 0.
-    """
-    return ComparedNumber(name, difference, Tolerance(reason=reason), where)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check of a verification, with its measures and its verdict.
-
-    case: the case of the library's own attention that it belongs to, or empty.
-    name: of the checked property. against: the implementation it is compared with; empty if the
-        name includes it. claim: what must be true, in one sentence.
-    measures: its numbers; every one must pass.
-    skipped: why the check was not made; None if it was made.
-    notes: further observations, in sentences.
-    """
-
-    case: str
-    name: str
-    against: str = ""
-    claim: str = ""
-    measures: tuple[ComparedNumber, ...] = ()
-    skipped: str | None = None
-    notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if (self.skipped is None) == (not self.measures):
-            raise ValueError(f"a check has measures, or a reason to be skipped: {self}")
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.skipped is not None:
-            return "skipped"
-        return "pass" if all(measure.passed for measure in self.measures) else "fail"
-
-    @property
-    def word(self) -> str:
-        """Return PASS, FAIL, SKIP if something is missing, or N/A if the claim does not apply."""
-        if self.skipped is not None:
-            return "N/A" if self.claim else "SKIP"
-        return self.verdict.upper()
+            return math.inf, math.inf, self.allowed
+        share = math.inf if self.difference else 0.0
+        share = self.difference / self.allowed if self.allowed else share
+        return share, self.difference, self.allowed
 
     @property
     def title(self) -> str:
-        """Return its name with its case, and with the implementation that it is compared with."""
-        name = f"{self.name} against {self.against}" if self.against else self.name
+        """Return the check with its case, and with the implementation that it is compared with."""
+        name = f"{self.check} against {self.against}" if self.against else self.check
         return f"{self.case}: {name}" if self.case else name
+
+
+def verdict(numbers: Sequence[Checked]) -> Verdict:
+    """Return the verdict of a check, or of several, by all of their numbers."""
+    made = [number.passed for number in numbers if number.skipped is None]
+    return ("pass" if all(made) else "fail") if made else "skipped"
+
+
+def worst(numbers: Sequence[Checked]) -> Checked:
+    """Return the number that is furthest off, beside what is allowed."""
+    return max(numbers, key=lambda number: number.severity)
 
 
 @dataclass(frozen=True)
@@ -190,31 +143,10 @@ class ComputationStep:
     given: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     note: str = ""
 
-    def __post_init__(self) -> None:
-        for values in self.found.values():
-            if values.ndim != len(self.axes):
-                raise ValueError(
-                    f"{self.name}: expected the axes {self.axes}, got the shape {values.shape}"
-                )
-
     @property
     def result(self) -> NDArray[Any]:
         """Return its first result."""
         return next(iter(self.found.values()))
-
-
-@dataclass(frozen=True)
-class Backends:
-    """The comparison of NumPy and torch on one checkpoint, over the same tokens.
-
-    dtypes: the dtype of each. texts, tokens: how many of each were run.
-    apart: (layer, head) largest absolute difference of the two's attention weights.
-    """
-
-    dtypes: Mapping[str, str]
-    texts: int
-    tokens: int
-    apart: NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
@@ -223,31 +155,28 @@ class VerifyReport(Report):
 
     dtype: the number type of the verified attention.
     rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that dtype.
-    checks: in the order of the report.
+    numbers: those of all checks, in the order of the report.
     model: the model that was verified; None for the library's own attention.
     sizes: of the library's own attention; None for a model.
     cases: the description of each case of the library's own attention.
     steps: the library's own attention step by step; empty if not requested.
     causal: whether the steps hide later tokens.
-    text, target: the texts of a model; None if there is none. tokens: their numbers of tokens.
+    text: that a model read; None without one. tokens: the number of its tokens, and of a decoder's.
     versions: of the compared libraries.
-    backends: the comparison of NumPy and torch on a checkpoint.
     """
 
     dtype: str
     rounds_in: str
     epsilon: float
-    checks: tuple[Check, ...]
+    numbers: tuple[Checked, ...]
     model: ModelInfo | None = None
     sizes: Sizes | None = None
     cases: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[ComputationStep, ...] = ()
     causal: bool = False
     text: str | None = None
-    target: str | None = None
     tokens: tuple[int, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    backends: Backends | None = None
 
     command = "verify"
     lists = None
@@ -260,7 +189,7 @@ class VerifyReport(Report):
         return {
             "schema": "attnviz.verify/1",
             "model": None if self.model is None else model_facts(self.model),
-            "passed": not self.failed,
+            "passed": not self.count("fail"),
             "passes": self.count("pass"),
             "failures": self.count("fail"),
             "skips": self.count("skipped"),
@@ -268,12 +197,11 @@ class VerifyReport(Report):
             "tolerance": {"epsilon": self.epsilon, "dtype": self.rounds_in, "formula": _FORMULA},
             "sizes": None if self.sizes is None else asdict(self.sizes),
             "text": self.text,
-            "target": self.target,
+            "target": self.text if len(self.tokens) > 1 else None,
             "tokens": self.tokens,
             "versions": self.versions,
             "cases": self.cases,
-            "checks": [_check(check) for check in self.checks],
-            **({} if self.model is None else {"backends": _backends(self.backends)}),
+            "checks": [_check(numbers) for numbers in self.checks],
             "causal": self.causal if self.steps else None,
             "steps": [_step(step, self.numbers_shown) for step in self.steps],
         }
@@ -281,43 +209,40 @@ class VerifyReport(Report):
     def rows(self) -> Iterator[tuple[object, ...]]:
         """Return the table: a row for each measure, and for each check that was skipped."""
         entries = []
-        for check in map(_check, self.checks):
-            shared = {name: check[name] or "" for name in ("case", "against", "verdict")}
-            shared["check"] = check["name"]
-            for measure in check["measures"]:
-                where, reason = measure["where"] or "", measure["reason"] or ""
-                row = {**measure, **shared, "where": where, "reason": reason}
-                number = float(measure["difference"])
-                entries.append({**row, "measure": measure["name"], "difference": number})
-            if check["verdict"] == "skipped":
-                entries.append({**shared, "reason": check["reason"]})
+        for numbers in self.checks:
+            for one in numbers:
+                measured = vars(one) | {"measure": one.number, "tolerance": one.allowed}
+                shared = {name: getattr(one, name) for name in ("case", "check", "against")}
+                entry = measured if one.skipped is None else shared | {"reason": one.skipped}
+                entries.append(entry | {"verdict": verdict(numbers)})
         return table_of(_COLUMNS, entries)
 
     def require_passed(self) -> None:
         """Raise AttnvizError if a check failed."""
+        failed = [numbers for numbers in self.checks if verdict(numbers) == "fail"]
         named = []
-        for check in self.failed:
-            worst = max(check.measures, key=lambda measure: measure.severity)
-            allowed = difference(worst.tolerance.value)
-            numbers = f"{worst.name} {difference(worst.difference)}, tolerance {allowed}"
-            named.append(f"{check.title} ({numbers})")
+        for one in map(worst, failed[:3]):
+            allowed = f"tolerance {difference(one.allowed)}"
+            named.append(f"{one.title} ({one.number} {difference(one.difference)}, {allowed})")
         if named:
-            more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-            count = f"{len(named)} of {len(self.checks)} checks failed"
-            raise AttnvizError(f"{count}: {'; '.join(named[:3])}{more}")
+            more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+            count = f"{len(failed)} of {len(self.checks)} checks failed"
+            raise AttnvizError(f"{count}: {'; '.join(named)}{more}")
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, outcome: Verdict) -> int:
         """Return the number of checks with this verdict: ``pass``, ``fail`` or ``skipped``."""
-        return sum(check.verdict == verdict for check in self.checks)
+        return sum(verdict(check) == outcome for check in self.checks)
+
+    @property
+    def checks(self) -> list[list[Checked]]:
+        """Return the numbers of each check."""
+        whose = operator.attrgetter("case", "check", "against")
+        return [list(numbers) for _, numbers in groupby(self.numbers, whose)]
 
     @property
     def numbers_shown(self) -> bool:
         """Return whether the matrices of the attention are small enough to print their numbers."""
         return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
-
-    @property
-    def failed(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if check.verdict == "fail")
 
 
 def difference(value: float) -> str:
@@ -329,29 +254,27 @@ def difference(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 and value == int(value) < 1e6 else f"{value:.1e}"
 
 
-def _check(check: Check) -> dict[str, Any]:
+def _check(numbers: Sequence[Checked]) -> dict[str, Any]:
+    first = numbers[0]
     return {
-        "case": check.case or None,
-        "name": check.name,
-        "against": check.against or None,
-        "claim": check.claim or None,
-        "verdict": check.verdict,
-        "reason": check.skipped,
+        "case": first.case or None,
+        "name": first.check,
+        "against": first.against or None,
+        "claim": first.claim or None,
+        "verdict": verdict(numbers),
+        "reason": first.skipped,
         "measures": [
             {
-                "name": measure.name,
-                "difference": measure.difference,
-                "tolerance": measure.tolerance.value,
-                "passed": measure.passed,
-                "epsilon": measure.tolerance.epsilon,
-                "roundings": measure.tolerance.roundings,
-                "largest": measure.tolerance.largest,
-                "reason": measure.tolerance.reason or None,
-                "where": measure.where or None,
+                "name": number.number,
+                "difference": number.difference,
+                "tolerance": number.allowed,
+                "passed": number.passed,
+                **{name: getattr(number, name) for name in ("epsilon", "roundings", "largest")},
+                **{name: getattr(number, name) or None for name in ("reason", "where")},
             }
-            for measure in check.measures
+            for number in numbers
+            if number.skipped is None
         ],
-        "notes": check.notes,
     }
 
 
@@ -370,14 +293,3 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
         "given": arrays(step.given),
         "found": arrays(step.found),
     }
-
-
-def _backends(backends: Backends | None) -> dict[str, Any] | None:
-    if backends is None:
-        return None
-    heads = [
-        {"layer": layer, "head": head, "difference": number}
-        for (layer, head), number in np.ndenumerate(backends.apart)
-    ]
-    counts = {"texts": backends.texts, "tokens": backends.tokens}
-    return {"dtypes": backends.dtypes, **counts, "heads": heads}

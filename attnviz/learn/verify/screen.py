@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,92 +13,64 @@ from attnviz.draw.provenance import model_words
 from attnviz.draw.theme import Tone
 from attnviz.learn.verify.report import (
     MOST,
-    Check,
-    ComparedNumber,
+    Checked,
     ComputationStep,
     Verdict,
     VerifyReport,
     difference,
+    verdict,
+    worst,
 )
 
 _OWN_NAME = "the library's own attention"
 _DECIMALS = 3
-_TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
-_SHORT = {
-    "torch.nn.MultiheadAttention": "nn.MultiheadAttention",
-    "F.scaled_dot_product_attention": "torch SDPA",
-    "keras.layers.MultiHeadAttention": "Keras",
-    "keras.layers.GroupQueryAttention": "Keras",
-}
-_ROOMY, _TALL = 110, 40
-"""Least number of columns for the axes of the steps, and of lines for a model's numbers."""
+_TONES: dict[Verdict, Tone] = {"fail": "bad", "pass": "good", "skipped": "skipped"}
 
 
 def document(report: VerifyReport) -> doc.Document:
     """Return the document: the verdict, the computation steps, every check, the tolerances."""
-    about = _OWN_NAME if report.model is None else report.model.name
-    notes = () if report.model is None else report.model.notes
-    groups = [doc.Group(_about(report)), doc.Group([doc.Note(note) for note in notes])]
-    if report.steps:
-        groups.append(_steps(report))
-    if report.model is None:
-        groups += [doc.Group([table]) for table in (_summary(report), *_comparisons(report))]
-    else:
-        groups.append(doc.Group([_properties(report.checks)]))
-    groups.append(doc.Group([doc.Note(_tolerance_words(report))]))
-    verdict = _verdict_words(report)
-    measured = "each line is a property that must hold for this model, measured on this text."
-    if report.model is None:
-        measured = (
-            "each line compares this library's attention with another's, on the same numbers."
-        )
-    return doc.Document(
-        f"verification of {about}",
-        f"{about}: {verdict}",
-        groups,
-        doc.Explanation("verify", measured),
-        doc.next_steps(_hints(report)),
-        heading=_heading(report),
-        quoted=report.text or "",
-        finding=f"{verdict}{_worst_words(report)}.",
-        first=lambda columns, lines: _first(report, columns, lines),
-    )
-
-
-def _hints(report: VerifyReport) -> list[str]:
-    """Return commands to try next."""
+    model, about = report.model, _OWN_NAME
+    measured = "each line compares this library's attention with another's, on the same numbers."
+    facts, heading = _own_facts(report), _own_facts(report)[:4]
     hints = ["--steps: follow it on paper", "--model tiny: check a model"]
     hints.append("--dtype float64: higher precision")
     if report.steps:
         hints = ["--seed 1: other numbers"]
-    return [*(hints if report.model is None else []), "--explain: how to read this"]
-
-
-def _heading(report: VerifyReport) -> doc.Words:
-    if report.model is None:
-        return _own_facts(report)[:4]
-    words = model_words(report.model)
-    tokens = " and ".join(f"{count} tokens" for count in report.tokens)
-    return [words[0], words[-1], (report.dtype, False), (tokens, False)]
-
-
-def _about(report: VerifyReport) -> list[doc.Part]:
-    """Return the facts that a reader needs to repeat the run."""
-    if report.model is None:
-        return [doc.Facts(_own_facts(report))]
-    counts = " and ".join(f"{count} tokens" for count in report.tokens)
-    seed = [] if report.model.seed is None else [(f"seed {report.model.seed}", False)]
-    read = (("text", report.text), ("target", report.target))
-    return [
-        doc.Facts([*model_words(report.model), (counts, False), *seed]),
-        *(doc.Quote(name, content) for name, content in read if content is not None),
-    ]
+    if model is not None:
+        about, hints = model.name, []
+        measured = "each line is a property that must hold for this model, measured on this text."
+        words = model_words(model)
+        counts = (" and ".join(f"{count} tokens" for count in report.tokens), False)
+        facts = [*words, counts, *([] if model.seed is None else [(f"seed {model.seed}", False)])]
+        heading = [words[0], words[-1], (report.dtype, False), counts]
+    table, counts_words = _table(report), _counts(report)
+    first = [doc.Group([table._replace(least=3)])]
+    if report.steps:
+        first = [doc.Group([_step_table(report)]), *_worked_head(report)]
+    quote = [] if report.text is None else [doc.Quote("text", report.text)]
+    return doc.Document(
+        f"verification of {about}",
+        f"{about}: {counts_words}",
+        [
+            doc.Group([doc.Facts(facts), *quote]),
+            doc.Group([doc.Note(note) for note in (() if model is None else model.notes)]),
+            *([_steps(report)] if report.steps else []),
+            doc.Group([table]),
+            doc.Group([doc.Note(_tolerance_words(report))]),
+        ],
+        doc.Explanation("verify", measured),
+        doc.next_steps([*hints, "--explain: how to read this"]),
+        heading=heading,
+        quoted=report.text or "",
+        finding=f"{counts_words}{_worst(report)}.",
+        first=lambda columns, lines: first,
+    )
 
 
 def _own_facts(report: VerifyReport) -> doc.Words:
     """Return the sizes of the library's own attention and the versions of the libraries used."""
-    sizes = report.sizes
-    assert sizes is not None
+    if (sizes := report.sizes) is None:
+        return []
     facts = [
         report.dtype,
         f"d_model {sizes.d_model}",
@@ -112,7 +82,7 @@ def _own_facts(report: VerifyReport) -> doc.Words:
     return [(_OWN_NAME, True), *((fact, False) for fact in facts)]
 
 
-def _verdict_words(report: VerifyReport) -> str:
+def _counts(report: VerifyReport) -> str:
     """Return a string with the numbers of checks that passed, failed and were skipped."""
     passed, failed, skipped = (report.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{counted(passed, 'check')} pass{'es' * (passed == 1)}"]
@@ -124,16 +94,16 @@ def _verdict_words(report: VerifyReport) -> str:
     return ", ".join(words)
 
 
-def _worst_words(report: VerifyReport) -> str:
+def _worst(report: VerifyReport) -> str:
     """Return the worst error and its tolerance, as the end of a sentence."""
-    measures = [(check, measure) for check in report.checks for measure in check.measures]
-    if not measures:
+    made = [number for number in report.numbers if number.skipped is None]
+    if not made:
         return ""
-    check, worst = max(measures, key=lambda pair: pair[1].severity)
-    numbers = f"{difference(worst.difference)} of {difference(worst.tolerance.value)}"
-    if worst.passed:
-        return f", worst error {worst.severity[0]:.0%} of its tolerance ({numbers})"
-    return f", worst error {numbers} allowed ({check.title}: {worst.name})"
+    one = worst(made)
+    numbers = f"{difference(one.difference)} of {difference(one.allowed)}"
+    if one.passed:
+        return f", worst error {one.severity[0]:.0%} of its tolerance ({numbers})"
+    return f", worst error {numbers} allowed ({one.title}: {one.number})"
 
 
 def _tolerance_words(report: VerifyReport) -> str:
@@ -147,154 +117,40 @@ def _tolerance_words(report: VerifyReport) -> str:
     )
 
 
-def _first(report: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: a summary with failures first, then details if they fit."""
-    if report.steps:
-        return [doc.Group([_step_table(report, columns)]), *_worked_head(report)]
-    rows = _summary(report)
-    shown = [doc.Group([rows._replace(least=3 * (len(rows.rows) + 2 > lines))])]
-    if report.model is None:
-        tables = enumerate(_comparisons(report), 1)
-        return shown + [doc.Group([table], yields=order) for order, table in tables]
-    return [*shown, *([doc.Group([_properties(report.checks)], yields=1)] if lines > _TALL else [])]
+def _table(report: VerifyReport) -> doc.Table:
+    """Return a table with the worst error of each case and pair, or of each check of a model.
 
-
-# Checks --------------------------------------------------------------------------------------
-
-
-class _Summed(NamedTuple):
-    """The checks of a case of the own attention, or of a property of a model, in one line.
-
-    check: the one that decides: one that failed, else passed, else was skipped.
+    A pair is an own and another implementation, over all cases. What failed comes first.
     """
-
-    name: str
-    words: str
-    check: Check
-    measures: list[ComparedNumber]
-
-    @property
-    def worst(self) -> ComparedNumber | None:
-        return max(self.measures, key=lambda measure: measure.severity, default=None)
-
-
-def _summary(report: VerifyReport) -> doc.Table:
-    """Return a table with a row for each case, or each property of a model, and its worst error."""
-    own = report.model is None
-    groups: dict[str, list[Check]] = {}
-    for check in report.checks:
-        groups.setdefault(check.case or check.name.split(".")[0], []).append(check)
-    order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
-    entries = []
-    for name, checks in groups.items():
-        check = min(checks, key=lambda check: order.index(check.verdict))
-        words = check.skipped or check.claim
-        if check.case:
-            words = report.cases.get(name, "")
-        measures = [measure for check in checks for measure in check.measures]
-        entries.append(_Summed(name, words, check, measures))
-    case, compared = ("case", "what is compared") if own else ("property", "claim")
-    named = [
-        doc.ColumnOf[_Summed]("", lambda entry: entry.check.word, right=False),
-        doc.ColumnOf[_Summed](case, lambda entry: entry.name, right=False),
-        doc.ColumnOf[_Summed](compared, lambda e: e.words, right=False, tone="faint", keep=1),
-    ]
-    return doc.table(
-        sorted(entries, key=lambda entry: entry.check.verdict != "fail"),
-        *named,
-        doc.ColumnOf("worst error", lambda e: difference(e.worst.difference) if e.worst else ""),
-        doc.ColumnOf("allowed", lambda e: difference(e.worst.tolerance.value) if e.worst else ""),
-        doc.ColumnOf("n", lambda entry: str(len(entry.measures) or "")),
-        row=lambda entry: {"tones": _tones(entry.check.verdict, 3)},
-    )
-
-
-def _tones(verdict: Verdict, *numbers: int) -> dict[int, Tone]:
-    """Return the tones of a row: of its verdict, and of its ``numbers`` if they failed."""
-    return dict.fromkeys((0, *numbers) if verdict == "fail" else (0,), _TONES[verdict])
-
-
-class _Pair(NamedTuple):
-    """Two implementations, and how far their outputs or weights are apart in each case."""
-
-    ours: str
-    against: str
-    measures: Mapping[str, ComparedNumber]
-
-    @property
-    def verdict(self) -> Verdict:
-        return "pass" if all(measure.passed for measure in self.measures.values()) else "fail"
-
-
-def _comparisons(report: VerifyReport) -> Iterator[doc.Table]:
-    """Yield two tables of compared outputs and attention weights.
-
-    They have a row for each pair of implementations, and a column for each case.
-    """
-    compared = [check for check in report.checks if check.case not in ("", check.name)]
-    cases = list(dict.fromkeys(check.case for check in compared))
-    for name in ("outputs", "weights"):
-        pairs: dict[tuple[str, str], dict[str, ComparedNumber]] = {}
-        for check in compared:
-            for measure in check.measures:
-                if measure.name == name:
-                    pair = check.name, _SHORT.get(check.against, check.against)
-                    pairs.setdefault(pair, {})[check.case] = measure
-        entries = [_Pair(*pair, measures) for pair, measures in pairs.items()]
-        allowed = {case: measure for pair in entries for case, measure in pair.measures.items()}
-
-        def cell(case: str, pair: _Pair) -> str:
-            measure = pair.measures.get(case)
-            if measure is None:
-                return ""
-            return difference(measure.difference if pair.ours else measure.tolerance.value)
-
-        def row(pair: _Pair) -> Mapping[str, Any]:
-            if not pair.ours:
-                return {"tone": "faint"}
-            failed = [
-                column
-                for column, case in enumerate(cases, 3)
-                if case in pair.measures and not pair.measures[case].passed
-            ]
-            return {"tones": _tones(pair.verdict, *failed)}
-
-        yield doc.table(
-            [_Pair("", "allowed", allowed), *entries],
-            doc.ColumnOf("", lambda p: p.verdict.upper() if p.ours else "", right=False),
-            doc.ColumnOf("ours", lambda pair: pair.ours, right=False),
-            doc.ColumnOf("against", lambda pair: pair.against, right=False),
-            *(doc.ColumnOf(case, partial(cell, case)) for case in cases),
-            row=row,
-            title=[(name.capitalize(), True), ("largest difference", False)],
-            lead=3,
-        )
-
-
-def _properties(checks: Sequence[Check]) -> doc.Table:
-    """Return a table of checks: a heading for each, and a row for each measure and tolerance."""
+    groups: dict[tuple[str, str], list[Checked]] = {}
+    pairs: dict[tuple[str, str], list[Checked]] = {}
+    for number in report.numbers:
+        named = number.check.split(".")[0], number.skipped or number.claim
+        if number.case:
+            named = number.case, report.cases.get(number.case, number.skipped or "")
+        groups.setdefault(named, []).append(number)
+        if number.case != number.check and number.against and number.skipped is None:
+            pairs.setdefault((number.check, f"with {number.against}"), []).append(number)
     rows = []
-    for check in checks:
-        why = check.claim if check.skipped is None else check.skipped
-        tones: dict[int, Tone] = {0: _TONES[check.verdict], 1: "strong", 5: "plain"}
-        rows.append(doc.Row([check.word, check.name, "", "", "", why], tones=tones, spaced=True))
-        before = ""
-        for measure in check.measures:
-            number, most = difference(measure.difference), difference(measure.tolerance.value)
-            words = measure.tolerance.words
-            cells = ["", measure.name, number, f"{'≤' if measure.passed else '>'} {most}"]
-            cells += [measure.where, words if words != before else ""]
-            rows.append(doc.Row(cells, tones={} if measure.passed else {2: _TONES["fail"]}))
-            before = words
-        if check.notes:
-            rows[-1] = rows[-1]._replace(below=check.notes)
+    for named, numbers in (*groups.items(), *pairs.items()):
+        outcome, cells = verdict(numbers), ["", "", ""]
+        word = outcome.upper()
+        if outcome == "skipped":
+            word = "N/A" if numbers[0].claim else "SKIP"
+        elif made := [number for number in numbers if number.skipped is None]:
+            off = worst(made)
+            cells = [difference(off.difference), difference(off.allowed), str(len(made))]
+        at = (0, 3) if outcome == "fail" else (0,)
+        rows.append(doc.Row([word, *named, *cells], tones=dict.fromkeys(at, _TONES[outcome])))
+    rows.sort(key=lambda row: row.cells[0] != "FAIL")
+    own = report.model is None
     columns = [
         doc.Column("", right=False),
-        doc.Column("property", right=False),
-        doc.Column("error"),
-        doc.Column("allowed", right=False),
-        doc.Column("where", right=False),
-        doc.Column("why", right=False, tone="faint", wraps=True),
+        doc.Column("case" if own else "property", right=False),
+        doc.Column(
+            "what is compared" if own else "claim", right=False, tone="faint", keep=1, cuts=True
+        ),
+        *map(doc.Column, ("worst error", "allowed", "n")),
     ]
     return doc.Table(columns, rows)
 
@@ -304,28 +160,28 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 
 def _steps(report: VerifyReport) -> doc.Group:
     """Return the computation steps in order with shapes, and with numbers if they are few."""
-    numbers = report.numbers_shown
-    remark = (
-        f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
-        if numbers
-        else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
-    )
-    steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(report.steps, 1)]
+    numbers, steps = report.numbers_shown, []
+    remark = f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
+    if numbers:
+        remark = (
+            f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
+        )
+    for number, step in enumerate(report.steps, 1):
+        words = [text for text in (step.formula, ": ".join(_axes(step)), step.note) if text]
+        name = (f"{number:>2} {step.name}", True)
+        parts: list[doc.Part] = [doc.Facts([name, *((text, False) for text in words)])]
+        if numbers and step.result.ndim == 2:
+            parts.append(_matrices([*step.given.items(), *step.found.items()]))
+        elif numbers:
+            for symbol, values in step.found.items():
+                heads = [(f"{symbol} head {head}", value) for head, value in enumerate(values)]
+                parts.append(_matrices(heads))
+        steps.append(doc.Group(parts))
     hidden = "later tokens are masked" if report.causal else "no token is masked"
     title = doc.Facts([(f"Step by step: one text, {hidden}", True)])
     return doc.Group(
         [title, doc.Group(steps, spaced=numbers), doc.Facts([(remark, "faint")])], spaced=True
     )
-
-
-def _step(number: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part]:
-    words = [text for text in (step.formula, ": ".join(_axes(step)), step.note) if text]
-    yield doc.Facts([(f"{number:>2} {step.name}", True), *((text, False) for text in words)])
-    if numbers and step.result.ndim == 2:
-        yield _matrices([*step.given.items(), *step.found.items()])
-    elif numbers:
-        for symbol, values in step.found.items():
-            yield _matrices([(f"{symbol} head {n}", head) for n, head in enumerate(values)])
 
 
 def _axes(step: ComputationStep) -> tuple[str, str]:
@@ -334,16 +190,14 @@ def _axes(step: ComputationStep) -> tuple[str, str]:
     return names, " × ".join(map(str, [*step.found.values()][-1].shape))
 
 
-def _step_table(report: VerifyReport, columns: int) -> doc.Table:
+def _step_table(report: VerifyReport) -> doc.Table:
     """Return a table of the computation steps: shape, formula and, if they fit, axes."""
-    steps = [(f"{number:>2} {step.name}", step) for number, step in enumerate(report.steps, 1)]
-    axes = doc.ColumnOf[Any]("axes", lambda step: _axes(step[1])[0], right=False)
     return doc.table(
-        steps,
-        doc.ColumnOf("step", lambda step: step[0], right=False),
+        enumerate(report.steps, 1),
+        doc.ColumnOf("step", lambda step: f"{step[0]:>2} {step[1].name}", right=False),
         doc.ColumnOf("shape", lambda step: _axes(step[1])[1], right=False),
         doc.ColumnOf("computes", lambda step: step[1].formula, right=False),
-        *([axes] if columns >= _ROOMY else []),
+        doc.ColumnOf("axes", lambda step: _axes(step[1])[0], right=False, keep=1),
     )
 
 
@@ -366,15 +220,14 @@ def _matrices(matrices: Sequence[tuple[str, NDArray[np.floating]]]) -> doc.Table
         finite = values[np.isfinite(values)]
         decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
         for at, cells in enumerate(rows):
-            numbers = values[at] if at < len(values) else [None] * values.shape[1]
-            cells += ["" if at else name, *(_number(number, decimals) for number in numbers)]
+            shown = values[at] if at < len(values) else []
+            numbers = [_number(value, decimals) for value in shown] or [""] * values.shape[1]
+            cells += ["" if at else name, *numbers]
     return doc.Table(columns, [doc.Row(cells) for cells in rows])
 
 
-def _number(value: float | None, decimals: int) -> str:
+def _number(value: float, decimals: int) -> str:
     """Return a number with decimals, −∞ for a hidden score, and no minus before zero."""
-    if value is None:
-        return ""
     if value == float("-inf"):
         return "−∞"
     text = f"{value:.{decimals}f}"

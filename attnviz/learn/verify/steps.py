@@ -6,6 +6,7 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from attnviz.attention.functional import (
     split_heads,
 )
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.report import Check, ComparedNumber, ComputationStep, Sizes, Tolerance
+from attnviz.learn.verify.report import Checked, ComputationStep, Sizes
 
 
 def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
@@ -59,8 +60,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     scores = attention_scores(heads["Q"], key, 1.0)
     scaled = masked = attention_scores(heads["Q"], key)
     if causal:
-        visible = causal_mask(len(text), len(text), like=text)
-        masked = np.where(visible, scaled, np.full_like(scaled, -math.inf))
+        masked = np.where(causal_mask(len(text), len(text), like=text), scaled, -math.inf)
     shares = softmax(masked)
     mixed = attention_output(shares, value)
     merged = merge_heads(mixed)
@@ -81,8 +81,8 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
 
 
 def steps_check(
-    sizes: Sizes, dtype: str, causal: bool, steps: tuple[ComputationStep, ...]
-) -> Check:
+    sizes: Sizes, dtype: str, causal: bool, steps: Sequence[ComputationStep]
+) -> Iterator[Checked]:
     """Compare the computation steps with the same attention in one call.
 
     sizes, dtype, causal: the arguments of ``attention_steps`` for these steps.
@@ -90,31 +90,29 @@ def steps_check(
     text, attention = _whole_numbers(sizes, dtype, causal)
     result = {step.name: step.result for step in steps}
     largest = max(1.0, *(float(np.abs(result[name]).max()) for name in ("scores", "output")))
-    terms = 2 * sizes.d_model + sizes.head_dim + 2 * sizes.tokens
-    tolerance = Tolerance(float(np.finfo(dtype).eps), terms, largest)
-    output, weights = attention(text)
-    measures = [
-        ComparedNumber("outputs", float(np.abs(result["output"] - output).max()), tolerance),
-        ComparedNumber("weights", float(np.abs(result["weights"] - weights).max()), tolerance),
-    ]
-    return Check("steps", "steps", "NumPy in one call", measures=tuple(measures))
+    for name, whole in zip(("output", "weights"), attention(text), strict=True):
+        yield Checked(
+            *("steps", "steps", "NumPy in one call"),
+            number="weights" if name == "weights" else "outputs",
+            difference=float(np.abs(result[name] - whole).max()),
+            epsilon=float(np.finfo(dtype).eps),
+            roundings=2 * sizes.d_model + sizes.head_dim + 2 * sizes.tokens,
+            largest=largest,
+        )
 
 
 def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[NDArray[Any], NumpyAttention]:
     """Return a text (token, d_model) of whole numbers, and an attention without biases."""
-    generator = np.random.default_rng(sizes.seed)
-    text = generator.integers(-1, 3, (sizes.tokens, sizes.d_model)).astype(dtype)
-    shared = sizes.kv_heads or sizes.heads
-
-    def picking(out: int) -> NDArray[Any]:
-        inputs = sizes.d_model
+    generator, inputs = np.random.default_rng(sizes.seed), sizes.d_model
+    text = generator.integers(-1, 3, (sizes.tokens, inputs)).astype(dtype)
+    shared, picked = sizes.kv_heads or sizes.heads, []
+    for heads in (sizes.heads, shared, shared, sizes.heads):
+        out = heads * sizes.head_dim
         weight = np.zeros((out, inputs), dtype)
         chosen = np.concatenate([generator.permutation(inputs) for _ in range(out // inputs + 1)])
         weight[np.arange(out), chosen[:out]] = generator.choice([1, 1, -1], out)
-        return weight
-
-    counts = (sizes.heads, shared, shared, sizes.heads)
-    query, key, value, output = (picking(heads * sizes.head_dim) for heads in counts)
+        picked.append(weight)
+    query, key, value, output = picked
     return text, NumpyAttention(
         query, key, value, output, heads=sizes.heads, kv_heads=shared, causal=causal
     )

@@ -1,38 +1,45 @@
-"""Makes the report of ``attnviz verify``, for the library's own attention or a model."""
+"""Makes the report of ``attnviz verify`` on the library's own attention: case by case with others.
+
+A model of its own is checked in ``loaded``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+import torch
 
-from attnviz.count.params.counting.parameters import count_parameters
-from attnviz.count.params.find_spec import find_spec
-from attnviz.count.params.shapes import spec_from_options
-from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
-from attnviz.errors import AttnvizError, UnsupportedError, UsageError
-from attnviz.learn.verify.backends import backend_check
-from attnviz.learn.verify.examinee import Examinee
-from attnviz.learn.verify.own import own_checks
-from attnviz.learn.verify.properties import EPSILON, model_checks
-from attnviz.learn.verify.report import Check, ComputationStep, Sizes, VerifyReport, exact
+from attnviz.attention.functional import padding_mask
+from attnviz.attention.module import MultiHeadAttention
+from attnviz.draw.numbers import counted
+from attnviz.errors import UsageError
+from attnviz.learn.verify.references import (
+    PARTS,
+    PROJECTIONS,
+    Answer,
+    AttentionCase,
+    attention_cases,
+    find_keras,
+    functional_answer,
+    keras_answer,
+    layer_answer,
+    naive_attention,
+    transformers_answer,
+)
+from attnviz.learn.verify.report import Checked, ComputationStep, Sizes, VerifyReport
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.steps import attention_steps, steps_check
-from attnviz.learn.verify.transformers import TransformersExaminee
-from attnviz.learn.verify.twins import BundledExaminee, OwnExaminee
-from attnviz.models.bundled import Bundled
 from attnviz.models.memory import require_room
-from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.own import OwnAttention, check_sizes
-from attnviz.models.resolve import LoadOptions
-from attnviz.models.threads import suit, use_threads
-from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Tokens
+from attnviz.models.own import check_sizes
+from attnviz.models.threads import use_threads
+from attnviz.progress import Advance
 
-SENTENCE = "The cat sat on the mat because it was tired."
-"""The text that a model reads if none is given."""
+NAIVE = "naive loop"
+KERAS = "keras.layers.MultiHeadAttention"
 
 _BATCH = 2
 _MORE_KEYS = 4
@@ -41,19 +48,18 @@ _MORE_KEYS = 4
 _COPIES = 12
 """Number of weight arrays in memory while one case is compared."""
 
-_COUNTED = "the model has as many parameters as attnviz params counts"
-
-Tell = Callable[[str], None]
-"""Called with words for the current activity."""
+_MOST_LOOPED = 30_000_000
+"""Largest number of multiplications of the naive loop, which take some seconds."""
 
 
 def verify_own(
-    request: VerifyRequest, dtype: str = "float32", *, tell: Tell = lambda words: None
+    request: VerifyRequest, dtype: str = "float32", *, advance: Advance = lambda share: None
 ) -> VerifyReport:
     """Compare the library's own attention with other implementations; return the report.
 
-    dtype: ``float32`` or ``float64``; ``auto`` is float32. tell: is called with a string on the
-        current activity. Raises UsageError if options do not fit or the memory is too small.
+    dtype: ``float32`` or ``float64``; ``auto`` is float32. advance: is called with the share of the
+        cases that are compared. Raises UsageError if options do not fit, the memory is too small,
+        or Keras was requested and is not installed.
     """
     request.refuse_model_options()
     sizes = _sizes(request)
@@ -63,28 +69,36 @@ def verify_own(
         )
     dtype = "float32" if dtype == "auto" else dtype
     use_threads(1)
-    cases: dict[str, str] = {}
-
-    def on_case(name: str, words: str) -> None:
-        cases[name] = words
-        tell(f"comparing: {name}")
-
-    checks = own_checks(sizes, dtype, request.keras, lambda case: on_case(case.name, case.words))
-    steps: tuple[ComputationStep, ...] = ()
-    causal = request.causal is not False
+    keras = None if request.keras is False else find_keras()
+    if request.keras and keras is None:
+        raise UsageError(
+            "--keras was asked for and Keras is not installed: pip install keras, or leave it out"
+        )
+    cases, numbers = {}, list[Checked]()
+    causal, steps = request.causal is not False, tuple[ComputationStep, ...]()
     if request.steps:
         plain = replace(sizes, kv_heads=request.kv_heads)
         steps = attention_steps(plain, dtype, causal)
-        checks = (steps_check(plain, dtype, causal, steps), *checks)
-        cases = {"steps": "the steps against NumPy in one call"} | cases
-    libraries = ["numpy", "torch"]
-    if any(check.against.startswith("keras.") and check.measures for check in checks):
-        libraries.append("keras")
+        numbers += steps_check(plain, dtype, causal, steps)
+        cases["steps"] = "the steps against NumPy in one call"
+    compared = list(attention_cases(sizes, dtype))
+    for done, case in enumerate(compared, start=1):
+        numbers += compared_case(case, keras)
+        cases[case.name] = case.words
+        advance(done / len(compared))
+    if sizes.kv_heads is None:
+        heads = counted(sizes.heads, "head")
+        reason = f"{heads} cannot share key/value heads: give --heads 2 or more"
+        numbers.append(Checked("grouped", "all", skipped=reason))
+    if keras is None:
+        reason = "not installed, skipped" if request.keras is None else "left out by --no-keras"
+        numbers.append(Checked("", KERAS, skipped=reason))
+    libraries = ["numpy", "torch", "transformers", *["keras"] * (keras is not None)]
     return VerifyReport(
         dtype=dtype,
         rounds_in=dtype,
         epsilon=float(np.finfo(dtype).eps),
-        checks=checks,
+        numbers=tuple(numbers),
         sizes=sizes,
         cases=cases,
         steps=steps,
@@ -101,7 +115,7 @@ def _sizes(request: VerifyRequest) -> Sizes:
     usual = (4, 2, 3) if request.steps else (64, 8, 7)
     given = (request.d_model, request.heads, request.seq)
     d_model, heads, tokens = (
-        default if one is None else one for one, default in zip(given, usual, strict=True)
+        default if size is None else size for size, default in zip(given, usual, strict=True)
     )
     check_sizes(d_model, heads, request.kv_heads, None)
     # The grouped case has the fewest key/value heads, above one if possible; one head has none.
@@ -114,125 +128,65 @@ def _sizes(request: VerifyRequest) -> Sizes:
         8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model),
         "choose a smaller --seq or --d-model",
     )
-    return Sizes(
-        d_model=d_model,
-        heads=heads,
-        kv_heads=kv_heads,
-        tokens=tokens,
-        keys=keys,
-        batch=_BATCH,
-        seed=request.seed,
-    )
+    seed = request.seed
+    return Sizes(d_model, heads, kv_heads, tokens, keys=keys, batch=_BATCH, seed=seed)
 
 
-def verify_model(
-    model: Model,
-    text: str | None,
-    request: VerifyRequest,
-    *,
-    name: str | None = None,
-    options: LoadOptions | None = None,
-    tell: Tell = lambda words: None,
-) -> VerifyReport:
-    """Check the properties of a model's attention, and compare its backends; return the report.
+def compared_case(case: AttentionCase, keras: Any = None) -> Iterator[Checked]:
+    """Yield the checks of a case, one for each pair of an own and another implementation.
 
-    text: the text of the runs; None for a built-in sentence.
-    name, options: how it was loaded, if known; the comparison with NumPy and the parameter count
-        open it again and are skipped otherwise.
-    tell: is called with a string on the current activity.
-    Raises UsageError if a text or options do not fit, UnsupportedError if the model takes no text.
+    Outputs are compared, and attention weights if both implementations return them.
+    keras: the package; None leaves it out.
     """
-    options = options or LoadOptions()
-    request.refuse_own_options(name or model.info.name)
-    read = SENTENCE if text is None else text
-    tokens, target = _read(model, read, request.target, request.truncate or text is None)
-    examinee = open_examinee(model, tokens, target)
-    checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
-    backends = None
-    if isinstance(model, TransformersModel):
-        tell("running it in NumPy")
-        check, backends = backend_check(examinee, model, name, options)
-        checks.append(check)
-    written = read if request.target is None else request.target
-    return VerifyReport(
-        dtype=model.info.dtype,
-        rounds_in=examinee.rounds_in,
-        epsilon=EPSILON[examinee.rounds_in],
-        checks=(*checks, count_check(examinee, model, name, options)),
-        model=model.info,
-        text=read,
-        target=None if target is None else written,
-        tokens=tuple(len(ids) for ids in (tokens, target) if ids is not None),
-        backends=backends,
-    )
+    ours = _own_answers(case)
+    pairs: list[tuple[str, str, Answer]] = []
+    if case.multiplications <= _MOST_LOOPED:
+        naive = naive_attention(case.attention, case.query, case.key, case.visible)
+        pairs += [(name, NAIVE, naive) for name in ours]
+    else:
+        reason = "too many numbers for a loop in Python: choose smaller sizes"
+        yield Checked(case.name, "own", NAIVE, skipped=reason)
+    pairs += [
+        ("torch", "NumPy", ours["NumPy"]),
+        ("torch", "torch.nn.MultiheadAttention", layer_answer(case)),
+        ("torch", "F.scaled_dot_product_attention", functional_answer(case)),
+        ("torch", "transformers.BartAttention", transformers_answer(case)),
+    ]
+    if keras is not None:
+        shared = case.attention.shape.groups > 1
+        theirs = "keras.layers.GroupQueryAttention" if shared else KERAS
+        pairs.append(("NumPy", theirs, keras_answer(keras, case)))
+    tolerances = case.tolerances.items()
+    for name, against, answer in pairs:
+        for (part, within), mine, other in zip(tolerances, ours[name], answer, strict=True):
+            if mine is not None and other is not None:
+                off = float(np.abs(mine - other.astype(np.float64)).max())
+                yield Checked(case.name, name, against, number=part, difference=off, **within)
 
 
-def _read(
-    model: Model, text: str, target: str | None, truncate: bool
-) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens of a text, and those of a decoder's target or else of the same text."""
-    tokens = encoded(model, text, truncate)
-    heads = model.info.layers * model.info.heads
-    require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")
-    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
-        if target is not None:
-            raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")
-        return tokens, None
-    choice = Choice(target=text if target is None else target, truncate=truncate)
-    return tokens, target_tokens(model, tokens, choice)
+def _own_answers(case: AttentionCase) -> dict[str, Answer]:
+    """Return the library's own outputs and weights for a case, by the way of computing.
 
-
-def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
-    """Return an object to verify a loaded model on the given tokens.
-
-    target: the tokens of the decoder, if it has one next to an encoder.
-    Raises UnsupportedError if the model does not take text.
+    The ways are ``NumPy``, ``torch`` and ``fused``.
     """
-    passage = Input(tokens, target)
-    suit(model)  # torch may have been imported only now
-    if isinstance(model, TransformersModel):
-        return TransformersExaminee(model, passage)
-    if isinstance(model, Bundled):
-        return BundledExaminee(model, passage)
-    if isinstance(model, OwnAttention):
-        return OwnExaminee(model, passage)
-    raise UnsupportedError(f"no way to verify a {type(model).__name__}")
-
-
-def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
-    """Check that the model has as many parameters as ``attnviz params`` counts.
-
-    examinee: the model to verify. name, options: how it was loaded, name None if unknown.
-    The check is skipped if the config does not allow a count.
-    """
-    counted = Check("", "parameter count", claim=_COUNTED, skipped="")
-    try:
-        expected, command = _expected(model, name, options)
-    except AttnvizError as error:
-        return replace(counted, skipped=str(error))
-    loaded = examinee.parameters
-    measure = exact("difference", abs(loaded - expected), reason="whole numbers")
-    notes = (f"{loaded:,} in the loaded model, {expected:,} by {command}",)
-    return replace(counted, skipped=None, measures=(measure,), notes=notes)
-
-
-def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
-    """Return the parameter count, and the command that shows it."""
-    if isinstance(model, OwnAttention):
-        shape = model.attention.shape
-        sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}
-        words = " ".join(f"--{key.replace('_', '-')} {size}" for key, size in sizes.items())
-        spec = spec_from_options(
-            d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
-        )
-        return count_parameters(spec).total, f"attnviz params {words} --bias"
-    if name is None:
-        raise UnsupportedError("the model is loaded already, and params counts files")
-    found = find_spec(name, revision=options.revision, offline=options.offline)
-    command = f"attnviz params --model {name}"
-    if found.spec is not None:
-        return count_parameters(found.spec).total, command
-    from attnviz.count.params.meta_count import count_on_meta  # takes seconds
-
-    made = count_on_meta(found.config, name=name, architecture=found.architecture)
-    return made.total, command
+    attention, shape, padding = case.attention, case.attention.shape, case.padding
+    module = MultiHeadAttention(shape.d_model, shape.heads, shape.kv_heads, causal=attention.causal)
+    state = {
+        f"{name}_projection.{part}": torch.from_numpy(getattr(attention, f"{name}_{part}"))
+        for name in PROJECTIONS
+        for part in PARTS
+    }
+    module.to(state["query_projection.weight"].dtype).load_state_dict(state)
+    module.eval()
+    key = None if case.key is case.query else case.key
+    given = [torch.from_numpy(x) for x in (case.query, key) if x is not None]
+    mask = None if padding is None else padding_mask(torch.from_numpy(padding))
+    with torch.inference_mode():
+        output, weights = module(*given, mask=mask, return_weights=True)
+        fused: torch.Tensor = module(*given, mask=mask)
+    hidden = None if padding is None else padding_mask(padding)
+    return {
+        "NumPy": attention(case.query, key, mask=hidden),
+        "torch": (output.numpy(), weights.numpy()),
+        "fused": (fused.numpy(), None),
+    }

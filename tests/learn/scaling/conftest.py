@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from attnviz.learn.scaling.report import ScalingReport
-from attnviz.learn.scaling.scaling import model_scaling, random_scaling
+from attnviz.learn.scaling.request import ScalingRequest
+from attnviz.learn.scaling.scaling import BUILT_IN, scaling
 from attnviz.models.own import OwnAttention
+from attnviz.texts import Texts
 
 TEXT = "The cat sat on the mat because the cat was tired of the [red]mat[/] ."
 
 
+def drawn(**options: Any) -> ScalingReport:
+    return scaling(None, BUILT_IN, ScalingRequest(**options))
+
+
+def of_model(model: Any, text: str = TEXT, source: str = "", **options: Any) -> ScalingReport:
+    return scaling(model, Texts((text,), source), ScalingRequest(**options))
+
+
 @pytest.fixture(scope="session")
 def random_report() -> ScalingReport:
-    return random_scaling([8, 64, 512], seq=31, samples=23, seed=1)
+    return drawn(seq=31, samples=23, seed=1)
 
 
 @pytest.fixture(scope="session")
 def one_report() -> ScalingReport:
-    return random_scaling([64], seq=7, samples=1, seed=1)
+    return drawn(d_k="64", seq=7, samples=1, seed=1)
 
 
 @pytest.fixture(scope="session")
 def head_report() -> ScalingReport:
     model = OwnAttention(256, 8, seed=2)
-    report = model_scaling(model, model.encode(TEXT), by_head=True, index_base=1)
-    return replace(report, text=TEXT, source="built in: no text was given")
+    return of_model(model, source="built in: no text was given", head=("*",), index_base=1)
 
 
 @pytest.fixture(scope="session")
 def layer_report() -> ScalingReport:
-    model = OwnAttention(64, 8, 2, causal=True, seed=2)
-    return replace(model_scaling(model, model.encode(TEXT)), text=TEXT)
+    return of_model(OwnAttention(64, 8, 2, causal=True, seed=2))

@@ -11,7 +11,7 @@ import pytest
 from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.scaling.report import LABELS, ScalingReport
+from attnviz.learn.scaling.report import ScalingReport
 
 from ...first_screens import SIZES, fitting
 
@@ -20,10 +20,7 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
     "random_80": ("random_report", PLAIN, 80, {"hints": True}),
-    "random_160": ("random_report", PLAIN, 160, {"explain": True}),
     "random_80_ascii": ("random_report", ASCII, 80, {"explain": True}),
-    "random_24": ("random_report", PLAIN, 24, {}),
-    "one_sample_150": ("one_report", PLAIN, 150, {}),
     "heads_100": ("head_report", PLAIN, 100, {"hints": True}),
     "layer_80": ("layer_report", PLAIN, 80, {"explain": True}),
 }
@@ -55,7 +52,7 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) ->
     ranked = sorted(gains, key=lambda name: gains[name])
     drawn = re.findall(r"^(L\dH\d) · d_k 32", screen, re.MULTILINE)
     assert drawn == [ranked[-1], ranked[0]]
-    assert len(re.findall(r"^L1H\d +━", screen, re.MULTILINE)) == 8
+    assert len(re.findall(r"^L1H\d .* → ", screen, re.MULTILINE)) >= 8
     assert "[red]mat[/]" in screen
 
 
@@ -102,14 +99,3 @@ def test_first_screens(
     document = request.getfixturevalue(name).document(hints=True)
     shown = first_screen(document, PLAIN, columns, lines - 1)
     golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
-
-
-def test_a_tall_first_screen_has_every_measure_and_the_theory(random_report: ScalingReport) -> None:
-    document = random_report.document()
-    tall, usual = (
-        first_screen(document, PLAIN, *size).plain.splitlines() for size in ((200, 59), (120, 39))
-    )
-    for label in LABELS.values():
-        assert any(line.startswith(label) for line in tall)
-    assert any(line.startswith("Theory: ") for line in tall)
-    assert not any(line.startswith("Theory: ") for line in usual)

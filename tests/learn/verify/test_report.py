@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
-from attnviz.learn.verify.report import (
-    Check,
-    ComparedNumber,
-    Tolerance,
-    VerifyReport,
-)
+from attnviz.learn.verify.report import Checked, VerifyReport, verdict
 
-EXACT = Tolerance()
+
+def number(difference: float = 0.0, check: str = "a", **fields: Any) -> Checked:
+    return Checked("", check, number="outputs", difference=difference, **fields)
 
 
 def test_a_tolerance_by_hand() -> None:
     """4 · 2⁻²³ · √9 · 2."""
-    assert Tolerance(2.0**-23, 9, 2.0).value == 24 * 2.0**-23
-    assert EXACT.value == 0
+    within = {"epsilon": 2.0**-23, "roundings": 9, "largest": 2.0}
+    assert number(**within).allowed == 24 * 2.0**-23
+    assert number(**within, limit=1e-7).allowed == 1e-7
+    assert number().allowed == 0
 
 
-@pytest.mark.parametrize("fields", [(-1e-7, 1, 1.0), (1e-7, -1, 1.0), (1e-7, 1, math.inf)])
-def test_no_tolerance_is_endless(fields: tuple[float, int, float]) -> None:
+@pytest.mark.parametrize(
+    "fields", [{"epsilon": -1e-7}, {"roundings": -1}, {"largest": math.inf}, {"largest": math.nan}]
+)
+def test_no_tolerance_is_endless(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="finite numbers"):
-        Tolerance(*fields)
-    with pytest.raises(ValueError, match="finite numbers"):
-        Tolerance(1e-7, 1, math.nan)
+        number(**fields)
 
 
 @pytest.mark.parametrize(
@@ -35,20 +35,16 @@ def test_no_tolerance_is_endless(fields: tuple[float, int, float]) -> None:
     [(0.0, True), (24e-7, True), (25e-7, False), (math.inf, False), (math.nan, False)],
 )
 def test_what_passes(difference: float, passed: bool) -> None:
-    measure = ComparedNumber("outputs", difference, Tolerance(2e-7, 9, 1.0))
-    assert measure.tolerance.value == pytest.approx(24e-7)
-    assert measure.passed is passed
+    measured = number(difference, epsilon=2e-7, roundings=9, largest=1.0)
+    assert measured.allowed == pytest.approx(24e-7)
+    assert measured.passed is passed
 
 
 def test_verdicts() -> None:
-    good, bad = (ComparedNumber("outputs", number, EXACT) for number in (0.0, 1.0))
-    assert Check("", "a", measures=(good,)).verdict == "pass"
-    assert Check("", "a", measures=(good, bad)).verdict == "fail"
-    assert Check("", "a", skipped="no").verdict == "skipped"
-    for measures, skipped in (((), None), ((good,), "no")):
-        with pytest.raises(ValueError, match="measures, or a reason"):
-            Check("", "a", measures=measures, skipped=skipped)
-    checks = (Check("", "a", measures=(bad,)), Check("", "b", skipped="no"))
-    found = VerifyReport("float32", "float32", 1e-7, checks)
-    assert [found.count(verdict) for verdict in ("pass", "fail", "skipped")] == [0, 1, 1]
-    assert found.failed == checks[:1]
+    good, bad, skipped = number(0.0), number(1.0), number(check="b", skipped="no")
+    assert [verdict(check) for check in ([good], [good, bad], [skipped], [skipped, good])] == [
+        *("pass", "fail", "skipped", "pass")
+    ]
+    report = VerifyReport("float32", "float32", 1e-7, (good, bad, skipped))
+    assert report.checks == [[good, bad], [skipped]]
+    assert [report.count(outcome) for outcome in ("pass", "fail", "skipped")] == [0, 1, 1]

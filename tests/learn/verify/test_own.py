@@ -13,27 +13,32 @@ import torch
 
 from attnviz.attention import functional, module
 from attnviz.errors import UsageError
-from attnviz.learn.verify import others, own
-from attnviz.learn.verify.cases import attention_cases
-from attnviz.learn.verify.own import KERAS, NAIVE
-from attnviz.learn.verify.report import Check, Sizes
+from attnviz.learn.verify import references, verify
+from attnviz.learn.verify.references import attention_cases
+from attnviz.learn.verify.report import Checked, Sizes, verdict
+from attnviz.learn.verify.request import VerifyRequest
+from attnviz.learn.verify.verify import KERAS, NAIVE, compared_case, verify_own
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")
 
 
-def failed(checks: tuple[Check, ...]) -> set[tuple[str, str, str]]:
-    return {(check.case, check.name, check.against) for check in checks if check.verdict == "fail"}
+def compared(sizes: Sizes = SIZES, dtype: str = "float32") -> list[Checked]:
+    return [number for case in attention_cases(sizes, dtype) for number in compared_case(case)]
+
+
+def failed(numbers: list[Checked]) -> set[tuple[str, str, str]]:
+    return {(one.case, one.check, one.against) for one in numbers if not one.passed}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_pair_of_every_case_passes(dtype: str) -> None:
-    checks = own.own_checks(SIZES, dtype, keras=False)
-    assert not failed(checks)
-    made = [check for check in checks if check.measures]
-    assert {check.case for check in made} == set(CASES)
+    request = VerifyRequest(d_model=12, heads=6, kv_heads=2, seq=5, keras=False)
+    report = verify_own(request, dtype)
+    *made, (skipped,) = report.checks
+    assert [verdict(check) for check in made] == ["pass"] * 5 * 7
     for case in CASES:
-        pairs = [(check.name, check.against) for check in made if check.case == case]
+        pairs = [(check[0].check, check[0].against) for check in made if check[0].case == case]
         assert pairs == [
             ("NumPy", NAIVE),
             ("torch", NAIVE),
@@ -41,12 +46,12 @@ def test_every_pair_of_every_case_passes(dtype: str) -> None:
             ("torch", "NumPy"),
             ("torch", "torch.nn.MultiheadAttention"),
             ("torch", "F.scaled_dot_product_attention"),
+            ("torch", "transformers.BartAttention"),
         ]
     for check in made:
-        names = [measure.name for measure in check.measures]
-        assert names == (["outputs"] if check.name == "fused" else ["outputs", "weights"])
-    (skipped,) = [check for check in checks if check.skipped]
-    assert (skipped.name, skipped.skipped) == (KERAS, "left out by --no-keras")
+        names = [number.number for number in check]
+        assert names == (["outputs"] if check[0].check == "fused" else ["outputs", "weights"])
+    assert (skipped.check, skipped.skipped) == (KERAS, "left out by --no-keras")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +63,8 @@ def test_no_rounding_ever_fails(
 ) -> None:
     """At most a third of the tolerance, for all kinds of sizes: and so no false alarm."""
     for seed, dtype in enumerate(("float32", "float64")):
-        sizes = Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed)
-        for check in own.own_checks(sizes, dtype, keras=False):
-            for measure in check.measures:
-                assert measure.difference <= measure.tolerance.value / 3, (check, seed)
+        for number in compared(Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed), dtype):
+            assert number.difference <= number.allowed / 3, (number, seed)
 
 
 def test_visible_is_what_the_words_say() -> None:
@@ -77,18 +80,17 @@ def test_visible_is_what_the_words_say() -> None:
 
 
 def test_one_head_has_nothing_to_share() -> None:
-    checks = own.own_checks(replace(SIZES, heads=1, kv_heads=None), "float32", keras=False)
-    assert not failed(checks)
-    (grouped,) = [check for check in checks if check.case == "grouped"]
+    report = verify_own(VerifyRequest(d_model=4, heads=1, seq=5, keras=False))
+    assert not report.count("fail")
+    (grouped,) = [number for number in report.numbers if number.case == "grouped"]
     assert grouped.skipped == "1 head cannot share key/value heads: give --heads 2 or more"
 
 
 def test_large_sizes_leave_the_loop_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "_MOST_LOOPED", 100)
-    checks = own.own_checks(SIZES, "float32", keras=False)
-    loops = [check for check in checks if check.against == NAIVE]
+    monkeypatch.setattr(verify, "_MOST_LOOPED", 100)
+    loops = [number for number in compared() if number.against == NAIVE]
     assert len(loops) == 5
-    assert all("too many numbers" in str(check.skipped) for check in loops)
+    assert all("too many numbers" in str(number.skipped) for number in loops)
 
 
 def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,11 +127,11 @@ def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "padding_mask", lambda visible: visible[:, None, None, :] | True)
+    monkeypatch.setattr(verify, "padding_mask", lambda visible: visible[:, None, None, :] | True)
 
 
 def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = own.MultiHeadAttention.load_state_dict
+    right = verify.MultiHeadAttention.load_state_dict
 
     def load(self: torch.nn.Module, state: dict[str, torch.Tensor]) -> Any:
         found = right(self, state)
@@ -137,7 +139,7 @@ def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
             self.value_projection.weight[0, 0] += 0.01
         return found
 
-    monkeypatch.setattr(own.MultiHeadAttention, "load_state_dict", load)
+    monkeypatch.setattr(verify.MultiHeadAttention, "load_state_dict", load)
 
 
 @pytest.mark.parametrize(
@@ -159,29 +161,32 @@ def test_a_fault_fails_where_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fault(monkeypatch)
-    found = failed(own.own_checks(SIZES, "float32", keras=False))
+    found = failed(compared())
     assert {case for case, ours, against in found if (ours, against) == (name, NAIVE)} == cases
     assert {case for case, _, _ in found} == cases
 
 
 def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(others, "_KERAS", "keras_that_nobody_has_installed")
-    checks = own.own_checks(SIZES, "float32")
-    (skipped,) = [check for check in checks if check.skipped]
-    assert (skipped.case, skipped.name) == ("", KERAS)
+    monkeypatch.setattr(references, "_KERAS", "keras_that_nobody_has_installed")
+    request = VerifyRequest(d_model=4, heads=2, seq=3)
+    report = verify_own(request)
+    skipped = report.numbers[-1]
+    assert (skipped.case, skipped.check) == ("", KERAS)
     assert skipped.skipped == "not installed, skipped"
-    assert not failed(checks)
+    assert not report.count("fail")
     with pytest.raises(UsageError, match="--keras was asked for and Keras is not installed"):
-        own.own_checks(SIZES, "float32", keras=True)
+        verify_own(replace(request, keras=True))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_keras_agrees(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
-    checks = own.own_checks(SIZES, dtype, keras=True)
-    named = {check.case: check.against for check in checks if check.against.startswith("keras")}
+    request = VerifyRequest(d_model=12, heads=6, kv_heads=2, seq=5, keras=True)
+    report = verify_own(request, dtype)
+    named = {one.case: one.against for one in report.numbers if one.against.startswith("keras")}
     assert named == dict.fromkeys(CASES[:4], KERAS) | {
         "grouped": "keras.layers.GroupQueryAttention"
     }
-    assert not failed(checks)
+    assert not report.count("fail")
+    assert "keras" in report.versions

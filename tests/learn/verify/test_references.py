@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.others import naive_attention
+from attnviz.learn.verify.references import naive_attention
 
 NAMES = ("query", "key", "value", "output")
 
