@@ -1,4 +1,4 @@
-"""The progress of a training: its curve, its speed, and the interface that shows both."""
+"""The progress of a training: its curves, its speed, and the interface that shows both."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import spoken_time
+from attnviz.draw.numbers import counted, spoken_time
 from attnviz.learn.train.report import CurvePoint
 
 _RECENT = 20.0
 """Seconds over which the speed is measured."""
 
-FRAME = 3
-"""Lines of a plot in addition to its curves: title, axis, legend."""
-
-LEAST_ROWS, _MOST_ROWS = 6, 18
+_SMALL = 0.0005
+"""Losses below this would be rounded to 0.000."""
 
 OnStep = Callable[[bool], None]
 """Called after each step; True if the step deserves a line of its own if no plot is shown."""
@@ -32,12 +30,12 @@ class Watcher:
         return nullcontext()
 
     def watching(
-        self, words: Callable[[], str], plot: Callable[[], doc.Plot | None]
+        self, words: Callable[[], str], plot: Callable[[], doc.Plot]
     ) -> AbstractContextManager[OnStep]:
         """Return a context that shows the progress; it gives a function to call after each step.
 
-        words: returns the progress as a string. plot: returns the curves, None if there are none
-            yet.
+        words: returns the progress as a string. plot: returns the curves, none if there are no
+            points yet.
         """
         return nullcontext(lambda worth: None)
 
@@ -64,29 +62,17 @@ class Pace:
             self._marks.popleft()
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """Return the recent speed in tokens per second; None before it can be measured."""
-        seconds, tokens, _ = self._recent()
-        return tokens / seconds if seconds > 0 else None
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Return the estimated time left in seconds; None before it can be measured."""
-        seconds, _, used = self._recent()
-        return (1 - self._marks[-1][2]) * seconds / used if used > 0 else None
-
-    @property
     def words(self) -> list[str]:
-        """Return strings on the progress such as ``40% done`` and ``about 25 min left``."""
-        done = [f"{self._marks[-1][2]:.0%} done"] if self._marks else []
-        left = self.seconds_left
-        return done if left is None else [*done, f"about {spoken_time(left)} left"]
-
-    def _recent(self) -> tuple[float, int, float]:
+        """Return strings such as ``900 tokens/s``, ``40% done`` and ``about 25 min left``."""
         if not self._marks:
-            return 0.0, 0, 0.0
-        first, last = self._marks[0], self._marks[-1]
-        return last[0] - first[0], last[1] - first[1], last[2] - first[2]
+            return []
+        (began, before, first), (now, tokens, used) = self._marks[0], self._marks[-1]
+        seconds, done = now - began, used - first
+        words = [f"{(tokens - before) / seconds:,.0f} tokens/s"] if seconds and tokens else []
+        words.append(f"{used:.0%} done")
+        if done > 0:
+            words.append(f"about {spoken_time((1 - used) * seconds / done)} left")
+        return words
 
 
 def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
@@ -108,6 +94,33 @@ def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
     )
 
 
+def mean_curves(curves: Sequence[tuple[int, Sequence[CurvePoint]]], rows: int = 12) -> doc.Plot:
+    """Return a plot with one line per number of heads, the mean over its models at each step.
+
+    curves: the number of heads and the points of each model. rows: the height in lines.
+    """
+    losses: dict[int, dict[int, list[float]]] = {}
+    for heads, points in curves:
+        for point in points:
+            losses.setdefault(heads, {}).setdefault(point.step, []).append(point.loss)
+    drawn = [
+        doc.Curve(
+            counted(heads, "head"),
+            [(float(step), sum(at[step]) / len(at[step])) for step in sorted(at)],
+        )
+        for heads, at in sorted(losses.items())
+    ]
+    most = max((len(at) for steps in losses.values() for at in steps.values()), default=1)
+    title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
+    title += [(f"mean of {most} seeds", False)] if most > 1 else []
+    return doc.Plot(title, drawn, "steps", rows=rows)
+
+
 def curve_rows(lines: int) -> int:
-    """Return how many lines the curves take in a plot of ``lines`` lines in all."""
-    return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)
+    """Return how many lines the curves take in a plot of ``lines`` lines: title, axis, legend."""
+    return max(min(lines - 3, 18), 6)
+
+
+def nats(value: float) -> str:
+    """Return a loss as a string, such as ``0.066``; one that would round to zero as ``2e-05``."""
+    return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
+from attnviz.learn.train.recipe import Recipe
 from attnviz.records import ModelInfo
 
 
@@ -116,6 +117,38 @@ class ModelScores:
         """
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
 
+    def data(self) -> dict[str, Any]:
+        """Return the scores by what they were measured on, as JSON values."""
+        return {
+            "text": {
+                "sequences": self.windows,
+                "tokens": self.window_tokens,
+                "heads": self._heads("text"),
+            },
+            "random": {
+                "sequences": self.copies,
+                "copy_tokens": self.copy_tokens,
+                "seed": self.seed,
+                "first_copy_loss": asdict(self.first_copy),
+                "second_copy_loss": asdict(self.second_copy),
+                "heads": self._heads("random"),
+            },
+        }
+
+    def _heads(self, probe: str) -> list[dict[str, Any]]:
+        measured = self.of(probe)
+        return [
+            {
+                "layer": layer,
+                "head": head,
+                "scores": {score.name: score.heads[layer][head].mean for score in measured},
+                "errors": {score.name: score.heads[layer][head].error for score in measured},
+                "even": {score.name: score.even for score in measured},
+            }
+            for layer, row in enumerate(measured[0].heads if measured else ())
+            for head in range(len(row))
+        ]
+
 
 _LARGEST_EXPONENT = 700.0
 
@@ -131,26 +164,21 @@ class TrainReport(Report):
     """The report of ``attnviz train``: the trained model, its curve and its heads' scores.
 
     directory: of the model. model: its facts, with the revision of its tensors.
-    parameters: number of trained parameters. vocabulary: number of tokens.
-    d_model: width of the residual stream.
+    recipe: by which it was trained. parameters: number of trained parameters. vocabulary: number of
+        tokens. train, valid: the facts of the texts.
     shares: share of the training tokens by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
     valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
         the stored parameters; all tokens if the budget allows it.
     unigram_loss: loss of the training text's token frequencies on the whole validation text.
-    valid_windows: tokens of the validation windows for ``valid_loss``.
-    curve_windows: tokens of the validation windows for the curve.
-    dtype: of the matrix products in training; parameters and optimiser are float32.
-    stored: type of the stored tensors.
-    budget: as requested, such as ``1,000,000 tokens``. finished: whether it was used up.
-    scores: of its heads, from the stored parameters.
+    finished: whether the budget was used up. scores: of its heads, from the stored parameters.
     """
 
     directory: str
     model: ModelInfo
+    recipe: Recipe
     parameters: int
     vocabulary: int
-    d_model: int
     train: CorpusFacts
     valid: CorpusFacts
     points: tuple[CurvePoint, ...]
@@ -158,12 +186,6 @@ class TrainReport(Report):
     valid_loss: float
     valid_tokens: int
     unigram_loss: float
-    valid_windows: int
-    curve_windows: int
-    dtype: str
-    stored: str
-    seed: int
-    budget: str
     finished: bool
     scores: ModelScores
 
@@ -171,42 +193,40 @@ class TrainReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the whole report as one JSON object."""
-        last = self.points[-1]
+
+        def values(*names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names}
+
+        last, recipe = self.points[-1], self.recipe
         return {
             "schema": "attnviz.train/1",
             "model": {
                 **model_facts(self.model),
-                "parameters": self.parameters,
-                "vocabulary": self.vocabulary,
-                "d_model": self.d_model,
+                **values("parameters", "vocabulary"),
+                "d_model": recipe.model.d_model,
             },
             "path": self.directory,
             "train": asdict(self.train),
             "valid": asdict(self.valid),
-            "budget": self.budget,
+            "budget": str(recipe.budget),
             "finished": self.finished,
-            "autocast": self.dtype,
-            "stored": self.stored,
-            "seed": self.seed,
+            "autocast": recipe.autocast,
+            "stored": recipe.stored,
+            "seed": recipe.seed,
             "steps": last.step,
             "tokens": last.tokens,
             "seconds": last.seconds,
-            "tokens_per_second": self.tokens_per_second,
-            "shares": self.shares,
-            "valid_loss": self.valid_loss,
-            "valid_perplexity": self.valid_perplexity,
-            "valid_bits_per_byte": self.valid_bits_per_byte,
-            "valid_tokens": self.valid_tokens,
-            "unigram_loss": self.unigram_loss,
-            "learnt": self.learnt,
-            "valid_windows": self.valid_windows,
-            "curve_windows": self.curve_windows,
-            "scores": _scores(self.scores),
+            **values("tokens_per_second", "shares", "valid_loss", "valid_perplexity"),
+            **values("valid_bits_per_byte", "valid_tokens", "unigram_loss", "learnt"),
+            "valid_windows": recipe.phase[-1].length,
+            "curve_windows": recipe.window,
+            "scores": self.scores.data(),
             "curve": [asdict(point) for point in self.points],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        yield tuple(field.name for field in fields(CurvePoint))
+        """Yield the table: a row for each point of the curve."""
+        yield tuple(own.name for own in fields(CurvePoint))
         yield from map(astuple, self.points)
 
     @property
@@ -231,14 +251,9 @@ class TrainReport(Report):
         return self.valid_tokens == self.valid.tokens
 
     @property
-    def steps(self) -> int:
-        """Return the number of optimiser steps of the training."""
-        return self.points[-1].step
-
-    @property
     def trained(self) -> bool:
         """Return whether there were enough steps to train anything."""
-        return self.steps >= LEAST_STEPS
+        return self.points[-1].step >= LEAST_STEPS
 
     @property
     def learnt(self) -> bool:
@@ -252,35 +267,3 @@ class TrainReport(Report):
         It is loss · tokens / (bytes · ln 2) of the validation text.
         """
         return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))
-
-
-def _scores(scores: ModelScores) -> dict[str, Any]:
-    def heads(probe: str) -> list[dict[str, Any]]:
-        measured = scores.of(probe)
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                "scores": {score.name: score.heads[layer][head].mean for score in measured},
-                "errors": {score.name: score.heads[layer][head].error for score in measured},
-                "even": {score.name: score.even for score in measured},
-            }
-            for layer, row in enumerate(measured[0].heads if measured else ())
-            for head in range(len(row))
-        ]
-
-    return {
-        "text": {
-            "sequences": scores.windows,
-            "tokens": scores.window_tokens,
-            "heads": heads("text"),
-        },
-        "random": {
-            "sequences": scores.copies,
-            "copy_tokens": scores.copy_tokens,
-            "seed": scores.seed,
-            "first_copy_loss": asdict(scores.first_copy),
-            "second_copy_loss": asdict(scores.second_copy),
-            "heads": heads("random"),
-        },
-    }

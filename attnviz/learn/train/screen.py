@@ -6,10 +6,9 @@ import shlex
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import counted, short_number
+from attnviz.draw.numbers import counted, short_number, spoken_time
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.card import scores_table
-from attnviz.learn.train.progress import LEAST_ROWS, curve_plot, curve_rows
+from attnviz.learn.train.progress import curve_plot, curve_rows
 from attnviz.learn.train.report import ModelScores, SequenceMean, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
@@ -71,8 +70,8 @@ def _finding(result: TrainReport) -> str:
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
-            f"Did not train: {counted(result.steps, 'step')} (loss {loss}, uniform baseline "
-            f"{result.even_loss:.2f}); use --tokens."
+            f"Did not train: {counted(result.points[-1].step, 'step')} (loss {loss}, uniform "
+            f"baseline {result.even_loss:.2f}); use --tokens."
         )
     if not result.learnt:
         return (
@@ -87,26 +86,22 @@ def _finding(result: TrainReport) -> str:
     )
 
 
-# The first screen ----------------------------------------------------------------------------
-
-_BESIDE = 76
-"""Columns that the curve and the heads each need to be placed side by side."""
-
-
-def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
+def _first(result: TrainReport, columns: int, lines: int) -> doc.Ways:
     """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
-    heads = _heads(result.scores)
-    facts = doc.Group(_facts(result), yields=1)
-    tall = len(_BEST) + 1
-    if max_width >= 2 * _BESIDE:
-        plot = _curve(result)._replace(rows=curve_rows(lines - len(facts.parts) - 1))
-        every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
-        beside = doc.Beside(_BESIDE, gap=4)
-        return [doc.Group([plot, doc.Group(heads)], beside=beside), facts, every]
-    rows = lines - tall - 1
-    rows -= len(facts.parts) + 2 if rows >= 3 * LEAST_ROWS else 0
-    plot = _curve(result)._replace(rows=curve_rows(rows))
-    return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
+    table, note, words = _heads(result.scores)
+    facts, every = doc.Group(_facts(result), yields=1), _every_head(result.scores)
+    heads = table._replace(title=())
+    rows = lines - len(table.rows) - 2
+
+    def stacked(rows: int) -> list[doc.Group]:
+        return [doc.Group([part]) for part in (_curve(result, rows), heads)]
+
+    wide = doc.beside(_curve(result, lines - 7), [doc.Group([table, note, words])])
+    return doc.Ways([
+        [wide, facts, doc.beside(*every.parts)._replace(yields=2)],
+        [*stacked(rows - len(facts.parts) - 2), facts],
+        stacked(rows),
+    ])  # fmt: skip
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -115,7 +110,7 @@ def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
 def _about(result: TrainReport) -> list[doc.Part]:
     """Return the facts of the model and its texts that a reader needs to repeat the run."""
     parts: list[doc.Part] = [
-        doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
+        doc.Facts([*model_words(result.model), (f"seed {result.recipe.seed}", False)])
     ]
     for name, text in (("trained", result.train), ("validated", result.valid)):
         files = f"on {' and '.join(text.files)}"
@@ -128,31 +123,44 @@ def _about(result: TrainReport) -> list[doc.Part]:
     return parts
 
 
-def _curve(result: TrainReport) -> doc.Plot:
+def _curve(result: TrainReport, rows: int = 15) -> doc.Plot:
     plot = curve_plot(result.points)
     return plot._replace(
-        title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
+        title=[*plot.title, (f"validation on windows of {result.recipe.window:,} tokens", False)],
         levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
+        rows=curve_rows(rows),
     )
 
 
 def _facts(result: TrainReport) -> list[doc.Part]:
     last = result.points[-1]
     shares = sorted(result.shares.items(), key=lambda item: -item[1])
+    perplexity = result.valid_perplexity
+    validation = [
+        f"{result.valid_loss:.3f} nats per token",
+        *([] if perplexity is None else [f"perplexity {perplexity:,.1f}"]),
+        f"{result.valid_bits_per_byte:.3f} bits per byte",
+        "whole text" if result.whole else f"first {result.valid_tokens:,} tokens of the text",
+        f"windows of {result.recipe.phase[-1].length:,} tokens",
+        f"uniform baseline {result.even_loss:.3f}",
+        f"unigram baseline {result.unigram_loss:.3f}",
+    ]
+    if result.trained and result.valid_loss > result.even_loss:
+        validation.append("above the uniform baseline: a smaller learning_rate may help")
     facts = {
         "parameters": [
             f"{result.parameters:,}",
             f"{result.vocabulary:,} tokens in the vocabulary",
-            f"stored in {result.stored}",
+            f"stored in {result.recipe.stored}",
         ],
         "trained": [
             f"{last.tokens:,} tokens in {counted(last.step, 'step')}",
-            _time(last.seconds),
+            spoken_time(last.seconds),
             f"{result.tokens_per_second:,.0f} tokens/s",
-            f"matrix products in {result.dtype}",
+            f"matrix products in {result.recipe.autocast}",
         ],
         "data": [f"{share:.0%} {KIND_WORDS[kind]}" for kind, share in shares],
-        "validation": _validation(result),
+        "validation": validation,
         "written": [
             result.directory,
             "weights and tokenizer",
@@ -161,28 +169,6 @@ def _facts(result: TrainReport) -> list[doc.Part]:
         ],
     }
     return [doc.Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
-
-
-def _validation(result: TrainReport) -> list[str]:
-    words = [f"{result.valid_loss:.3f} nats per token"]
-    if result.valid_perplexity is not None:
-        words.append(f"perplexity {result.valid_perplexity:,.1f}")
-    words += [
-        f"{result.valid_bits_per_byte:.3f} bits per byte",
-        "whole text" if result.whole else f"first {result.valid_tokens:,} tokens of the text",
-        f"windows of {result.valid_windows:,} tokens",
-        f"uniform baseline {result.even_loss:.3f}",
-        f"unigram baseline {result.unigram_loss:.3f}",
-    ]
-    if result.trained and result.valid_loss > result.even_loss:
-        words.append("above the uniform baseline: a smaller learning_rate may help")
-    return words
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
@@ -218,12 +204,21 @@ def _error(mean: SequenceMean) -> str:
 
 
 def _every_head(scores: ModelScores) -> doc.Group:
-    return doc.Group(
-        [
-            scores_table(scores.of(probe))._replace(title=[("Every head", True), (words, False)])
-            for probe, words in (
-                ("text", "on validation text"),
-                ("random", "on random tokens, repeated twice"),
+    """Return tables with a row for each head and a column for each score, the highest in bold."""
+    tables = []
+    probes = {"text": "on validation text", "random": "on random tokens, repeated twice"}
+    for probe, words in probes.items():
+        scored = scores.of(probe)
+        best = {column: score.best[:2] for column, score in enumerate(scored, start=1)}
+        rows = [
+            doc.Row(
+                [f"L{layer}H{head}", *(str(score.heads[layer][head]) for score in scored)],
+                tones={at: "strong" for at, place in best.items() if place == (layer, head)},
             )
+            for layer, heads in enumerate(scored[0].heads)
+            for head in range(len(heads))
         ]
-    )
+        rows.append(doc.Row(["uniform", *(f"{score.even:.3f}" for score in scored)], ruled=True))
+        columns = [doc.Column("head", right=False), *(doc.Column(score.name) for score in scored)]
+        tables.append(doc.Table(columns, rows, [("Every head", True), (words, False)]))
+    return doc.Group(tables)

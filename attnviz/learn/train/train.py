@@ -17,46 +17,47 @@ from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import directory_lock, whole_file
+from attnviz.draw.whole_file import directory_lock
 from attnviz.errors import LoadError, UsageError
 from attnviz.interrupts import as_interrupt, between_steps
-from attnviz.learn.train.card import card_text
 from attnviz.learn.train.directory import (
-    CARD_FILE,
     STATE_FILE,
     check_directory,
     clean_directory,
-    make_directory,
     read_state,
+    write_card,
     write_curve,
     write_state,
 )
-from attnviz.learn.train.progress import OnStep, Pace, Watcher, curve_plot
+from attnviz.learn.train.progress import Pace, Watcher, curve_plot
 from attnviz.learn.train.recipe import Recipe
 from attnviz.learn.train.report import CorpusFacts, TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
-from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer
+from attnviz.learn.train.texts import (
+    BEGINNING,
+    Corpus,
+    encode,
+    hold_out,
+    make_tokenizer,
+    read_corpus,
+)
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
 from attnviz.records import ModelInfo
 
-_BETWEEN_SAVES = 30.0
-"""Most seconds of training that a killed process loses; more if saving takes long."""
+_BETWEEN_SAVES, _SAVING_SHARE = 30.0, 0.05
+"""Most seconds of training that a killed process loses, more if saving takes long; and the largest
+share of the time spent on saving."""
 
 _LONG_TEXT = 4_000_000
 """Bytes of text from which reading and tokenizing takes seconds."""
 
-_SAVING_SHARE = 0.05
-"""Largest share of the time spent on saving."""
-
-_PER_PARAMETER = 16
-"""Bytes of a weight, its gradient and AdamW's two means, each in float32."""
-
-_PER_LOGIT = 12
-"""Bytes of a logit, its float32 copy and their gradient."""
+_PER_PARAMETER, _PER_LOGIT = 16, 12
+"""Bytes of a weight, its gradient and AdamW's two means, each in float32; and of a logit, its
+float32 copy and their gradient."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -77,37 +78,59 @@ def train(
     check_directory(request.out, request.resume)
     place = find_device(device)
     use_threads(allowed_processors())  # a step has many texts at once
-    learned, valid = request.texts()
+    learned, valid = _texts(request)
     size = learned.bytes + valid.bytes
     said = f"turning {size / 1e6:,.0f} MB of text into tokens"
     with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
         run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
     with directory_lock(request.out):
         clean_directory(request.out)
-        pace, trainer = Pace(), run.trainer
-        with watcher.watching(
-            lambda: words(trainer, pace), lambda: curve_plot(trainer.points)
-        ) as on_step:
-            done = _train(run, pace, on_step)
-        report = finish_saved(run, watcher) if done else None
+        report = finish_saved(run, watcher) if _train(run, watcher) else None
     if report is None:  # raised here, after the progress bar is gone
         raise Stopped(
-            f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
+            f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
             f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
         )
-    run.close()
+    (request.out / STATE_FILE).unlink(missing_ok=True)  # a finished model needs no resumption
     return report
 
 
-def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
+def _texts(request: TrainRequest) -> tuple[Corpus, Corpus]:
+    """Return the text to train on and the text to validate on.
+
+    Raises LoadError and UsageError as ``read_corpus`` does, UsageError also if no text is named or
+    a text is in both.
+    """
+    if not request.files:
+        raise UsageError(
+            "no text to learn from: name FILES, before --valid, which takes all that follow it"
+        )
+    train = read_corpus(request.files)
+    if not request.valid:
+        return hold_out(train)
+    valid = read_corpus(request.valid)
+    for name, text in zip(valid.names, valid.texts, strict=True):
+        if text in train.texts:
+            same = train.names[train.texts.index(text)]
+            known = "" if same == name else f" (as {same!r})"
+            raise UsageError(
+                f"{name!r} is among the texts to train on{known} and to validate on: a model "
+                "must be measured on text that it never saw"
+            )
+    return train, valid
+
+
+def _train(run: TrainingRun, watcher: Watcher) -> bool:
     """Train to the end of the budget; return False if the user stopped the training.
 
-    The run is then saved. pace: measures the speed. on_step: called after each training step.
+    The run is then saved. watcher: shows the progress.
     """
+    trainer, pace = run.trainer, Pace()
     saved, between = time.monotonic(), _BETWEEN_SAVES
-    with between_steps() as stopped:
-        for point in run.trainer.steps():
-            pace.add(run.trainer.tokens, run.trainer.used)
+    shown = watcher.watching(lambda: words(trainer, pace), lambda: curve_plot(trainer.points))
+    with shown as on_step, between_steps() as stopped:
+        for point in trainer.steps():
+            pace.add(trainer.tokens, trainer.used)
             validated = point is not None and point.valid_loss is not None
             on_step(validated)
             if validated or stopped() or time.monotonic() - saved > between:
@@ -119,7 +142,7 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
                 run.store()  # another process can look at the heads while they form
             if stopped():
                 break
-        return run.trainer.used >= 1
+        return trainer.used >= 1
 
 
 def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
@@ -139,13 +162,9 @@ def words(trainer: Trainer, pace: Pace) -> str:
 
     trainer: trains the model. pace: measures the speed.
     """
-    parts = []
-    if trainer.points:
-        parts.append(f"loss {trainer.points[-1].loss:.2f}")
-        valid = [point.valid_loss for point in trainer.points if point.valid_loss]
-        parts += [f"validation {loss:.2f}" for loss in valid[-1:]]
-    speed = pace.tokens_per_second
-    parts += [] if speed is None else [f"{speed:,.0f} tokens/s"]
+    valid = [point.valid_loss for point in trainer.points if point.valid_loss]
+    parts = [f"loss {point.loss:.2f}" for point in trainer.points[-1:]]
+    parts += [f"validation {loss:.2f}" for loss in valid[-1:]]
     return f"{visible(trainer.phase)}: {', '.join([*parts, *pace.words])}"
 
 
@@ -171,7 +190,7 @@ class TrainingRun:
     ) -> None:
         recipe = with_known_precision(recipe, device)
         self.recipe, self.directory = recipe, directory
-        self._texts, self._device = (train, valid), device
+        self._device = device
         self._identity = {
             "text": train.digest,
             "validation text": valid.digest,
@@ -187,7 +206,7 @@ class TrainingRun:
         vocabulary = self.tokenizer.get_vocab_size()
         train_ids = encode(self.tokenizer, train.texts, BEGINNING)
         self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
-        longest = max(phase.length for phase in recipe.phases)
+        longest = max(phase.length for phase in recipe.phase)
         if len(train_ids) < longest:
             raise UsageError(
                 f"the training text has {len(train_ids):,} tokens, a sequence needs {longest:,}: "
@@ -202,7 +221,10 @@ class TrainingRun:
         self.trainer = Trainer(recipe, train_ids, self._valid_ids, vocabulary, BEGINNING, device)
         if stored is not None:
             self.trainer.restore(*stored)
-        make_directory(directory)
+        try:
+            directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise LoadError(f"cannot make {str(directory)!r}: {error.strerror}") from error
 
     def save_state(self) -> None:
         """Write the state of the run, for ``resume``, and the curve so far as a CSV file.
@@ -227,7 +249,7 @@ class TrainingRun:
                 self.trainer.model.llama_tensors(),
                 self.tokenizer.to_str(),
                 dtype=self.recipe.stored,
-                metadata={"trained_tokens": str(self._length)},
+                metadata={"trained_tokens": str(self.recipe.phase[-1].length)},
             )
 
     def finish(self) -> TrainReport:
@@ -246,7 +268,7 @@ class TrainingRun:
         with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
             scores = head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
         train, valid = self._facts
-        total = sum(trainer.sequences.values())
+        length, total = recipe.phase[-1].length, sum(trainer.sequences.values())
         result = TrainReport(
             directory=str(self.directory),
             model=ModelInfo(
@@ -262,22 +284,16 @@ class TrainingRun:
                 seed=recipe.seed,
                 device=str(self._device),
             ),
+            recipe=recipe,
             parameters=sum(weight.numel() for weight in trainer.model.parameters()),
             vocabulary=config.vocabulary,
-            d_model=config.d_model,
             train=train,
             valid=valid,
             points=tuple(trainer.points),
             shares={kind: count / total for kind, count in trainer.sequences.most_common()},
-            valid_loss=validation_loss(stored, read, self._length, BEGINNING, self._device),
+            valid_loss=validation_loss(stored, read, length, BEGINNING, self._device),
             valid_tokens=trainer.closing_tokens,
             unigram_loss=self._unigram,
-            valid_windows=self._length,
-            curve_windows=recipe.window,
-            dtype=recipe.autocast,
-            stored=recipe.stored,
-            seed=recipe.seed,
-            budget=str(recipe.budget),
             finished=trainer.used >= 1,
             scores=scores,
         )
@@ -288,13 +304,8 @@ class TrainingRun:
             )
         with self._advice():
             write_curve(self.directory, trainer.points)
-            with whole_file(self.directory / CARD_FILE) as stream:
-                stream.write(card_text(result, recipe, *self._texts).encode())
+            write_card(result)
         return result
-
-    def close(self) -> None:
-        """Remove the saved state: the finished model needs no resumption."""
-        (self.directory / STATE_FILE).unlink(missing_ok=True)
 
     @contextmanager
     def _advice(self) -> Iterator[None]:
@@ -302,46 +313,29 @@ class TrainingRun:
         try:
             yield
         except LoadError as error:
-            saved = (self.directory / STATE_FILE).exists()
             raise LoadError(
-                f"{error}; stopped after {self.trainer.tokens:,} tokens, "
-                + (
-                    "what was saved before stays: make room, then --resume goes on from it"
-                    if saved
-                    else "before anything was saved: make room, then begin again"
-                )
+                f"{error}; stopped after {self.trainer.tokens:,} tokens, what was saved before "
+                "stays: make room, then --resume goes on from it"
             ) from error
-
-    @property
-    def _length(self) -> int:
-        return self.recipe.phases[-1].length
-
-
-def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
-    """Return the bytes that training takes at least, in the phase with the largest batches.
-
-    config: the final sizes of the model. Counted are parameters, gradients, AdamW's means and the
-    activations kept for the backward pass, not temporaries.
-    """
-    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
-    single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
-    parameters = single + (config.layers - 1) * (double - single)  # every layer has equally many
-    batches = []
-    for index, phase in enumerate(recipe.phases):
-        shape = recipe.shape(index)
-        attended = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-        layer = 4 * shape.d_model + 2 * attended + 4 * shape.d_ff
-        numbers = _PER_LOGIT * config.vocabulary + 2 * shape.layers * layer  # two bytes a number
-        batches.append(phase.batch * phase.length * numbers)
-    return _PER_PARAMETER * parameters + max(batches)
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
     """Raise LoadError if the training needs more memory than is free on ``device``.
 
-    config: the final sizes of the model.
+    config: the final sizes of the model. Counted are parameters, gradients, AdamW's means and the
+    activations kept for the backward pass of the largest batches, not temporaries.
     """
-    needed, free = needed_memory(config, recipe), free_memory(device)
+    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
+    single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
+    parameters = single + (config.layers - 1) * (double - single)  # every layer has equally many
+    batches = []
+    for index, phase in enumerate(recipe.phase):
+        shape = recipe.shape(index)
+        attended = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        layer = 4 * shape.d_model + 2 * attended + 4 * shape.d_ff
+        numbers = _PER_LOGIT * config.vocabulary + 2 * shape.layers * layer  # two bytes a number
+        batches.append(phase.batch * phase.length * numbers)
+    needed, free = _PER_PARAMETER * parameters + max(batches), free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
             f"training this model needs at least {byte_text(needed)}, and {byte_text(free)} are "

@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from attnviz.learn.sweep.progress import Progress
-from attnviz.learn.train.progress import Pace
-from attnviz.learn.train.report import CurvePoint
-
 from ...terminals import Start, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
@@ -27,7 +23,8 @@ def story(tmp_path: Path) -> Path:
 
 
 def test_the_document(run: Any) -> None:
-    document = run("sweep", *QUICK, "--json").document
+    result = run("sweep", *QUICK, "--json")
+    document = result.document
     assert next(iter(document)) == "schema"
     assert document["schema"] == "attnviz.sweep/1"
     assert list(document)[1] == "model"
@@ -100,19 +97,3 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     assert "held-out" in text
     assert f"stopped: {done} of 9 models are trained" in text
     assert "attnviz: interrupted" in text
-
-
-def test_how_far_it_is_in_words() -> None:
-    now = 0.0
-    progress = Progress(models=4, steps=10, pace=Pace(lambda: now))
-    points: list[CurvePoint] = []
-    progress.begin(2, 5, points)
-    assert progress.words == "model 1 of 4: 2 heads, seed 5"
-    assert progress.plot is None
-    progress.advance()
-    points.append(CurvePoint(5, 10, 1.0, 0.01, 0.5))
-    assert progress.words == "model 1 of 4: 2 heads, seed 5, loss 0.500, 2% done"
-    now = 9.0
-    progress.advance()
-    assert progress.words.endswith("loss 0.500, 5% done, about 6 min left")
-    assert progress.plot is not None
