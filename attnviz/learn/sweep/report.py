@@ -15,7 +15,7 @@ from attnviz.learn.train.report import CorpusFacts, CurvePoint
 class Reference:
     """The result of a simple rule, without training, on the held-out predictions.
 
-    name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
+    loss: nats per prediction. accuracy: share of right answers, in [0, 1].
     """
 
     name: str
@@ -28,11 +28,10 @@ class SweepTask:
     """The facts of the task that the models learn.
 
     name: the value of ``--task``, or ``text``. words: a sentence that says what is to be predicted.
-    vocabulary: number of tokens, including the one that begins a sequence.
-    length: tokens of a sequence, without its beginning.
+    vocabulary: number of tokens. length: tokens of a sequence, without its beginning.
     chance: the result of guessing letters at random. best: the result at the least possible loss;
         None if unknown. between: the results of rules that are simpler than the task.
-    text: the facts of the training text given by ``--text``; None for other tasks.
+    text: the facts of the training text; None for other tasks.
     """
 
     name: str
@@ -49,9 +48,7 @@ class SweepTask:
 class PatternScore:
     """The best head of one model for a pattern of attention, with its score.
 
-    name: of the pattern, such as ``previous``. words: a description of the pattern's keys.
-    layer, head: of that head, from 0.
-    score: mean share of attention on those keys, over the head's queries, in [0, 1].
+    score: mean share of attention on the pattern's keys, over the head's queries, in [0, 1].
     even: the same share for uniform attention.
     """
 
@@ -67,9 +64,7 @@ class PatternScore:
 class SweepModel:
     """One trained model of a sweep, with its results.
 
-    heads: of each layer. seed: of its first parameters and of its batches.
-    parameters: number of trained parameters.
-    points: its curve; the losses are those of the predictable positions.
+    seed: of its first parameters and of its batches. points: its curve, of predictable positions.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
     step_seconds: time of one training step, the median over the points of the curve.
     patterns: the best head of each pattern.
@@ -107,10 +102,9 @@ class SweepReport(Report):
     """The report of ``attnviz sweep``: the trained models, with their options and results.
 
     heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
-    layers, d_model: of every model, whose feed-forward is as wide; a head is ``d_model / heads``.
-    steps, batch: of each training. learning_rate: its peak. held_out: number of sequences that no
-        model was trained on. predictions: how many of their tokens count.
-    device, threads: the device, and the number of threads of the CPU. seconds: total time.
+    layers, d_model: of every model, whose feed-forward is as wide.
+    learning_rate: its peak. held_out: number of sequences that no model was trained on.
+        predictions: how many of their tokens count. threads: of the CPU. seconds: total time.
     """
 
     task: SweepTask

@@ -19,7 +19,6 @@ from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.report import Reference, Spread, SweepReport
-from attnviz.learn.train.progress import curve_rows, mean_curves, nats
 
 _LONGEST = 100
 _LEAD = 7
@@ -52,7 +51,7 @@ def document(report: SweepReport) -> doc.Document:
         [
             doc.Group(_about(report)),
             _notes(report),
-            doc.Group([_curves(report, 15)]),
+            doc.Group([_curves(report)]),
             doc.Group([_results(report)]),
             doc.Group([_patterns(report)]),
         ],
@@ -73,8 +72,19 @@ def _notes(report: SweepReport) -> doc.Group:
     return doc.Group([doc.Note(note, _LONGEST) for note in report.notes])
 
 
-def _curves(report: SweepReport, rows: int) -> doc.Plot:
-    return mean_curves([(own.heads, own.points) for own in report.models], curve_rows(rows))
+def _curves(report: SweepReport, lines: int = 15) -> doc.Plot:
+    """Return a plot with one line per number of heads, the mean over its seeds at each step."""
+    drawn = []
+    for heads in report.measured:
+        losses: dict[int, list[float]] = {}
+        for point in (point for model in report.of(heads) for point in model.points):
+            losses.setdefault(point.step, []).append(point.loss)
+        means = [(float(step), sum(at) / len(at)) for step, at in losses.items()]
+        drawn.append(doc.Curve(counted(heads, "head"), means))
+    seeds = max(len(report.of(heads)) for heads in report.measured)
+    title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
+    title += [(f"mean of {seeds} seeds", False)] if seeds > 1 else []
+    return doc.Plot(title, drawn, "steps", rows=max(min(lines - 3, 18), 6))
 
 
 def _first(report: SweepReport, columns: int, lines: int) -> doc.Ways:
@@ -262,3 +272,8 @@ def paired_p(differences: Sequence[float]) -> float:
 def _with_spread(spread: Spread) -> str:
     """Return a mean loss with its deviation over seeds as a string: ``0.066 ± 0.012``."""
     return nats(spread.mean) + ("" if spread.deviation is None else f" ± {nats(spread.deviation)}")
+
+
+def nats(value: float) -> str:
+    """Return a loss as a string, such as ``0.066``; one that would round to zero as ``2e-05``."""
+    return f"{value:.0e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
@@ -23,7 +24,6 @@ from attnviz.interrupts import between_steps
 from attnviz.learn.sweep.report import PatternScore, SweepModel, SweepReport
 from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.sweep.tasks import BEGINNING, TASKS, Pattern, Samples, Task, characters
-from attnviz.learn.train.progress import Pace, Watcher, mean_curves, nats
 from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.trainer import (
@@ -37,15 +37,14 @@ from attnviz.measures.uniform import uniform_weights
 from attnviz.models.memory import require_room
 from attnviz.models.placement import find_device
 from attnviz.models.threads import threads_for, use_threads
+from attnviz.progress import UNWATCHED, Watch
 
 _BATCHES, _HELD_OUT = 1, 2
 """The purposes of random numbers; each has its own stream."""
 
-_BATCH = 32
-"""Sequences of a training step."""
-
-_MEASURED, _SCORED, _AT_ONCE = 512, 64, 128
-"""Held-out sequences, those of them on which heads are scored, and those of one forward pass."""
+_BATCH, _MEASURED, _SCORED, _AT_ONCE = 32, 512, 64, 128
+"""Sequences of a training step, held-out ones, those of them on which heads are scored, and those
+of one forward pass."""
 
 _POINTS = 25
 """Points of a curve, approximately."""
@@ -54,12 +53,10 @@ _PER_PARAMETER, _SQUARES = 16, 7
 """Bytes of a weight, its gradient and AdamW's two means; d_model × d_model matrices of a layer."""
 
 
-def sweep(
-    request: SweepRequest, *, device: str = "cpu", watcher: Watcher | None = None
-) -> SweepReport:
+def sweep(request: SweepRequest, *, device: str = "cpu", advance: Watch = UNWATCHED) -> SweepReport:
     """Train the same decoder with several numbers of heads, and compare what the heads learn.
 
-    device: where to train. watcher: shows the progress of the training.
+    device: where to train. advance: shows the progress of the training.
     Ctrl-C ends the training between two steps: the report then contains the models trained so far,
     perhaps none, and is not ``complete``. Raises UsageError if the heads do not divide the width,
     the task or device is unknown or the memory is too small, LoadError if the text cannot be read.
@@ -71,31 +68,19 @@ def sweep(
     samples, began = held_out(task, request.seed), time.monotonic()
     pairs = [(heads, seed) for seed in seeds for heads in numbers]
     models: list[SweepModel] = []
-    curves: list[tuple[int, list[CurvePoint]]] = []
-    pace = Pace()
-
-    def words() -> str:
-        """Return the progress: ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, …``."""
-        heads, seed = pairs[len(models)]
-        loss = [f"loss {nats(points[-1].loss)}" for _, points in curves[-1:] if points]
-        facts = [counted(heads, "head"), f"seed {seed}", *loss, *pace.words]
-        return f"model {len(models) + 1} of {len(pairs)}: {', '.join(facts)}"
-
-    shown = (watcher or Watcher()).watching(words, lambda: mean_curves(curves))
-    with shown as on_step, between_steps() as stopped:
+    with between_steps() as stopped:
         for heads, seed in pairs:
             training = HeadsTraining(request, task, heads, seed, place)
-            curves.append((heads, training.points))
             for step in training.steps():
-                pace.add(0, (len(models) + step / request.steps) / len(pairs))
-                on_step(False)
+                advance((len(models) + step / request.steps) / len(pairs))
                 if stopped():
                     break
             if stopped():
                 break
             models.append(training.measured(samples))
+            advance.found(partial(_model_words, models[-1]))
     return SweepReport(
-        task=replace(task.facts, between=task.between(samples)),
+        task=replace(task.facts, between=tuple(task.between(samples))),
         heads=numbers,
         seeds=seeds,
         layers=request.layers,
@@ -110,6 +95,11 @@ def sweep(
         models=tuple(models),
         seconds=time.monotonic() - began,
     )
+
+
+def _model_words(model: SweepModel) -> str:
+    """Return the result of one model: ``8 heads, seed 1: held-out loss 0.028``."""
+    return f"{counted(model.heads, 'head')}, seed {model.seed}: held-out loss {model.loss:.3f}"
 
 
 def chosen_task(request: SweepRequest) -> Task:
@@ -289,13 +279,11 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
     """Return the attention weights of each layer, (sequence, head, query, key)."""
     kept: list[Tensor] = []
-
-    def keep(module: nn.Module, args: tuple[Any, ...], weights: Tensor) -> None:
-        kept.append(weights)
-
     with ExitStack() as hooks:
         layer: Any
         for layer in model.layers:
-            hooks.callback(layer.self_attn.weights_point.register_forward_hook(keep).remove)
+            point = layer.self_attn.weights_point
+            hook = point.register_forward_hook(lambda _, given, weights: kept.append(weights))
+            hooks.callback(hook.remove)
         model(torch.from_numpy(samples.queries).to(next(model.parameters()).device))
     return [*map(to_numpy, kept)]

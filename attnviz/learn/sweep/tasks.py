@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -28,16 +28,9 @@ Mask = NDArray[np.bool_]
 BEGINNING = 0
 """The token id that begins every sequence; letters are counted from 1."""
 
-_LEAST_CHARACTERS = 1000
-"""The fewest characters of a text."""
-
-_WINDOW = 42
-"""Characters of a sequence."""
-
-_MOST_DIFFERENT = 126
-"""Number of characters with an id of their own, the most frequent ones; all others share one id."""
-
-_OTHERS = 1
+_LEAST, _WINDOW, _MOST_DIFFERENT, _OTHERS = 1000, 42, 126, 1
+"""Of a text: its fewest characters, those of a sequence, the number of frequent ones that have an
+id of their own, and the id of all others."""
 
 
 class Samples:
@@ -54,12 +47,10 @@ class Samples:
         self.queries = self.ids[:, :-1]
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A pattern of attention: the keys that each query should attend to.
+class Pattern(NamedTuple):
+    """A pattern of attention: its name, words for people, and the keys that it is about.
 
-    name: for programs. words: for people.
-    keys: returns the mask of the pattern's keys; a query without any does not count.
+    keys: returns their mask; a query without any does not count.
     """
 
     name: str
@@ -98,22 +89,20 @@ DUPLICATE = Pattern("duplicate", "same letter before", lambda own: _equal(own, o
 INDUCTION = Pattern("induction", "what followed it before", lambda own: _equal(own, own.queries, 1))
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A task for small models: sequences to learn from, drawn anew for every batch.
 
-    facts: of the task, without the rules that are measured on samples.
-    patterns: the patterns by which heads are scored.
-    draw: returns so many sequences to learn from. held_out: returns so many to measure on, or fewer
-        if there are no more; None if they are drawn in the same way.
-    between: returns the results of simple rules that need no training.
+    facts: without the rules that are measured. patterns: those by which heads are scored.
+    draw: returns so many sequences to learn from. between: returns the results of simple rules.
+    held_out: returns so many sequences to measure on, or fewer if there are no more; None if they
+        are drawn in the same way.
     """
 
     facts: SweepTask
     patterns: Sequence[Pattern]
     draw: Callable[[int, Generator], Samples]
+    between: Callable[[Samples], Sequence[Reference]] = lambda samples: ()
     held_out: Callable[[int], Samples] | None = None
-    between: Callable[[Samples], tuple[Reference, ...]] = lambda samples: ()
 
 
 def _evenly(name: str, choices: NDArray[np.floating]) -> Reference:
@@ -147,13 +136,13 @@ def _draw_strands(count: int, random: Generator) -> Samples:
     return Samples(*(row.swapaxes(1, 2).reshape(count, -1) for row in rows))
 
 
-def _letter_of_strand(samples: Samples) -> tuple[Reference, ...]:
+def _letter_of_strand(samples: Samples) -> list[Reference]:
     """Return the result of guessing evenly among the letters of the strand."""
     letters = np.zeros(samples.answers.shape)  # how many different ones the token's strand has
     for strand in range(STRANDS):
         ordered = np.sort(samples.answers[:, strand::STRANDS], axis=1)
         letters[:, strand::STRANDS] = 1 + (np.diff(ordered) > 0).sum(1, keepdims=True)
-    return (_evenly("a letter of its strand", letters[samples.counted]),)
+    return [_evenly("a letter of its strand", letters[samples.counted])]
 
 
 def _followed_in_strand(samples: Samples) -> Mask:
@@ -214,11 +203,11 @@ def _frequencies(tokens: Ids) -> Ids:
     return np.asarray((tokens[:, :, None] == np.arange(1, 5)).sum(1))
 
 
-def _letter_of_string(samples: Samples) -> tuple[Reference, ...]:
+def _letter_of_string(samples: Samples) -> list[Reference]:
     """Return the result of answering with a random letter of the string."""
     string = np.where(_counted_letters(samples).any(1), samples.queries, 0)
     share = _frequencies(string).max(1) / _frequencies(string).sum(1)
-    return (Reference("a letter of the string", float(-np.log(share).mean()), float(share.mean())),)
+    return [Reference("a letter of the string", float(-np.log(share).mean()), float(share.mean()))]
 
 
 def _counted_letters(samples: Samples) -> Mask:
@@ -290,10 +279,10 @@ def characters(path: Path) -> Task:
     """
     corpus = read_corpus([path])
     count = sum(map(len, corpus.texts))
-    if count < _LEAST_CHARACTERS:
+    if count < _LEAST:
         raise UsageError(
             f"the text of --text has {count:,} characters: expected at least "
-            f"{_LEAST_CHARACTERS:,}, so that a tenth of it can be held out; give a longer one"
+            f"{_LEAST:,}, so that a tenth of it can be held out; give a longer one"
         )
     whole = "\n".join(corpus.texts)
     cut = len(whole) - len(whole) // 10
@@ -327,7 +316,7 @@ def characters(path: Path) -> Task:
     )
 
 
-def _by_frequency(learned: Ids, size: int, samples: Samples) -> tuple[Reference, ...]:
+def _by_frequency(learned: Ids, size: int, samples: Samples) -> list[Reference]:
     """Return the results of predicting by the frequency of characters, and after the one before.
 
     learned: the ids that are counted; each count is raised by one. size: ids are below it.
@@ -338,11 +327,11 @@ def _by_frequency(learned: Ids, size: int, samples: Samples) -> tuple[Reference,
     behind = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)
     behind[BEGINNING] = alone
     rules = {"by character frequency": np.tile(alone, (size, 1)), "by the character before": behind}
-    references: list[Reference] = []
+    references = []
     for name, counts in rules.items():
         counts[:, BEGINNING] = 0
         shares = counts / counts.sum(1, keepdims=True)
         loss = float(-np.log(shares[samples.queries, samples.answers]).mean())
         right = shares.argmax(1)[samples.queries] == samples.answers
         references.append(Reference(name, loss, float(right.mean())))
-    return tuple(references)
+    return references

@@ -37,13 +37,8 @@ _PARTS = (".attnviz-*.part", ".*.tmp")
 _FORM = 2
 """Version of the stored state; to be raised when ``Trainer.state`` changes."""
 
-_ADVICE = "name what it began with, or another --out"
-
-_LOOK = """```sh
-attnviz heads --model THIS_DIRECTORY "The cat sat on the mat because the cat was tired."
-```
-
-transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")`."""
+_LOOK = """`attnviz heads --model THIS_DIRECTORY "The cat sat on the mat."` shows its heads, and
+`LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")` of transformers reads the same files."""
 
 
 def check_directory(directory: Path, resume: bool) -> None:
@@ -54,26 +49,26 @@ def check_directory(directory: Path, resume: bool) -> None:
     """
     shown = repr(str(directory))
     there = {name for name in (STATE_FILE, LOG_FILE, CARD_FILE) if (directory / name).exists()}
-    if STATE_FILE in there:
-        if not resume:
-            raise UsageError(
-                f"{shown} holds a run that is not finished: --resume goes on with it, another "
-                "--out begins a new one"
-            )
-    elif {LOG_FILE, CARD_FILE} <= there:
-        if resume:
-            raise UsageError(
-                f"the run in {shown} is finished, nothing is left to resume: attnviz heads --model "
-                f"{shown} shows the model, another --out trains a new one"
-            )
+    finished = STATE_FILE not in there and len(there) == 2
+    if finished and resume:
+        raise UsageError(
+            f"the run in {shown} is finished, nothing is left to resume: attnviz heads --model "
+            f"{shown} shows the model, another --out trains a new one"
+        )
+    if finished:
         raise UsageError(
             f"{shown} holds a trained model already: name a new --out, nothing is overwritten"
         )
-    elif resume:
+    if STATE_FILE in there and not resume:
+        raise UsageError(
+            f"{shown} holds a run that is not finished: --resume goes on with it, another --out "
+            "begins a new one"
+        )
+    if STATE_FILE not in there and resume:
         raise LoadError(
             f"nothing to resume: {shown} holds no {STATE_FILE}; leave out --resume to begin"
         )
-    else:
+    if not resume:
         check_new_directory(directory)
 
 
@@ -134,7 +129,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
             f"{str(path)!r} was written by another version of attnviz: go on with that one, or "
             "begin again in another --out"
         )
-    refuse_other_run(repr(str(path)), there, run, _ADVICE)
+    refuse_other_run(repr(str(path)), there, run, "name what it began with, or another --out")
     with damaged(repr(str(path)), "begin again in another --out"):
         return state, [CurvePoint(**point) for point in points]
 

@@ -160,7 +160,7 @@ class Phase(RecipeTable):
             list(self.period),
         )
 
-    def of(self, common: RecipeTable, *names: str) -> Any:
+    def of(self, common: _Kind, *names: str) -> _Kind:
         """Return common settings, with those of ``names`` that this phase gives replaced."""
         given = {name: getattr(self, name) for name in names}
         return replace(common, **{name: own for name, own in given.items() if own is not None})
@@ -178,15 +178,14 @@ class TrainingBudget(RecipeTable):
             raise UsageError("a budget is a number of tokens or of minutes: give one of them")
         super().__post_init__()
 
-    def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
+    def used(self, tokens: int, seconds: float) -> float:
         """Return the share of the budget that is used up, from 0; 1 or more ends the training.
 
         tokens, seconds: how many were used so far.
-        reserve: seconds of a budget in minutes kept for the work after the last step.
         """
         if self.minutes is None:
             return tokens / (self.tokens or 1)
-        return seconds / (60 * self.minutes - reserve)
+        return seconds / (60 * self.minutes)
 
     def __str__(self) -> str:
         if self.minutes is None:
@@ -201,8 +200,7 @@ class Validation(RecipeTable):
     every: the time between two validations, as a share of the budget. tokens: how many are used.
     length: of the windows for the curve and for the scores of the heads, None for the length of the
         last phase's sequences.
-    The whole text is used once at the end, in windows as long as the last phase's sequences. With a
-    budget in minutes, validation takes at most a share of the time, during the run and at the end.
+    The whole text is used once at the end, in windows as long as the last phase's sequences.
     """
 
     every: float = _share(0.05, _SMALL)
@@ -293,8 +291,7 @@ class Recipe(RecipeTable):
 
     def shape(self, phase: int) -> DecoderShape:
         """Return the sizes of the model in a phase. phase: its index."""
-        shape: DecoderShape = self.phase[phase].of(self.model, *GROWING)
-        return shape
+        return self.phase[phase].of(self.model, *GROWING)
 
     def phase_at(self, used: float, index: int = 0, read: int = 0) -> int:
         """Return the index of the phase at a point of the training.

@@ -17,12 +17,9 @@ from attnviz.records import ModelInfo
 class CurvePoint:
     """One point of a learning curve.
 
-    step: number of optimiser steps so far. tokens: training tokens so far, in all kinds of
-        sequences. seconds: training time so far, with validation and the time before a resumption.
-    learning_rate: of the last step.
-    loss: mean cross-entropy of the training batches since the point before, nats per token.
-    valid_loss: of the validation text, nats per token; None if not measured at this point.
-    phase: name of the recipe's phase of the last step.
+    step, tokens, seconds: optimiser steps, training tokens and training time so far.
+    learning_rate, phase: of the last step. loss: mean cross-entropy of the training batches since
+        the point before, nats per token. valid_loss: of the validation text; None if not measured.
     """
 
     step: int
@@ -78,11 +75,8 @@ class ScoredHeads:
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
         """Return the layer, the number and the score of the head with the highest score."""
-        scores = [
-            (layer, head, score)
-            for layer, row in enumerate(self.heads)
-            for head, score in enumerate(row)
-        ]
+        rows = enumerate(self.heads)
+        scores = [(layer, head, score) for layer, row in rows for head, score in enumerate(row)]
         return max(scores, key=lambda scored: scored[2].mean)
 
 
@@ -90,8 +84,7 @@ class ScoredHeads:
 class ModelScores:
     """The pattern scores of a trained model's heads, from its stored parameters in float32.
 
-    scores: of every head. windows, window_tokens: number of windows of validation text and tokens
-        of each, without the one that begins it; 0 if none was used.
+    windows, window_tokens: number of windows of validation text, and tokens of each.
     copies: number of sequences of random tokens followed by a copy; copy_tokens: tokens of a copy.
     seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; for the
     second copy without its first token, which is not predictable.
@@ -152,11 +145,9 @@ class ModelScores:
 
 _LARGEST_EXPONENT = 700.0
 
-LEAST_STEPS = 100
-"""A run with fewer steps has trained nothing."""
-
-CLEARLY = 0.95
-"""Share of the unigram loss at which a model's heads are worth a look."""
+_LEAST_STEPS, _CLEARLY = 100, 0.95
+"""The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
+model's heads are worth a look."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,8 +159,7 @@ class TrainReport(Report):
         tokens. train, valid: the facts of the texts.
     shares: share of the training tokens by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
-    valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
-        the stored parameters; all tokens if the budget allows it.
+    valid_loss: of the whole validation text, nats per token, computed with the stored parameters.
     unigram_loss: loss of the training text's token frequencies on the whole validation text.
     finished: whether the budget was used up. scores: of its heads, from the stored parameters.
     """
@@ -184,7 +174,6 @@ class TrainReport(Report):
     points: tuple[CurvePoint, ...]
     shares: Mapping[str, float]
     valid_loss: float
-    valid_tokens: int
     unigram_loss: float
     finished: bool
     scores: ModelScores
@@ -217,7 +206,9 @@ class TrainReport(Report):
             "tokens": last.tokens,
             "seconds": last.seconds,
             **values("tokens_per_second", "shares", "valid_loss", "valid_perplexity"),
-            **values("valid_bits_per_byte", "valid_tokens", "unigram_loss", "learnt"),
+            "valid_bits_per_byte": self.valid_bits_per_byte,
+            "valid_tokens": self.valid.tokens,
+            **values("unigram_loss", "learnt"),
             "valid_windows": recipe.phase[-1].length,
             "curve_windows": recipe.window,
             "scores": self.scores.data(),
@@ -246,24 +237,16 @@ class TrainReport(Report):
         return math.log(self.vocabulary)
 
     @property
-    def whole(self) -> bool:
-        """Return whether the validation loss is over the whole validation text."""
-        return self.valid_tokens == self.valid.tokens
-
-    @property
     def trained(self) -> bool:
         """Return whether there were enough steps to train anything."""
-        return self.points[-1].step >= LEAST_STEPS
+        return self.points[-1].step >= _LEAST_STEPS
 
     @property
     def learnt(self) -> bool:
         """Return whether the model predicts clearly better than token frequencies alone."""
-        return self.trained and self.valid_loss <= CLEARLY * self.unigram_loss
+        return self.trained and self.valid_loss <= _CLEARLY * self.unigram_loss
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """Return the loss in bits per UTF-8 byte, which is comparable across vocabularies.
-
-        It is loss · tokens / (bytes · ln 2) of the validation text.
-        """
+        """Return loss · tokens / (bytes · ln 2), which is comparable across vocabularies."""
         return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))

@@ -64,7 +64,9 @@ class _Trained(Options, panel="What is trained"):
 class _Duration(Options, panel="How long"):
     """The options on the budget of the training; None if the recipe decides."""
 
-    minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
+    minutes: float | None = option(
+        "M", "Train for so many minutes; measuring the model comes after."
+    )
     tokens: int | None = option(
         "N", "Train on so many tokens; the same run again gives the same model.", min=1
     )

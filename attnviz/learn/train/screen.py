@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
+from itertools import pairwise
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, short_number, spoken_time
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.progress import curve_plot, curve_rows
 from attnviz.learn.train.report import ModelScores, SequenceMean, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
@@ -123,12 +123,25 @@ def _about(result: TrainReport) -> list[doc.Part]:
     return parts
 
 
-def _curve(result: TrainReport, rows: int = 15) -> doc.Plot:
-    plot = curve_plot(result.points)
-    return plot._replace(
-        title=[*plot.title, (f"validation on windows of {result.recipe.window:,} tokens", False)],
+def _curve(result: TrainReport, lines: int = 15) -> doc.Plot:
+    """Return a plot of both losses over the training tokens, with marks where phases begin."""
+    points = result.points
+    valid = [(point.tokens, point.valid_loss) for point in points if point.valid_loss is not None]
+    window = f"validation on windows of {result.recipe.window:,} tokens"
+    return doc.Plot(
+        [("Loss", True), ("nats per token", False), (window, False)],
+        [
+            doc.Curve("training", [(point.tokens, point.loss) for point in points]),
+            doc.Curve("validation", valid, marked=True),
+        ],
+        "tokens read",
+        marks=[
+            doc.Mark(before.tokens, f"phase {after.phase}")
+            for before, after in pairwise(points)
+            if before.phase != after.phase
+        ],
         levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
-        rows=curve_rows(rows),
+        rows=max(min(lines - 3, 18), 6),  # beside title, axis and legend
     )
 
 
@@ -140,13 +153,11 @@ def _facts(result: TrainReport) -> list[doc.Part]:
         f"{result.valid_loss:.3f} nats per token",
         *([] if perplexity is None else [f"perplexity {perplexity:,.1f}"]),
         f"{result.valid_bits_per_byte:.3f} bits per byte",
-        "whole text" if result.whole else f"first {result.valid_tokens:,} tokens of the text",
+        "whole text",
         f"windows of {result.recipe.phase[-1].length:,} tokens",
         f"uniform baseline {result.even_loss:.3f}",
         f"unigram baseline {result.unigram_loss:.3f}",
     ]
-    if result.trained and result.valid_loss > result.even_loss:
-        validation.append("above the uniform baseline: a smaller learning_rate may help")
     facts = {
         "parameters": [
             f"{result.parameters:,}",

@@ -52,28 +52,31 @@ class Corpus:
         return sum(len(text.encode()) for text in self.texts)
 
 
-def read_corpus(paths: Iterable[Path]) -> Corpus:
+def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
     """Return the texts of some files; a directory means its ``*.txt`` files, by name.
 
-    paths: the files and directories.
+    apart: texts that must not be among them.
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
     file is empty, two files are the same, or there is no file.
     """
-    texts: dict[str, Path] = {}
-    digest = hashlib.sha256()
+    known = dict(zip(apart.texts, apart.names, strict=True)) if apart else {}
+    names, texts, digest = [], [], hashlib.sha256()
     for path in (file for named in paths for file in _files(named)):
         text = _text(path, read_bytes(path, most=CORPUS_BYTES))
-        if text in texts:
+        if text in known:
             raise UsageError(
-                f"{str(path)!r} holds the same text as {str(texts[text])!r}: name it once, or what "
-                "is held out of one would be learned from the other"
+                f"{str(path)!r} holds the same text as {known[text]!r}: name it once, or what is "
+                "held out of one would be learned from the other"
             )
-        texts[text] = path
+        known[text] = str(path)
+        names.append(path.name)
+        texts.append(text)
         digest.update(hashlib.sha256(text.encode()).digest())
     if not texts:
-        raise UsageError("no text to train on: name files, or directories with *.txt files")
-    names = tuple(path.name for path in texts.values())
-    return Corpus(names, tuple(texts), digest.hexdigest()[:12])
+        raise UsageError(
+            "no text to learn from: name FILES, before --valid, which takes all that follow it"
+        )
+    return Corpus(tuple(names), tuple(texts), digest.hexdigest()[:12])
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
@@ -161,10 +164,8 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
     """Return the token ids of all texts in one array, ``separator`` between two texts: (token,)."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    rows: list[NDArray[np.int32]] = []
-    for encoding in encodings:
-        rows += [np.asarray([separator], np.int32), np.asarray(encoding.ids, np.int32)]
-    return np.concatenate(rows[1:])
+    rows = [np.asarray([separator, *encoding.ids], np.int32) for encoding in encodings]
+    return np.concatenate(rows)[1:]
 
 
 # Batches -----------------------------------------------------------------------------------

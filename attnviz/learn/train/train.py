@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +28,8 @@ from attnviz.learn.train.directory import (
     write_curve,
     write_state,
 )
-from attnviz.learn.train.progress import Pace, Watcher, curve_plot
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.report import CorpusFacts, TrainReport
+from attnviz.learn.train.report import CorpusFacts, CurvePoint, TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import (
@@ -46,14 +44,11 @@ from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import ModelInfo
 
-_BETWEEN_SAVES, _SAVING_SHARE = 30.0, 0.05
-"""Most seconds of training that a killed process loses, more if saving takes long; and the largest
-share of the time spent on saving."""
-
-_LONG_TEXT = 4_000_000
-"""Bytes of text from which reading and tokenizing takes seconds."""
+_BETWEEN_SAVES = 30.0
+"""Most seconds of training that a killed process loses."""
 
 _PER_PARAMETER, _PER_LOGIT = 16, 12
 """Bytes of a weight, its gradient and AdamW's two means, each in float32; and of a logit, its
@@ -64,29 +59,31 @@ class Stopped(KeyboardInterrupt):
     """Raised if the user stops a training that is saved; the message says how to resume it."""
 
 
-def train(
-    request: TrainRequest, *, device: str = "cpu", watcher: Watcher | None = None
-) -> TrainReport:
+def train(request: TrainRequest, *, device: str = "cpu", advance: Watch = UNWATCHED) -> TrainReport:
     """Train a small language model with the library's own attention, and store it in a directory.
 
-    device: where to train. watcher: shows the progress of the training.
+    device: where to train. advance: shows the progress of the training.
     Raises ``Stopped`` after Ctrl-C, when the run is saved; UsageError if texts, options or the
     device do not fit, LoadError if a file cannot be read or the directory not be written.
     """
-    watcher = watcher or Watcher()
     recipe = request.recipe()
     check_directory(request.out, request.resume)
     place = find_device(device)
     use_threads(allowed_processors())  # a step has many texts at once
-    learned, valid = _texts(request)
-    size = learned.bytes + valid.bytes
-    said = f"turning {size / 1e6:,.0f} MB of text into tokens"
-    with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
-        run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
+    learned = read_corpus(request.files)
+    valid = read_corpus(request.valid, apart=learned) if request.valid else None
+    learned, valid = (learned, valid) if valid else hold_out(learned)
+    run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
     with directory_lock(request.out):
         clean_directory(request.out)
-        report = finish_saved(run, watcher) if _train(run, watcher) else None
-    if report is None:  # raised here, after the progress bar is gone
+        try:
+            report = finish_saved(run, advance) if _train(run, advance) else None
+        except LoadError as error:
+            raise LoadError(
+                f"{error}; stopped after {run.trainer.tokens:,} tokens, what was saved before "
+                "stays: make room, then --resume goes on from it"
+            ) from error
+    if report is None:
         raise Stopped(
             f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
             f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
@@ -95,77 +92,41 @@ def train(
     return report
 
 
-def _texts(request: TrainRequest) -> tuple[Corpus, Corpus]:
-    """Return the text to train on and the text to validate on.
-
-    Raises LoadError and UsageError as ``read_corpus`` does, UsageError also if no text is named or
-    a text is in both.
-    """
-    if not request.files:
-        raise UsageError(
-            "no text to learn from: name FILES, before --valid, which takes all that follow it"
-        )
-    train = read_corpus(request.files)
-    if not request.valid:
-        return hold_out(train)
-    valid = read_corpus(request.valid)
-    for name, text in zip(valid.names, valid.texts, strict=True):
-        if text in train.texts:
-            same = train.names[train.texts.index(text)]
-            known = "" if same == name else f" (as {same!r})"
-            raise UsageError(
-                f"{name!r} is among the texts to train on{known} and to validate on: a model "
-                "must be measured on text that it never saw"
-            )
-    return train, valid
-
-
-def _train(run: TrainingRun, watcher: Watcher) -> bool:
+def _train(run: TrainingRun, advance: Watch) -> bool:
     """Train to the end of the budget; return False if the user stopped the training.
 
-    The run is then saved. watcher: shows the progress.
+    The run is then saved.
     """
-    trainer, pace = run.trainer, Pace()
-    saved, between = time.monotonic(), _BETWEEN_SAVES
-    shown = watcher.watching(lambda: words(trainer, pace), lambda: curve_plot(trainer.points))
-    with shown as on_step, between_steps() as stopped:
+    trainer, saved = run.trainer, time.monotonic()
+    with between_steps() as stopped:
         for point in trainer.steps():
-            pace.add(trainer.tokens, trainer.used)
+            advance(trainer.used)
             validated = point is not None and point.valid_loss is not None
-            on_step(validated)
-            if validated or stopped() or time.monotonic() - saved > between:
-                began = time.monotonic()
+            if validated or stopped() or time.monotonic() - saved > _BETWEEN_SAVES:
                 run.save_state()
                 saved = time.monotonic()
-                between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
             if validated or stopped():
                 run.store()  # another process can look at the heads while they form
+                advance.found(partial(_losses, trainer.points[-1]))
             if stopped():
                 break
         return trainer.used >= 1
 
 
-def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Finish a saved training and return its report; None if the user stops meanwhile.
+def _losses(point: CurvePoint) -> str:
+    """Return the losses at a point: ``40,000 tokens, phase text: loss 3.21, validation 3.40``."""
+    valid = "" if point.valid_loss is None else f", validation {point.valid_loss:.2f}"
+    return f"{point.tokens:,} tokens, phase {point.phase}: loss {point.loss:.2f}{valid}"
 
-    watcher: shows the progress.
-    """
+
+def finish_saved(run: TrainingRun, advance: Watch) -> TrainReport | None:
+    """Finish a saved training and return its report; None if the user stops meanwhile."""
+    advance.begin("measuring the trained model")
     try:
-        with as_interrupt(), watcher.telling("measuring the trained model"):
+        with as_interrupt():
             return run.finish()
     except KeyboardInterrupt:
         return None
-
-
-def words(trainer: Trainer, pace: Pace) -> str:
-    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``.
-
-    trainer: trains the model. pace: measures the speed.
-    """
-    valid = [point.valid_loss for point in trainer.points if point.valid_loss]
-    parts = [f"loss {point.loss:.2f}" for point in trainer.points[-1:]]
-    parts += [f"validation {loss:.2f}" for loss in valid[-1:]]
-    return f"{visible(trainer.phase)}: {', '.join([*parts, *pace.words])}"
 
 
 class TrainingRun:
@@ -233,24 +194,22 @@ class TrainingRun:
         number is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
-        with self._advice():
-            write_state(self.directory, self._identity, state, self.trainer.points)
-            write_curve(self.directory, self.trainer.points)
+        write_state(self.directory, self._identity, state, self.trainer.points)
+        write_curve(self.directory, self.trainer.points)
 
     def store(self) -> str:
         """Store the model with its present parameters as a Llama directory; return its revision.
 
         Raises LoadError if it cannot be written.
         """
-        with self._advice():
-            return save_checkpoint(
-                self.directory,
-                self.trainer.model.config,
-                self.trainer.model.llama_tensors(),
-                self.tokenizer.to_str(),
-                dtype=self.recipe.stored,
-                metadata={"trained_tokens": str(self.recipe.phase[-1].length)},
-            )
+        return save_checkpoint(
+            self.directory,
+            self.trainer.model.config,
+            self.trainer.model.llama_tensors(),
+            self.tokenizer.to_str(),
+            dtype=self.recipe.stored,
+            metadata={"trained_tokens": str(self.recipe.phase[-1].length)},
+        )
 
     def finish(self) -> TrainReport:
         """Store the model with its present parameters, its curve and its card; return the report.
@@ -263,7 +222,6 @@ class TrainingRun:
         config = trainer.model.config
         stored = TorchDecoder.from_llama(config, open_checkpoint(self.directory).tensors)
         stored.eval().to(self._device)
-        read = self._valid_ids[: trainer.closing_tokens]
         windows = text_windows(self._valid_ids, recipe.window, BEGINNING)
         with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
             scores = head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
@@ -291,8 +249,7 @@ class TrainingRun:
             valid=valid,
             points=tuple(trainer.points),
             shares={kind: count / total for kind, count in trainer.sequences.most_common()},
-            valid_loss=validation_loss(stored, read, length, BEGINNING, self._device),
-            valid_tokens=trainer.closing_tokens,
+            valid_loss=validation_loss(stored, self._valid_ids, length, BEGINNING, self._device),
             unigram_loss=self._unigram,
             finished=trainer.used >= 1,
             scores=scores,
@@ -302,21 +259,9 @@ class TrainingRun:
                 "the trained model's losses are too large for a number: train again with a smaller "
                 "learning_rate or clip, in another --out"
             )
-        with self._advice():
-            write_curve(self.directory, trainer.points)
-            write_card(result)
+        write_curve(self.directory, trainer.points)
+        write_card(result)
         return result
-
-    @contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Add to a LoadError of the block which files are saved and how to continue."""
-        try:
-            yield
-        except LoadError as error:
-            raise LoadError(
-                f"{error}; stopped after {self.trainer.tokens:,} tokens, what was saved before "
-                "stays: make room, then --resume goes on from it"
-            ) from error
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
@@ -350,12 +295,11 @@ def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
     It is bfloat16 if the device has instructions for it. Measured on two cores with AVX-512 BF16:
     1.6 times the speed of float32. Without instructions it is emulated, and slower.
     """
-    if recipe.autocast != "auto":
-        return recipe
     known = False
     if device.type == "cuda":
         known = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # from torch 2.9 on
         capabilities = torch.cpu.get_capabilities().items()
         known = any(present is True and "bf16" in name for name, present in capabilities)
-    return replace(recipe, autocast="bfloat16" if known else "float32")
+    chosen = "bfloat16" if known else "float32"
+    return replace(recipe, autocast=chosen) if recipe.autocast == "auto" else recipe

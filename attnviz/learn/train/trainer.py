@@ -25,18 +25,11 @@ from attnviz.models.placement import drawing
 _POINTS = 200
 """Number of points on the curve of a whole run."""
 
-_CLOSING_SHARE, _MOST_RESERVED = 0.15, 0.5
-"""Largest shares of a budget in minutes for reading the validation text at the end, and for all
-measurements there."""
-
 _TOKENS_AT_ONCE = 8192
 """Tokens of the validation text in one forward pass."""
 
 
-_COUNTED = (
-    *("step", "tokens", "_seconds", "_speed"),
-    *("_phase", "_phase_step", "_phase_tokens"),
-)
+_COUNTED = ("step", "tokens", "_seconds", "_phase", "_phase_step", "_phase_tokens")
 """The trainer's counters, which its state keeps."""
 
 
@@ -202,23 +195,14 @@ class Trainer:
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
         self.step = self.tokens = 0
         self._phase = self._phase_step = self._phase_tokens = 0
-        self._seconds = self._speed = 0.0
+        self._seconds = 0.0
         # Sums since the last point; on the device, so that no step waits for the one before.
         self._losses: list[Tensor] = []
 
     @property
     def used(self) -> float:
         """Return the share of the training budget that is used up, at most 1."""
-        return min(1.0, self._share(self.tokens, self._seconds))
-
-    @property
-    def closing_tokens(self) -> int:
-        """Return how many validation tokens are used at the end; a budget in minutes limits it."""
-        minutes = self.recipe.budget.minutes
-        if minutes is None or not self._speed:
-            return len(self._valid)
-        affordable = int(_CLOSING_SHARE * 60 * minutes * self._speed)
-        return min(max(affordable, self.recipe.validation.tokens), len(self._valid))
+        return min(1.0, self.recipe.budget.used(self.tokens, self._seconds))
 
     @property
     def phase(self) -> str:
@@ -316,8 +300,7 @@ class Trainer:
         self._optimiser = make_optimiser(self.model, self._wanted(phase))
 
     def _wanted(self, phase: int) -> Optimiser:
-        own: Optimiser = self.recipe.phase[phase].of(self.recipe.optimiser, "beta2", "weight_decay")
-        return own
+        return self.recipe.phase[phase].of(self.recipe.optimiser, "beta2", "weight_decay")
 
     def _is_due(self, every: float, validated: bool = False) -> bool:
         """Return whether another share of the budget is used up since the last point.
@@ -327,43 +310,19 @@ class Trainer:
         points = [point for point in self.points if not validated or point.valid_loss is not None]
         if not points or self.used >= 1:
             return True
-        last = self._share(points[-1].tokens, points[-1].seconds)
+        last = self.recipe.budget.used(points[-1].tokens, points[-1].seconds)
         return math.floor(self.used / every) > math.floor(last / every)
 
     def _close_point(self, rate: float) -> CurvePoint:
-        loss = float(torch.stack(self._losses).mean())
+        loss, wanted = float(torch.stack(self._losses).mean()), self.recipe.validation
         if not math.isfinite(loss):
             raise _not_finite(self.step)
         self._losses = []
-        valid_loss = self._valid_loss_if_due()
-        point = CurvePoint(
-            self.step, self.tokens, self._seconds, rate, loss, *(valid_loss, self.phase)
-        )
-        self.points.append(point)
-        return point
-
-    def _valid_loss_if_due(self) -> float | None:
-        wanted = self.recipe.validation
-        if not self._is_due(wanted.every, validated=True):
-            return None
-        began = self._clock()
-        loss = self.validate(wanted.tokens)
-        spent = self._clock() - began
-        self._speed = min(wanted.tokens, len(self._valid)) / spent if spent else 0.0
-        return loss
-
-    def _share(self, tokens: int, seconds: float) -> float:
-        """Return the used share of the budget; one in minutes keeps a reserve for the end.
-
-        The reserve is for the curve's last point, the closing loss and the heads' scores, which
-        cost about as much as another point.
-        """
-        budget = self.recipe.budget
-        if budget.minutes is None or not self._speed:
-            return budget.used(tokens, seconds)
-        read = 2 * min(self.recipe.validation.tokens, len(self._valid)) + self.closing_tokens
-        reserve = min(read / self._speed, _MOST_RESERVED * 60 * budget.minutes)
-        return budget.used(tokens, seconds, reserve)
+        due = self._is_due(wanted.every, validated=True)
+        valid_loss = self.validate(wanted.tokens) if due else None
+        so_far = self.step, self.tokens, self._seconds
+        self.points.append(CurvePoint(*so_far, rate, loss, valid_loss, self.phase))
+        return self.points[-1]
 
 
 def _not_finite(step: int) -> UsageError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from attnviz.learn.sweep.report import SweepModel
 from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.sweep.sweep import HeadsTraining, best_heads, held_out
 from attnviz.learn.sweep.tasks import TASKS, back
-from attnviz.learn.train.progress import Watcher
+from attnviz.progress import Watch
 
 SAMPLES = held_out(TASKS["majority"], 3)
 
@@ -99,28 +101,18 @@ def test_a_loss_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         trained()
 
 
-def test_how_far_it_is_in_words_and_curves() -> None:
-    class Recorder(Watcher):
-        def watching(self, words, plot):
-            self.words, self.plot = words, plot
-            return super().watching(words, plot)
+def test_progress_is_told_and_each_model_once() -> None:
+    class Recorder(Watch):
+        def __call__(self, share: float) -> None:
+            shares.append(share)
 
-        def telling(self, said):
-            raise AssertionError
+        def found(self, words: Callable[[], str]) -> None:
+            found.append(words())
 
-    watcher, said = Recorder(), []
+    shares, found = list[float](), list[str]()
     request = SweepRequest(heads="2", seeds=2, seed=5, task="majority", d_model=8, steps=2)
-    take_step = sweep.take_step
-
-    def step(*given, **named):
-        said.append((watcher.words(), len(watcher.plot().curves)))
-        return take_step(*given, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "take_step", step)
-        sweep.sweep(request, watcher=watcher)
-    assert said[0] == ("model 1 of 2: 2 heads, seed 5", 0)
-    assert said[1][0].startswith("model 1 of 2: 2 heads, seed 5, loss ")
-    assert ", 25% done" in said[1][0]
-    assert said[2][0].startswith("model 2 of 2: 2 heads, seed 6, 50% done")
-    assert said[3][1] == 1
+    report = sweep.sweep(request, advance=Recorder())
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+    loss = report.models[0].loss
+    assert found[0] == f"2 heads, seed 5: held-out loss {loss:.3f}"
+    assert len(found) == 2

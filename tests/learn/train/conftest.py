@@ -157,7 +157,6 @@ def made() -> TrainReport:
         points=points,
         shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,
-        valid_tokens=100_000,
         unigram_loss=6.5,
         finished=True,
         scores=scores,

@@ -126,7 +126,6 @@ def test_shapes_that_make_no_sense_are_refused(layers, rule) -> None:
 def test_the_share_of_a_budget_that_is_used() -> None:
     assert TrainingBudget(tokens=200).used(50, 1e9) == 0.25
     assert TrainingBudget(minutes=2).used(10**9, 30) == 0.25
-    assert TrainingBudget(minutes=2).used(10**9, 30, reserve=60) == 0.5
     assert str(TrainingBudget(tokens=1234)) == "1,234 tokens"
     assert str(TrainingBudget(minutes=1)) == "1 minute"
     assert str(TrainingBudget(minutes=1.5)) == "1.5 minutes"

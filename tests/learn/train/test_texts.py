@@ -66,7 +66,7 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=r"has no \*.txt files"):
         read_corpus([tmp_path / "folder"])
-    with pytest.raises(UsageError, match="no text to train on"):
+    with pytest.raises(UsageError, match="no text to learn from"):
         read_corpus([])
 
 

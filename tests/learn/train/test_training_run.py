@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,7 +24,14 @@ from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.texts import Corpus
-from attnviz.learn.train.train import TrainingRun, require_training_memory, with_known_precision
+from attnviz.learn.train.train import (
+    TrainingRun,
+    _train,
+    finish_saved,
+    require_training_memory,
+    with_known_precision,
+)
+from attnviz.progress import UNWATCHED, Watch
 
 from .conftest import CARD, points_of
 
@@ -85,8 +95,6 @@ def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
         result.valid_loss * result.valid.tokens / result.valid.bytes / np.log(2)
     )
     assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
-    assert result.whole
-    assert result.valid_tokens == result.valid.tokens
     with (trained.directory / "log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
@@ -174,3 +182,46 @@ def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.Monkey
     monkeypatch.setattr(memory, lambda device: least)
     with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
         require_training_memory(shape, recipe, CPU)
+
+
+class Asked:
+    """A run that is asked to end while it measures."""
+
+    def finish(self) -> None:
+        signal.raise_signal(self.number)
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
+    run = cast("TrainingRun", Asked(number))
+    assert finish_saved(run, UNWATCHED) is None
+
+
+def test_what_was_not_measured_is_measured_when_it_is_resumed(
+    texts: Texts, recipe: Recipe, tmp_path: Path
+) -> None:
+    """The progress has the share of the budget, the losses, and what is measured."""
+
+    class Recorder(Watch):
+        def found(self, words: Callable[[], str]) -> None:
+            told.append(words())
+
+        def begin(self, words: str) -> None:
+            told.append(words)
+
+    told: list[str] = []
+    points_of(begun := run(texts, recipe, tmp_path / "m"))
+    begun.save_state()
+    resumed = run(texts, recipe, tmp_path / "m", resume=True)
+    assert _train(resumed, UNWATCHED)
+    result = finish_saved(resumed, Recorder())
+    assert result is not None
+    assert result.finished
+    assert (tmp_path / "m" / "README.md").exists()
+    assert _train(run(texts, recipe, tmp_path / "n"), Recorder())
+    assert told[0] == "measuring the trained model"
+    assert re.fullmatch(r"65 tokens, phase repetition: loss 5.\d\d, validation 5.\d\d", told[1])
+    assert len(told) == 6
