@@ -89,15 +89,17 @@ def _curves(report: SweepReport, lines: int = 15) -> doc.Plot:
 
 def _first(report: SweepReport, columns: int, lines: int) -> doc.Ways:
     """Return the first screen: curves, losses, and the heads if they fit."""
-    table, grid, notes = _results(report, 6)._replace(title=[]), _patterns(report), _notes(report)
+    table, grid = _results(report, 6)._replace(title=[]), _patterns(report)
+    notes = _notes(report)
     trained = [row for row in table.rows if row.tone == "plain"]
     brief = table._replace(rows=[table.rows[0], *trained])  # of the rules only chance
     lines -= 2 * len(report.notes)
     ways = [[notes, doc.beside(_curves(report, lines), [table, grid])]]
-    for parts in ([table, grid], [table], [brief]):
-        taken = sum(len(part.rows) + (6 if part is grid else 2) for part in parts)
-        stacked = [doc.Group([part]) for part in (_curves(report, lines - taken), *parts)]
-        ways.append([notes, *stacked])
+    below: list[doc.Table | doc.HeadGrid]
+    for below in ([table, grid], [table], [brief]):
+        taken = sum(len(part.rows) + (6 if part is grid else 2) for part in below)
+        parts = [_curves(report, lines - taken), *below]
+        ways.append([notes, *(doc.Group([part]) for part in parts)])
     return doc.Ways(ways)
 
 
@@ -105,31 +107,36 @@ def _about(report: SweepReport) -> list[doc.Part]:
     """Return the facts of the model, the task and the training."""
     seeds, task = report.seeds, report.task
     number = f"{report.models[0].parameters:,} parameters"
-    text = f"{task.name}: {task.words}"
+    subject = f"{task.name}: {task.words}"
     if task.text is not None:
-        text += (
+        subject += (
             f", {', '.join(task.text.files)} ({task.text.bytes:,} bytes, digest "
             f"{task.text.digest}); its last tenth is held out"
         )
-    model = [
-        f"{counted(report.layers, 'layer')} of width {report.d_model}",
-        f"MLP {report.d_model}",
-        f"float32 on {report.device}",
-        counted(report.threads, "thread"),
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
-        f"same {number} for all" if len(report.measured) > 1 else number,
-    ]
-    training = [
-        f"{report.steps:,} steps of {report.batch} × {task.length} tokens",
-        "the same first weights and batches for every number of heads",
-        f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
-        f"measured on {report.held_out:,} held-out sequences",
-        f"{report.predictions:,} predictable positions",
-    ]
+    facts = {
+        "": [
+            "attnviz's own decoder",
+            f"{counted(report.layers, 'layer')} of width {report.d_model}",
+            f"MLP {report.d_model}",
+            f"float32 on {report.device}",
+            counted(report.threads, "thread"),
+            f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+            f"same {number} for all" if len(report.measured) > 1 else number,
+        ],
+        "task": [subject],
+        "run": [
+            f"{report.steps:,} steps of {report.batch} × {task.length} tokens",
+            "the same first weights and batches for every number of heads",
+            f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
+            f"measured on {report.held_out:,} held-out sequences",
+            f"{report.predictions:,} predictable positions",
+        ],
+    }
     return [
-        doc.Facts([("attnviz's own decoder", True), *((words, False) for words in model)]),
-        doc.Facts([(text, False)], "task", _LEAD),
-        doc.Facts([(words, False) for words in training], "run", _LEAD),
+        doc.Facts(
+            [(word, not (name or at)) for at, word in enumerate(words)], name, _LEAD * bool(name)
+        )
+        for name, words in facts.items()
     ]
 
 

@@ -131,9 +131,9 @@ def _draw_strands(count: int, random: Generator) -> Samples:
     period = random.integers(3, 5, (count, STRANDS, 1), endpoint=True)
     letters = random.permuted(np.broadcast_to(np.arange(1, 10), (count, STRANDS, 9)), axis=-1)
     turn = np.arange(14)
-    rows = (np.take_along_axis(letters, turn % period, -1), turn > period)
-    # (sequence, strand, turn), reordered so that the strands take turns
-    return Samples(*(row.swapaxes(1, 2).reshape(count, -1) for row in rows))
+    strands = np.take_along_axis(letters, turn % period, -1)  # (sequence, strand, turn)
+    by_turn = strands.swapaxes(1, 2).reshape(count, -1)
+    return Samples(by_turn, (turn > period).swapaxes(1, 2).reshape(count, -1))
 
 
 def _letter_of_strand(samples: Samples) -> list[Reference]:
@@ -152,7 +152,7 @@ def _followed_in_strand(samples: Samples) -> Mask:
     """
     at = np.arange(samples.counted.shape[1])
     same_strand = (at[:, None] + 1 - at) % STRANDS == 0
-    return _equal(samples, samples.answers) & same_strand & (at > STRANDS)
+    return np.asarray(_equal(samples, samples.answers) & same_strand & (at > STRANDS))
 
 
 # Copying and counting: a string of random letters, a sign, the answer, then filling -----------

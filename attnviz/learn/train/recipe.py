@@ -33,10 +33,6 @@ def _number(default: float | None, least: float = 0, most: float | None = None) 
     return option("", "", default, min=least, max=most)
 
 
-def _share(default: float | None, least: float = 0, most: float = 1) -> Any:
-    return _number(default, least, most)
-
-
 def demand(holds: bool, rule: str, given: object) -> None:
     """Raise UsageError with a rule in words and the value that breaks it, unless it holds."""
     if not holds:
@@ -51,8 +47,8 @@ class RecipeTable(Options):
         super().__post_init__()
         for own in fields(self):
             given = getattr(self, own.name)
-            infinite = isinstance(given, float) and not math.isfinite(given)
-            demand(not infinite, f"{own.name} must be finite", given)
+            finite = not isinstance(given, float) or math.isfinite(given)
+            demand(finite, f"{own.name} must be finite", given)
 
 
 @dataclass(frozen=True)
@@ -80,10 +76,9 @@ class DecoderShape(RecipeTable):
         self.decoder(vocabulary=1, beginning=0)  # raises UsageError if sizes conflict
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """Return the config of the decoder with a tied embedding.
+        """Return the config of the decoder, with a tied embedding.
 
-        vocabulary: how many tokens it has. beginning: the id that begins and ends a text. Raises
-            UsageError if its sizes conflict.
+        vocabulary: how many tokens it has. beginning: the id that begins and ends a text.
         """
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
@@ -100,10 +95,10 @@ class Optimiser(RecipeTable):
     """
 
     learning_rate: float = _number(3e-3, _SMALL)
-    final_share: float = _share(0.05)
+    final_share: float = _number(0.05, 0, 1)
     warmup_steps: int = _number(50)
-    beta1: float = _share(0.9, most=1 - _SMALL)
-    beta2: float = _share(0.98, most=1 - _SMALL)
+    beta1: float = _number(0.9, 0, 1 - _SMALL)
+    beta2: float = _number(0.98, 0, 1 - _SMALL)
     weight_decay: float = _number(0.1)
     clip: float = _number(1.0, _SMALL)
 
@@ -130,10 +125,10 @@ class Phase(RecipeTable):
     """
 
     name: str = "text"
-    until: float = _share(1.0, _SMALL)
+    until: float = _number(1.0, _SMALL, 1)
     tokens: int | None = _number(None, 1)
-    rate: float = _share(1.0, _SMALL)
-    beta2: float | None = _share(None, most=1 - _SMALL)
+    rate: float = _number(1.0, _SMALL, 1)
+    beta2: float | None = _number(None, 0, 1 - _SMALL)
     weight_decay: float | None = _number(None)
     layers: int | None = None
     d_model: int | None = None
@@ -141,11 +136,11 @@ class Phase(RecipeTable):
     d_ff: int | None = None
     length: int = _number(256, 2)
     batch: int = _number(16, 1)
-    repeated_tokens: float = _share(0.1)
-    repeated_passages: float = _share(0.05)
-    recalled_pairs: float = _share(0.0)
+    repeated_tokens: float = _number(0.1, 0, 1)
+    repeated_passages: float = _number(0.05, 0, 1)
+    recalled_pairs: float = _number(0.0, 0, 1)
     period: tuple[int, int] = (4, 127)
-    surprise: float = _share(0.0)
+    surprise: float = _number(0.0, 0, 1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +155,7 @@ class Phase(RecipeTable):
             list(self.period),
         )
 
-    def of(self, common: _Kind, *names: str) -> _Kind:
+    def changed(self, common: _Kind, *names: str) -> _Kind:
         """Return common settings, with those of ``names`` that this phase gives replaced."""
         given = {name: getattr(self, name) for name in names}
         return replace(common, **{name: own for name, own in given.items() if own is not None})
@@ -179,16 +174,11 @@ class TrainingBudget(RecipeTable):
         super().__post_init__()
 
     def used(self, tokens: int, seconds: float) -> float:
-        """Return the share of the budget that is used up, from 0; 1 or more ends the training.
-
-        tokens, seconds: how many were used so far.
-        """
-        if self.minutes is None:
-            return tokens / (self.tokens or 1)
-        return seconds / (60 * self.minutes)
+        """Return the share of the budget that is used up, from 0; 1 or more ends the training."""
+        return tokens / self.tokens if self.tokens else seconds / (60 * (self.minutes or 1))
 
     def __str__(self) -> str:
-        if self.minutes is None:
+        if self.tokens is not None:
             return f"{self.tokens:,} tokens"
         return f"{self.minutes:g} minute{'s' * (self.minutes != 1)}"
 
@@ -203,7 +193,7 @@ class Validation(RecipeTable):
     The whole text is used once at the end, in windows as long as the last phase's sequences.
     """
 
-    every: float = _share(0.05, _SMALL)
+    every: float = _number(0.05, _SMALL, 1)
     tokens: int = _number(16_384, 1)
     length: int | None = _number(None, 1)
 
@@ -291,7 +281,7 @@ class Recipe(RecipeTable):
 
     def shape(self, phase: int) -> DecoderShape:
         """Return the sizes of the model in a phase. phase: its index."""
-        return self.phase[phase].of(self.model, *GROWING)
+        return self.phase[phase].changed(self.model, *GROWING)
 
     def phase_at(self, used: float, index: int = 0, read: int = 0) -> int:
         """Return the index of the phase at a point of the training.
@@ -307,23 +297,16 @@ class Recipe(RecipeTable):
         return index
 
     def identity(self) -> dict[str, Any]:
-        """Return by name the settings that a resumed training must have, as JSON values."""
+        """Return by name the settings that a resumed training must have."""
         flat: dict[str, Any] = {}
-
-        def add(name: str, given: Any) -> None:
-            if isinstance(given, RecipeTable):
-                for own in fields(given):
-                    add(f"{name} {own.name}".lstrip(), getattr(given, own.name))
-            elif name == "phase":
-                for number, phase in enumerate(given, 1):
-                    add(f"phase {number}", phase)
-            else:
-                flat[name] = [*given] if isinstance(given, tuple) else given
-
-        for own in fields(self):
-            if own.name != "card":  # its words do not change the model
-                add(own.name, getattr(self, own.name))
-        return flat
+        for name, given in asdict(self).items():
+            rows = enumerate(given, 1) if name == "phase" else [("", given)]
+            for number, row in rows:
+                table = row if isinstance(row, dict) else {"": row}
+                flat |= {f"{name} {number} {own}": value for own, value in table.items()}
+        flat = {" ".join(name.split()): value for name, value in flat.items()}
+        # The words of the card do not change the model.
+        return {name: value for name, value in flat.items() if not name.startswith("card")}
 
 
 def read_recipe(path: Path) -> Recipe:

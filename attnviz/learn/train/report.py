@@ -143,8 +143,6 @@ class ModelScores:
         ]
 
 
-_LARGEST_EXPONENT = 700.0
-
 _LEAST_STEPS, _CLEARLY = 100, 0.95
 """The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
 model's heads are worth a look."""
@@ -229,7 +227,7 @@ class TrainReport(Report):
     @property
     def valid_perplexity(self) -> float | None:
         """Return exp of the validation loss; None if it is too large for a number."""
-        return math.exp(self.valid_loss) if self.valid_loss < _LARGEST_EXPONENT else None
+        return math.exp(self.valid_loss) if self.valid_loss < 700 else None
 
     @property
     def even_loss(self) -> float:

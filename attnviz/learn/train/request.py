@@ -72,11 +72,6 @@ class _Duration(Options, panel="How long"):
     )
     resume: bool = flag("Go on with the interrupted run in --out.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.minutes is not None and self.tokens is not None:
-            raise UsageError("--minutes and --tokens are two budgets: give one of them")
-
 
 @dataclass(frozen=True)
 class TrainRequest(_Trained, _Duration):

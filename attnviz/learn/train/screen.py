@@ -32,7 +32,7 @@ _BEST = (
 
 
 def document(result: TrainReport) -> doc.Document:
-    """Return the document of a training; HTML pages show the scores of every head as well."""
+    """Return the document of a training."""
     last, name = result.points[-1], shlex.quote(result.directory)
     hints = [
         f'attnviz heads --model {name} "One cat, two cats."',
@@ -48,7 +48,6 @@ def document(result: TrainReport) -> doc.Document:
             doc.Group([_curve(result)]),
             doc.Group(_facts(result)),
             doc.Group(_heads(result.scores)),
-            _every_head(result.scores)._replace(full=True),
         ],
         doc.Explanation("train", "measured on sequences that are not learnt from."),
         doc.next_steps(hints),
@@ -89,19 +88,12 @@ def _finding(result: TrainReport) -> str:
 def _first(result: TrainReport, columns: int, lines: int) -> doc.Ways:
     """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
     table, note, words = _heads(result.scores)
-    facts, every = doc.Group(_facts(result), yields=1), _every_head(result.scores)
-    heads = table._replace(title=())
+    facts, heads = doc.Group(_facts(result), yields=1), doc.Group([table._replace(title=())])
     rows = lines - len(table.rows) - 2
-
-    def stacked(rows: int) -> list[doc.Group]:
-        return [doc.Group([part]) for part in (_curve(result, rows), heads)]
-
+    tall = [doc.Group([_curve(result, rows - len(facts.parts) - 2)]), heads, facts]
+    short = [doc.Group([_curve(result, rows)]), heads]
     wide = doc.beside(_curve(result, lines - 7), [doc.Group([table, note, words])])
-    return doc.Ways([
-        [wide, facts, doc.beside(*every.parts)._replace(yields=2)],
-        [*stacked(rows - len(facts.parts) - 2), facts],
-        stacked(rows),
-    ])  # fmt: skip
+    return doc.Ways([[wide, facts], tall, short])
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -212,24 +204,3 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
 
 def _error(mean: SequenceMean) -> str:
     return "" if mean.error is None else f"{mean.error:.3f}"
-
-
-def _every_head(scores: ModelScores) -> doc.Group:
-    """Return tables with a row for each head and a column for each score, the highest in bold."""
-    tables = []
-    probes = {"text": "on validation text", "random": "on random tokens, repeated twice"}
-    for probe, words in probes.items():
-        scored = scores.of(probe)
-        best = {column: score.best[:2] for column, score in enumerate(scored, start=1)}
-        rows = [
-            doc.Row(
-                [f"L{layer}H{head}", *(str(score.heads[layer][head]) for score in scored)],
-                tones={at: "strong" for at, place in best.items() if place == (layer, head)},
-            )
-            for layer, heads in enumerate(scored[0].heads)
-            for head in range(len(heads))
-        ]
-        rows.append(doc.Row(["uniform", *(f"{score.even:.3f}" for score in scored)], ruled=True))
-        columns = [doc.Column("head", right=False), *(doc.Column(score.name) for score in scored)]
-        tables.append(doc.Table(columns, rows, [("Every head", True), (words, False)]))
-    return doc.Group(tables)

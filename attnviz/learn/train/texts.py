@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Phase
-from attnviz.reading import CORPUS_BYTES, read_bytes
+from attnviz.reading import CORPUS_BYTES, read_bytes, utf8
 
 BEGINNING = 0
 """Id of the token at the start of every sequence and between two texts."""
@@ -62,7 +62,9 @@ def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
     known = dict(zip(apart.texts, apart.names, strict=True)) if apart else {}
     names, texts, digest = [], [], hashlib.sha256()
     for path in (file for named in paths for file in _files(named)):
-        text = _text(path, read_bytes(path, most=CORPUS_BYTES))
+        text = utf8(read_bytes(path, most=CORPUS_BYTES), repr(str(path)))
+        if not text.strip():
+            raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
         if text in known:
             raise UsageError(
                 f"{str(path)!r} holds the same text as {known[text]!r}: name it once, or what is "
@@ -108,18 +110,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise UsageError(f"{str(path)!r} has no *.txt files: name the files, or another directory")
     return files
-
-
-def _text(path: Path, content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LoadError(
-            f"{str(path)!r} is no UTF-8 text: byte {error.start:,} cannot be read; convert it first"
-        ) from error
-    if not text.strip():
-        raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
-    return text
 
 
 def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:

@@ -132,8 +132,7 @@ def finish_saved(run: TrainingRun, advance: Watch) -> TrainReport | None:
 class TrainingRun:
     """A training run: trains a model on a text and stores it in a directory.
 
-    train, valid: the texts. recipe: the settings. directory: of the model; created if missing.
-    device: where to train. resume: continue the interrupted run saved in ``directory``.
+    directory: of the model; created if missing. resume: continue the run that is saved there.
     trainer: its ``steps`` train the model to the end of the budget.
     Raises UsageError if a text is too short or the saved run is another one, LoadError if the
     directory cannot be written or contains nothing to resume.
@@ -150,20 +149,14 @@ class TrainingRun:
         resume: bool = False,
     ) -> None:
         recipe = with_known_precision(recipe, device)
-        self.recipe, self.directory = recipe, directory
-        self._device = device
-        self._identity = {
-            "text": train.digest,
-            "validation text": valid.digest,
-            **recipe.identity(),
-            "device": device.type,
-        }
+        self.recipe, self.directory, self._device = recipe, directory, device
+        texts = {"text": train.digest, "validation text": valid.digest}
+        self._identity = {**texts, **recipe.identity(), "device": device.type}
         stored = read_state(directory, self._identity) if resume else None
-        self.tokenizer: Tokenizer = (
-            make_tokenizer(train.texts, recipe.vocabulary)
-            if stored is None
-            else Tokenizer.from_str(stored[0]["tokenizer"])
-        )
+        if stored is None:
+            self.tokenizer = make_tokenizer(train.texts, recipe.vocabulary)
+        else:
+            self.tokenizer = Tokenizer.from_str(stored[0]["tokenizer"])
         vocabulary = self.tokenizer.get_vocab_size()
         train_ids = encode(self.tokenizer, train.texts, BEGINNING)
         self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
@@ -272,19 +265,18 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
     """
     few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
     single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
-    parameters = single + (config.layers - 1) * (double - single)  # every layer has equally many
-    batches = []
+    needed = [_PER_PARAMETER * (single + (config.layers - 1) * (double - single))]
     for index, phase in enumerate(recipe.phase):
         shape = recipe.shape(index)
         attended = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
         layer = 4 * shape.d_model + 2 * attended + 4 * shape.d_ff
         numbers = _PER_LOGIT * config.vocabulary + 2 * shape.layers * layer  # two bytes a number
-        batches.append(phase.batch * phase.length * numbers)
-    needed, free = _PER_PARAMETER * parameters + max(batches), free_memory(device)
-    if free is not None and needed > free:
+        needed.append(needed[0] + phase.batch * phase.length * numbers)
+    free = free_memory(device)
+    if free is not None and max(needed) > free:
         raise LoadError(
-            f"training this model needs at least {byte_text(needed)}, and {byte_text(free)} are "
-            f"free on {device}: make the model, its vocabulary, the batch or the length in the "
+            f"training this model needs at least {byte_text(max(needed))}, and {byte_text(free)} "
+            f"are free on {device}: make the model, its vocabulary, the batch or the length in the "
             "config smaller, or choose another --device"
         )
 
@@ -301,5 +293,6 @@ def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
     elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # from torch 2.9 on
         capabilities = torch.cpu.get_capabilities().items()
         known = any(present is True and "bf16" in name for name, present in capabilities)
-    chosen = "bfloat16" if known else "float32"
-    return replace(recipe, autocast=chosen) if recipe.autocast == "auto" else recipe
+    if recipe.autocast != "auto":
+        return recipe
+    return replace(recipe, autocast="bfloat16" if known else "float32")

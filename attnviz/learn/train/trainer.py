@@ -67,10 +67,9 @@ def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> Non
 
 
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
-    """Return the learning rate of the next training step, by warm-up and cosine decay.
+    """Return the learning rate of the next step: linear warm-up in a phase, then cosine decay.
 
-    The warm-up is linear in each phase, the cosine over the budget. wanted: the settings. used:
-    share of the budget that is used up. steps_in_phase: training steps since the phase began.
+    used: share of the budget that is used up. steps_in_phase: training steps since the phase began.
     """
     warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
     cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
@@ -300,7 +299,7 @@ class Trainer:
         self._optimiser = make_optimiser(self.model, self._wanted(phase))
 
     def _wanted(self, phase: int) -> Optimiser:
-        return self.recipe.phase[phase].of(self.recipe.optimiser, "beta2", "weight_decay")
+        return self.recipe.phase[phase].changed(self.recipe.optimiser, "beta2", "weight_decay")
 
     def _is_due(self, every: float, validated: bool = False) -> bool:
         """Return whether another share of the budget is used up since the last point.

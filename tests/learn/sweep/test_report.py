@@ -11,11 +11,6 @@ from attnviz.learn.sweep.report import Spread, SweepReport
 Sweeps = Callable[..., SweepReport]
 
 
-def test_spread_by_hand() -> None:
-    assert Spread.of([1.0, 2.0, 6.0]) == Spread(3.0, pytest.approx(7**0.5))
-    assert Spread.of([2.5]) == Spread(2.5, None)
-
-
 def test_models_by_heads(sweeps: Sweeps) -> None:
     found = sweeps({1: (0.5, 0.75), 2: (0.25,)})
     assert [model.seed for model in found.of(1)] == [0, 1]

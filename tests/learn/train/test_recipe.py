@@ -29,13 +29,11 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     text = """
         vocabulary = 300
         stored = "float16"
-        [model]
-        layers = 3
-        context = 31
-        [optimiser]
-        learning_rate = 1
-        [budget]
-        tokens = 11
+        model = {layers = 3, context = 31}
+        optimiser = {learning_rate = 1}
+        budget = {tokens = 11}
+        validation = {every = 0.5}
+        card = {license = "mit"}
         [[phase]]
         name = "a"
         until = 0.25
@@ -44,10 +42,6 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
         [[phase]]
         length = 31
         period = [4, 9]
-        [validation]
-        every = 0.5
-        [card]
-        license = "mit"
         """
     assert read_recipe(written(tmp_path, "")) == Recipe()
     recipe = read_recipe(written(tmp_path, text))
@@ -59,7 +53,7 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
     assert recipe.phase == (first, second)
     assert (recipe.validation.every, recipe.card.license) == (0.5, "mit")
     facts = recipe.identity()
-    assert (facts["phase 1 until"], facts["phase 2 period"]) == (0.25, [4, 9])
+    assert (facts["phase 1 until"], facts["phase 2 period"]) == (0.25, (4, 9))
     assert not any(name.startswith("card") for name in facts)
 
 

@@ -23,12 +23,13 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.report import TrainReport
+from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import (
     TrainingRun,
-    _train,
     finish_saved,
     require_training_memory,
+    train,
     with_known_precision,
 )
 from attnviz.progress import UNWATCHED, Watch
@@ -94,7 +95,6 @@ def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
     assert result.valid_bits_per_byte == pytest.approx(
         result.valid_loss * result.valid.tokens / result.valid.bytes / np.log(2)
     )
-    assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
     with (trained.directory / "log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
@@ -184,6 +184,17 @@ def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.Monkey
         require_training_memory(shape, recipe, CPU)
 
 
+class Recorder(Watch):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def begin(self, words: str) -> None:
+        self.told.append(words)
+
+    def found(self, words: Callable[[], str]) -> None:
+        self.told.append(words())
+
+
 class Asked:
     """A run that is asked to end while it measures."""
 
@@ -203,25 +214,30 @@ def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
 def test_what_was_not_measured_is_measured_when_it_is_resumed(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
-    """The progress has the share of the budget, the losses, and what is measured."""
-
-    class Recorder(Watch):
-        def found(self, words: Callable[[], str]) -> None:
-            told.append(words())
-
-        def begin(self, words: str) -> None:
-            told.append(words)
-
-    told: list[str] = []
-    points_of(begun := run(texts, recipe, tmp_path / "m"))
+    begun = run(texts, recipe, tmp_path / "m")
+    points_of(begun)
     begun.save_state()
-    resumed = run(texts, recipe, tmp_path / "m", resume=True)
-    assert _train(resumed, UNWATCHED)
-    result = finish_saved(resumed, Recorder())
+    watch = Recorder()
+    result = finish_saved(run(texts, recipe, tmp_path / "m", resume=True), watch)
     assert result is not None
     assert result.finished
     assert (tmp_path / "m" / "README.md").exists()
-    assert _train(run(texts, recipe, tmp_path / "n"), Recorder())
-    assert told[0] == "measuring the trained model"
-    assert re.fullmatch(r"65 tokens, phase repetition: loss 5.\d\d, validation 5.\d\d", told[1])
-    assert len(told) == 6
+    assert watch.told == ["measuring the trained model"]
+
+
+def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
+    text_file: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainRequest, "recipe", lambda request: recipe)
+    watch, request = Recorder(), TrainRequest(files=(text_file,), out=tmp_path / "m")
+
+    def full(run: TrainingRun) -> str:
+        if len(watch.told) == 2:
+            raise LoadError("full")
+        return ""
+
+    monkeypatch.setattr(TrainingRun, "store", full)
+    with pytest.raises(LoadError, match="full; stopped after 3,050 tokens, what was saved"):
+        train(request, advance=watch)
+    first = "65 tokens, phase repetition: loss 5"
+    assert re.fullmatch(first + r".\d+, validation 5.\d+", watch.told[0])
