@@ -76,10 +76,8 @@ def _curves(report: SweepReport, lines: int = 15) -> doc.Plot:
     """Return a plot with one line per number of heads, the mean over its seeds at each step."""
     drawn = []
     for heads in report.measured:
-        losses: dict[int, list[float]] = {}
-        for point in (point for model in report.of(heads) for point in model.points):
-            losses.setdefault(point.step, []).append(point.loss)
-        means = [(float(step), sum(at) / len(at)) for step, at in losses.items()]
+        rows = zip(*(model.points for model in report.of(heads)), strict=True)
+        means = [(float(row[0].step), sum(p.loss for p in row) / len(row)) for row in rows]
         drawn.append(doc.Curve(counted(heads, "head"), means))
     seeds = max(len(report.of(heads)) for heads in report.measured)
     title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
@@ -95,9 +93,13 @@ def _first(report: SweepReport, columns: int, lines: int) -> doc.Ways:
     brief = table._replace(rows=[table.rows[0], *trained])  # of the rules only chance
     lines -= 2 * len(report.notes)
     ways = [[notes, doc.beside(_curves(report, lines), [table, grid])]]
-    below: list[doc.Table | doc.HeadGrid]
-    for below in ([table, grid], [table], [brief]):
-        taken = sum(len(part.rows) + (6 if part is grid else 2) for part in below)
+    high = len(table.rows) + 2
+    stacks: list[tuple[list[doc.Part], int]] = [
+        ([table, grid], high + len(grid.rows) + 6),
+        ([table], high),
+        ([brief], len(brief.rows) + 2),
+    ]
+    for below, taken in stacks:
         parts = [_curves(report, lines - taken), *below]
         ways.append([notes, *(doc.Group([part]) for part in parts)])
     return doc.Ways(ways)

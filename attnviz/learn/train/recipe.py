@@ -111,9 +111,7 @@ class Phase(RecipeTable):
     tokens: number of its own tokens after which it ends earlier; None for no such limit. What forms
         after a number of steps needs no more of them in a longer run.
     rate: number by which the optimiser's learning rate is multiplied in this phase.
-    beta2, weight_decay: of the optimiser in this phase, None for its own values. The shorter a
-        batch, the longer ``beta2`` should remember (Marek et al. 2025). If the text is repeated,
-        epoch after epoch, a stronger decay counters memorising.
+    beta2, weight_decay: of the optimiser in this phase, None for its own values.
     layers, d_model, head_dim, d_ff: of the model in this phase, None for those of ``DecoderShape``.
         A later phase continues with the same model made larger, see ``torch_decoder.grown``.
     length: predicted tokens of a sequence. batch: sequences of a batch.

@@ -103,7 +103,9 @@ def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHead
     """
     config, (count, tokens) = decoder.shape, sequences.shape
     uniform = uniform_weights(tokens, tokens, causal=True)
-    texts = [_facts(ids) for ids in sequences]
+    blank, ordinary, plain = ("",) * tokens, (False,) * tokens, Conditions("self", causal=True)
+    every = [Tokens(tuple(ids), blank, ordinary) for ids in sequences.tolist()]
+    texts = [TextFacts(text, text, plain) for text in every]
     measured = {name: np.full((config.layers, config.heads, count), np.nan) for name in SCORED}
     even: dict[str, list[float]] = {name: [] for name in SCORED}
     for start, batch in _batches(sequences):
@@ -126,12 +128,6 @@ def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHead
         )
         for name, values in measured.items()
     )
-
-
-def _facts(ids: Ids) -> TextFacts:
-    """Return the numbers per token that pattern scores need; only ``ids`` (token,) are known."""
-    tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
-    return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
 def _losses(decoder: NumpyStack, ids: Ids) -> Floats:

@@ -44,7 +44,7 @@ def test_one_seed_has_no_spread(sweeps: Sweeps) -> None:
 def test_an_interruption_is_told(sweeps: Sweeps) -> None:
     report = sweeps({1: (0.5, 0.75), 2: (0.25,)})
     screen = sweep_screen(report, Theme(colour=False), 120).plain
-    assert "interrupted: 3 of 4 models" in screen
+    assert "interrupted: 3 of 4 models are trained, the others are left out" in screen
     lines = [line.split() for line in screen.splitlines()]
     assert [line[-1] for line in lines if "15,136" in line][-2:] == ["2", "1"]
 

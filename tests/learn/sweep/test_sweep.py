@@ -78,7 +78,7 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     arguments = ("--steps", "60", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
     child = start("sweep", *arguments, rows=50, columns=100)
-    child.expect("model [23] of 9")
+    child.expect("held-out loss")
     output = interrupted(child)
     document = json.loads(path.read_text())
     done = len(document["models"])

@@ -169,7 +169,7 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(
     again = ("train", "books", "--config", "long.toml", "--out", "m")
     assert "holds a run that is not finished: --resume goes on with it" in refused(2, *again)
     line = refused(2, *again, "--resume", "--seed", "1")
-    assert "is of another run: its seed is 0, asked for is 1" in line
+    assert "is of another run: its seed is 0, here it is 1" in line
     assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
 
 

@@ -19,7 +19,6 @@ from attnviz.learn.train.trainer import (
     make_optimiser,
     take_step,
     unigram_loss,
-    validation_loss,
 )
 
 WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
@@ -94,34 +93,6 @@ def test_steps_equal_a_loop_by_hand() -> None:
         torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-5, atol=1e-6)
     for ours, theirs in zip(learned.parameters(), parameters, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)
-
-
-def pairs() -> nn.Module:
-    """Predicts from the last two tokens, so that a window's edge matters."""
-    torch.manual_seed(0)
-    table = torch.randn(VOCABULARY, VOCABULARY, VOCABULARY)
-
-    class Pairs(nn.Module):
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            before = torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
-            return table[before, ids]
-
-    return Pairs()
-
-
-@pytest.mark.parametrize("length", [1, 4, 5, 13, 100])
-@pytest.mark.parametrize("count", [1, 5, 13, 40])
-def test_every_token_is_predicted_once(length: int, count: int) -> None:
-    tokens = np.random.default_rng(1).integers(0, VOCABULARY, count).astype(np.int32)
-    forward = pairs()
-    total = 0.0
-    for start in range(0, count, length):
-        window = [3, *tokens[start : start + length].tolist()]
-        for end in range(1, len(window)):
-            scores = forward(torch.tensor([window[:end]]))[0, -1].tolist()
-            total += math.log(sum(map(math.exp, scores))) - scores[window[end]]
-    found = validation_loss(forward, tokens, length, 3, torch.device("cpu"))
-    assert found == pytest.approx(total / count, rel=1e-5)
 
 
 def test_the_unigram_loss_by_hand() -> None:
