@@ -224,7 +224,7 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 def finding(report: SweepReport) -> str:
     """Return the finding: which number of heads has the lowest and the highest loss."""
-    ranked = _ranked(report)
+    ranked = sorted(report.measured, key=lambda heads: report.spread(heads).mean)
     best, worst = ranked[0], ranked[-1]
     low, chance = report.spread(best), report.task.chance.loss
     if low.mean > _LEARNT * chance:
@@ -242,10 +242,6 @@ def finding(report: SweepReport) -> str:
         f"{counted(worst, 'head')} the highest, {_with_spread(report.spread(worst))} "
         f"({_significance(report, best, worst)})."
     )
-
-
-def _ranked(report: SweepReport) -> list[int]:
-    return sorted(report.measured, key=lambda heads: report.spread(heads).mean)
 
 
 def _significance(report: SweepReport, better: int, worse: int) -> str:

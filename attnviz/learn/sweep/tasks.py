@@ -216,11 +216,6 @@ def _counted_letters(samples: Samples) -> Mask:
     return np.asarray(_before(samples) & samples.counted[:, :, None] & (at > 0))
 
 
-def _most_frequent(samples: Samples) -> Mask:
-    """Return a mask of the answer's letter for the query at the sign."""
-    return _counted_letters(samples) & _equal(samples, samples.answers)
-
-
 TASKS = {
     "induction": Task(
         SweepTask(
@@ -256,7 +251,11 @@ TASKS = {
             *(7, 26, _chance(4)),
         ),
         patterns=(
-            Pattern("majority", "most frequent letter", _most_frequent),
+            Pattern(
+                "majority",
+                "most frequent letter",
+                lambda own: _counted_letters(own) & _equal(own, own.answers),
+            ),
             Pattern("letters", "letters that are counted", _counted_letters),
             *(back(1), FIRST),
         ),

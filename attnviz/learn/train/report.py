@@ -99,10 +99,6 @@ class ModelScores:
     first_copy: SequenceMean
     second_copy: SequenceMean
 
-    def of(self, probe: str) -> tuple[ScoredHeads, ...]:
-        """Return the scores measured on one probe: ``text`` or ``random`` tokens."""
-        return tuple(scored for scored in self.scores if scored.probe == probe)
-
     def score(self, name: str, probe: str) -> ScoredHeads:
         """Return one score of every head; raise KeyError if it was not measured.
 
@@ -116,7 +112,7 @@ class ModelScores:
             "text": {
                 "sequences": self.windows,
                 "tokens": self.window_tokens,
-                "heads": self._heads("text"),
+                **self._heads("text"),
             },
             "random": {
                 "sequences": self.copies,
@@ -124,23 +120,25 @@ class ModelScores:
                 "seed": self.seed,
                 "first_copy_loss": asdict(self.first_copy),
                 "second_copy_loss": asdict(self.second_copy),
-                "heads": self._heads("random"),
+                **self._heads("random"),
             },
         }
 
-    def _heads(self, probe: str) -> list[dict[str, Any]]:
-        measured = self.of(probe)
-        return [
+    def _heads(self, probe: str) -> dict[str, Any]:
+        """Return the list of heads with their scores on one probe: ``text`` or ``random``."""
+        scored = [scored for scored in self.scores if scored.probe == probe]
+        heads = [
             {
                 "layer": layer,
                 "head": head,
-                "scores": {score.name: score.heads[layer][head].mean for score in measured},
-                "errors": {score.name: score.heads[layer][head].error for score in measured},
-                "even": {score.name: score.even for score in measured},
+                "scores": {score.name: score.heads[layer][head].mean for score in scored},
+                "errors": {score.name: score.heads[layer][head].error for score in scored},
+                "even": {score.name: score.even for score in scored},
             }
-            for layer, row in enumerate(measured[0].heads if measured else ())
+            for layer, row in enumerate(scored[0].heads)
             for head in range(len(row))
         ]
+        return {"heads": heads}
 
 
 _LEAST_STEPS, _CLEARLY = 100, 0.95

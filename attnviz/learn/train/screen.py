@@ -9,7 +9,7 @@ from itertools import pairwise
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, short_number, spoken_time
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.report import ModelScores, SequenceMean, TrainReport
+from attnviz.learn.train.report import ModelScores, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
@@ -184,7 +184,9 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
         rows,
         doc.ColumnOf("best head", lambda row: row[0], right=False),
         doc.ColumnOf("score", lambda row: f"{row[1].best[2].mean:.2f}"),
-        doc.ColumnOf("±", lambda row: _error(row[1].best[2])),
+        doc.ColumnOf(
+            "±", lambda row: "" if (error := row[1].best[2].error) is None else f"{error:.3f}"
+        ),
         doc.ColumnOf("uniform", lambda row: f"{row[1].even:.2f}"),
         doc.ColumnOf("head", lambda row: "L{}H{}".format(*row[1].best)),
         row=lambda row: {"bar": (row[1].best[2].mean, 1.0), "tint": _SHADE},
@@ -200,7 +202,3 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
         f"{scores.second_copy} on the second, from its second token on"
     )
     return table, doc.Note(measured), doc.Say(copies)
-
-
-def _error(mean: SequenceMean) -> str:
-    return "" if mean.error is None else f"{mean.error:.3f}"

@@ -40,15 +40,9 @@ def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
 
 
 def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
-    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay.
-
-    wanted: its settings.
-    """
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    groups = [
-        [weight for weight in weights if weight.ndim > 1],
-        [weight for weight in weights if weight.ndim < 2],
-    ]
+    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay."""
+    weights = [*model.parameters()]
+    groups = [[weight for weight in weights if (weight.ndim > 1) is many] for many in (True, False)]
     optimiser = torch.optim.AdamW(
         [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
     )
@@ -57,10 +51,7 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
 
 def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
-    """Change betas and decay of an optimiser, and keep its running means of the gradients.
-
-    wanted: the new settings.
-    """
+    """Change betas and decay of an optimiser, and keep its running means of the gradients."""
     for group in optimiser.param_groups:
         group["betas"] = wanted.beta1, wanted.beta2
         group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
