@@ -23,14 +23,14 @@ _LONG = 5.0
 def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
     from attnviz.cli.terminal import messages
-    from attnviz.cli.watcher import TerminalWatcher
     from attnviz.draw.numbers import spoken_time
     from attnviz.learn.sweep import sweep as question
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
     outlet = Outlet.open(output)
-    report = question.sweep(request, device=device.device, watcher=TerminalWatcher(outlet))
+    with outlet.advancing("training models") as advance:
+        report = question.sweep(request, device=device.device, advance=advance)
     if report.models:
         outlet.show(report)
         if report.seconds > _LONG:

@@ -58,16 +58,16 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 def train(request: TrainRequest, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
     from attnviz.cli.terminal import messages
-    from attnviz.cli.watcher import TerminalWatcher
+    from attnviz.draw.labels import visible
     from attnviz.learn.train import train as question
     from attnviz.models.threads import ask_for
 
     ask_for(device.threads)
     outlet = Outlet.open(output)
     request.check_kept(output.save)
-    watcher = TerminalWatcher(outlet)
     try:
-        report = question.train(request, device=device.device, watcher=watcher)
+        with outlet.advancing(f"training {visible(str(request.out))}") as advance:
+            report = question.train(request, device=device.device, advance=advance)
     except question.Stopped as stopped:
         messages(output.quiet).print(str(stopped), soft_wrap=True)
         raise KeyboardInterrupt from stopped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from attnviz.learn.train.report import CorpusFacts, CurvePoint
 class Reference:
     """The result of a simple rule, without training, on the held-out predictions.
 
-    name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
+    loss: nats per prediction. accuracy: share of right answers, in [0, 1].
     """
 
     name: str
@@ -28,11 +28,10 @@ class SweepTask:
     """The facts of the task that the models learn.
 
     name: the value of ``--task``, or ``text``. words: a sentence that says what is to be predicted.
-    vocabulary: number of tokens, including the one that begins a sequence.
-    length: tokens of a sequence, without its beginning.
+    vocabulary: number of tokens. length: tokens of a sequence, without its beginning.
     chance: the result of guessing letters at random. best: the result at the least possible loss;
         None if unknown. between: the results of rules that are simpler than the task.
-    text: the facts of the training text given by ``--text``; None for other tasks.
+    text: the facts of the training text; None for other tasks.
     """
 
     name: str
@@ -40,7 +39,7 @@ class SweepTask:
     vocabulary: int
     length: int
     chance: Reference
-    best: Reference | None = None
+    best: Reference | None = Reference("best possible", 0.0, 1.0)
     between: tuple[Reference, ...] = ()
     text: CorpusFacts | None = None
 
@@ -49,9 +48,7 @@ class SweepTask:
 class PatternScore:
     """The best head of one model for a pattern of attention, with its score.
 
-    name: of the pattern, such as ``previous``. words: a description of the pattern's keys.
-    layer, head: of that head, from 0.
-    score: mean share of attention on those keys, over the head's queries, in [0, 1].
+    score: mean share of attention on the pattern's keys, over the head's queries, in [0, 1].
     even: the same share for uniform attention.
     """
 
@@ -67,9 +64,7 @@ class PatternScore:
 class SweepModel:
     """One trained model of a sweep, with its results.
 
-    heads: of each layer. seed: of its first parameters and of its batches.
-    parameters: number of trained parameters.
-    points: its curve; the losses are those of the predictable positions.
+    seed: of its first parameters and of its batches. points: its curve, of predictable positions.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
     step_seconds: time of one training step, the median over the points of the curve.
     patterns: the best head of each pattern.
@@ -107,11 +102,9 @@ class SweepReport(Report):
     """The report of ``attnviz sweep``: the trained models, with their options and results.
 
     heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
-    layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
-    steps, batch: of each training. learning_rate: its peak. held_out: number of sequences that no
-        model was trained on. predictions: how many of their tokens count.
-    device, threads: the device, and the number of threads of the CPU. seconds: total time.
-    notes: sentences a reader must know.
+    layers, d_model: of every model, whose feed-forward is as wide.
+    learning_rate: its peak. held_out: number of sequences that no model was trained on.
+        predictions: how many of their tokens count. threads: of the CPU. seconds: total time.
     """
 
     task: SweepTask
@@ -119,7 +112,6 @@ class SweepReport(Report):
     seeds: tuple[int, ...]
     layers: int
     d_model: int
-    d_ff: int
     steps: int
     batch: int
     learning_rate: float
@@ -129,19 +121,19 @@ class SweepReport(Report):
     threads: int
     models: tuple[SweepModel, ...]
     seconds: float
-    notes: tuple[str, ...] = ()
 
     command = "sweep"
 
     def data(self) -> dict[str, Any]:
         """Return the whole report as one JSON object."""
+        settings = ("steps", "batch", "learning_rate", "held_out", "predictions", "threads")
         return {
             "schema": "attnviz.sweep/1",
             "model": {
                 "name": "attnviz's own decoder",
                 "layers": self.layers,
                 "d_model": self.d_model,
-                "d_ff": self.d_ff,
+                "d_ff": self.d_model,
                 "dtype": "float32",
                 "device": self.device,
             },
@@ -149,14 +141,9 @@ class SweepReport(Report):
             "heads": self.heads,
             "seeds": self.seeds,
             "complete": self.complete,
-            "steps": self.steps,
-            "batch": self.batch,
-            "learning_rate": self.learning_rate,
-            "held_out": self.held_out,
-            "predictions": self.predictions,
-            "threads": self.threads,
-            "results": [_result(self, heads) for heads in self.measured],
-            "models": [_model(self, model) for model in self.models],
+            **{name: getattr(self, name) for name in settings},
+            "results": [self._result(heads) for heads in self.measured],
+            "models": [self._model(model) for model in self.models],
             "seconds": self.seconds,
             "notes": self.notes,
         }
@@ -167,10 +154,37 @@ class SweepReport(Report):
         columns = ("heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds")
         yield [*columns, *(f"{name}{part}" for name in names for part in ("", "_layer", "_head"))]
         for model in self.models:
-            facts = _model(self, model)
-            best = [model.pattern(name) for name in names]
+            facts, best = self._model(model), map(model.pattern, names)
             scores = [cell for head in best for cell in (head.score, head.layer, head.head)]
             yield [*(facts[name] for name in columns), *scores]
+
+    def _model(self, model: SweepModel) -> dict[str, Any]:
+        """Return one model with its results, as JSON values."""
+        names = ("seed", "parameters", "loss", "accuracy", "step_seconds")
+        return {
+            "heads": model.heads,
+            "head_dim": self.d_model // model.heads,
+            **{name: getattr(model, name) for name in names},
+            "patterns": [*map(asdict, model.patterns)],
+            "curve": [
+                {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
+                for point in model.points
+            ],
+        }
+
+    def _result(self, heads: int) -> dict[str, Any]:
+        """Return the results of one number of heads over its seeds, as JSON values."""
+        models = self.of(heads)
+        patterns = [pattern.name for pattern in models[0].patterns]
+        measured = ("loss", "accuracy", "step_seconds")
+        return {
+            "heads": heads,
+            "head_dim": self.d_model // heads,
+            "parameters": models[0].parameters,
+            "seeds": [model.seed for model in models],
+            **{name: asdict(self.spread(heads, name)) for name in measured},
+            "patterns": {name: asdict(self.score(heads, name)) for name in patterns},
+        }
 
     @property
     def complete(self) -> bool:
@@ -183,6 +197,12 @@ class SweepReport(Report):
         return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Return sentences that a reader must know."""
+        note = f"interrupted: {self.trained_words}, the others are left out"
+        return () if self.complete else (note,)
+
+    @property
     def measured(self) -> tuple[int, ...]:
         """Return the numbers of heads that have at least one trained model."""
         return tuple(heads for heads in self.heads if self.of(heads))
@@ -191,53 +211,13 @@ class SweepReport(Report):
         """Return the models with this number of heads, in the order of their seeds."""
         return tuple(model for model in self.models if model.heads == heads)
 
-    def spread(self, heads: int, measure: Callable[[SweepModel], float]) -> Spread:
+    def spread(self, heads: int, measure: str = "loss") -> Spread:
         """Return the mean and the deviation of a measure over the seeds of one number of heads.
 
-        measure: returns the number of one model.
+        measure: ``loss``, ``accuracy`` or ``step_seconds``.
         """
-        return Spread.of([measure(model) for model in self.of(heads)])
-
-    def loss(self, heads: int) -> Spread:
-        """Return the held-out loss of one number of heads, over its seeds."""
-        return self.spread(heads, lambda model: model.loss)
+        return Spread.of([getattr(model, measure) for model in self.of(heads)])
 
     def score(self, heads: int, pattern: str) -> Spread:
         """Return the score of the best heads for a pattern, over the seeds."""
-        return self.spread(heads, lambda model: model.pattern(pattern).score)
-
-
-def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
-    return {
-        "heads": model.heads,
-        "head_dim": report.d_model // model.heads,
-        "seed": model.seed,
-        "parameters": model.parameters,
-        "loss": model.loss,
-        "accuracy": model.accuracy,
-        "step_seconds": model.step_seconds,
-        "patterns": [asdict(pattern) for pattern in model.patterns],
-        "curve": [
-            {"step": point.step, "loss": point.loss, "learning_rate": point.learning_rate}
-            for point in model.points
-        ],
-    }
-
-
-def _result(report: SweepReport, heads: int) -> dict[str, Any]:
-    """Return the results of one number of heads over its seeds, as JSON values."""
-    models = report.of(heads)
-    spreads = {
-        "loss": report.loss(heads),
-        "accuracy": report.spread(heads, lambda model: model.accuracy),
-        "step_seconds": report.spread(heads, lambda model: model.step_seconds),
-    }
-    patterns = [pattern.name for pattern in models[0].patterns]
-    return {
-        "heads": heads,
-        "head_dim": report.d_model // heads,
-        "parameters": models[0].parameters,
-        "seeds": [model.seed for model in models],
-        **{name: asdict(spread) for name, spread in spreads.items()},
-        "patterns": {name: asdict(report.score(heads, name)) for name in patterns},
-    }
+        return Spread.of([model.pattern(pattern).score for model in self.of(heads)])

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attnviz.errors import UsageError
 from attnviz.options import Options, option
-
-if TYPE_CHECKING:  # brings NumPy
-    from attnviz.learn.sweep.tasks import Task
 
 _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
@@ -28,19 +24,18 @@ class _Heads(Options):
 
         Raises UsageError if one is not a positive whole number or is given twice.
         """
-        numbers = []
-        for part in self.heads.split(","):
-            number = part.strip()
-            if not _NUMBER.fullmatch(number):
-                raise UsageError(
-                    f"--heads {self.heads!r}: {number!r} is no number of heads; expected a list of "
-                    "different ones such as 1,2,4,8"
-                )
-            numbers.append(int(number))
-        twice = next((heads for heads in numbers if numbers.count(heads) > 1), None)
-        if twice is not None:
-            raise UsageError(f"--heads {self.heads!r} names {twice} twice: name each number once")
-        return tuple(sorted(numbers))
+        parts = [part.strip() for part in self.heads.split(",")]
+        if wrong := [part for part in parts if not _NUMBER.fullmatch(part)]:
+            raise UsageError(
+                f"--heads {self.heads!r}: {wrong[0]!r} is no number of heads; expected a list of "
+                "different ones such as 1,2,4,8"
+            )
+        numbers = sorted(map(int, parts))
+        if twice := [heads for heads in numbers if numbers.count(heads) > 1]:
+            raise UsageError(
+                f"--heads {self.heads!r} names {twice[0]} twice: name each number once"
+            )
+        return tuple(numbers)
 
 
 @dataclass(frozen=True)
@@ -63,18 +58,6 @@ class _Learned(Options, panel="What is learned"):
         super().__post_init__()
         if self.task is not None and self.text is not None:
             raise UsageError("--task and --text both say what is learned: give one of them")
-
-    def subject(self) -> Task:
-        """Return the task that the options name.
-
-        Raises UsageError if the task is unknown or its text too short, LoadError if unreadable.
-        """
-        from attnviz.learn.sweep.characters import Characters
-        from attnviz.learn.sweep.tasks import named_task
-
-        if self.text is not None:
-            return Characters(self.text)
-        return named_task(self.task or "induction")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ Two numbers of heads are compared by a paired t-test over the seeds that both we
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,32 +18,22 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
-from attnviz.learn.sweep.progress import curves_plot, nats
-from attnviz.learn.sweep.report import PatternScore, Spread, SweepReport
-from attnviz.learn.train.progress import FRAME, LEAST_ROWS, curve_rows
+from attnviz.learn.sweep.report import Reference, Spread, SweepReport
 
 _LONGEST = 100
 _LEAD = 7
 _REFERENCE = doc.Tint(128, "grey")
-
-_FEW_LINES = 20
-_BESIDE = 78
-"""Columns that the curves and the table each need to be placed side by side."""
-
 _SIGNIFICANT = 0.05
 
 _LEARNT = 0.95
 """Share of the chance loss below which a model has learnt something."""
-
-_REACHED = 0.99
-"""Accuracy from which a task whose answers are all known counts as learnt."""
 
 
 def document(report: SweepReport) -> doc.Document:
     """Return the document of a sweep, in which at least one model must be trained."""
     counts = ", ".join(map(str, report.measured))
     noun = "head" if report.measured == (1,) else "heads"
-    text = report.task.text
+    text, seeds = report.task.text, counted(len(report.seeds), "seed")
     hints = ["--explain: how to read this", "--text FILE: learn from your own text"]
     if text is not None:
         hints = ["--task induction, copy or majority: tasks whose answers are known"]
@@ -53,7 +43,7 @@ def document(report: SweepReport) -> doc.Document:
         (f"{counts.replace(', ', '/')} {noun}", False),
         (report.task.name, False),
         (counted(report.steps, "step"), False),
-        (counted(len(report.seeds), "seed"), False),
+        (seeds, False),
     ]
     return doc.Document(
         f"sweep over heads on {report.task.name}",
@@ -61,21 +51,20 @@ def document(report: SweepReport) -> doc.Document:
         [
             doc.Group(_about(report)),
             _notes(report),
-            doc.Group([_curves(report, 12)]),
+            doc.Group([_curves(report)]),
             doc.Group([_results(report)]),
             doc.Group([_patterns(report)]),
-            doc.Group([doc.Say(text, _LONGEST) for text in details(report)]),
         ],
         doc.Explanation(
             "sweep",
             "measured on one small model, trained with different numbers of heads from the same "
-            f"weights and batches, {counted(len(report.seeds), 'seed')}.",
+            f"weights and batches, {seeds}.",
         ),
         doc.next_steps(hints),
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
         finding=finding(report),
-        first=lambda columns, lines: _first(report, columns, lines),
+        first=partial(_first, report),
     )
 
 
@@ -83,159 +72,138 @@ def _notes(report: SweepReport) -> doc.Group:
     return doc.Group([doc.Note(note, _LONGEST) for note in report.notes])
 
 
-def _curves(report: SweepReport, rows: int) -> doc.Plot:
-    curves = {heads: [model.points for model in report.of(heads)] for heads in report.measured}
-    return curves_plot(curves, rows)
+def _curves(report: SweepReport, lines: int = 15) -> doc.Plot:
+    """Return a plot with one line per number of heads, the mean over its seeds at each step."""
+    drawn = []
+    for heads in report.measured:
+        rows = zip(*(model.points for model in report.of(heads)), strict=True)
+        means = [(float(row[0].step), sum(p.loss for p in row) / len(row)) for row in rows]
+        drawn.append(doc.Curve(counted(heads, "head"), means))
+    seeds = max(len(report.of(heads)) for heads in report.measured)
+    title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
+    title += [(f"mean of {seeds} seeds", False)] if seeds > 1 else []
+    return doc.Plot(title, drawn, "steps", rows=max(min(lines - 3, 18), 6))
 
 
-def _first(report: SweepReport, max_width: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curves and losses, then the heads and sentences if they fit."""
-    table = _results(report)._replace(title=[])
-    if lines < _FEW_LINES:  # of the rules only chance is kept
-        first = 1 + len(report.task.between)
-        trained = table.rows[first : first + len(report.measured)]
-        table = table._replace(rows=[table.rows[0], *trained])
-    said = details(report)
-    grid: list[doc.Part] = [_patterns(report)]
-    tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
+def _first(report: SweepReport, columns: int, lines: int) -> doc.Ways:
+    """Return the first screen: curves, losses, and the heads if they fit."""
+    table, grid = _results(report, 6)._replace(title=[]), _patterns(report)
+    notes = _notes(report)
+    trained = [row for row in table.rows if row.tone == "plain"]
+    brief = table._replace(rows=[table.rows[0], *trained])  # of the rules only chance
     lines -= 2 * len(report.notes)
-    if max_width >= 2 * _BESIDE:
-        plot = _curves(report, curve_rows(lines - len(said) - 4))
-        right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
-        shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]
-    else:
-        both = lines - FRAME - sum(tall) >= LEAST_ROWS
-        plot = _curves(report, curve_rows(lines - tall[0] - tall[1] * both))
-        shown = [doc.Group([part]) for part in (plot, table, *grid * both)]
-    sentences = doc.Group([doc.Say(text, _LONGEST) for text in said], yields=1)
-    return [_notes(report), *shown, sentences]
+    ways = [[notes, doc.beside(_curves(report, lines), [table, grid])]]
+    high = len(table.rows) + 2
+    stacks: list[tuple[list[doc.Part], int]] = [
+        ([table, grid], high + len(grid.rows) + 6),
+        ([table], high),
+        ([brief], len(brief.rows) + 2),
+    ]
+    for below, taken in stacks:
+        parts = [_curves(report, lines - taken), *below]
+        ways.append([notes, *(doc.Group([part]) for part in parts)])
+    return doc.Ways(ways)
 
 
 def _about(report: SweepReport) -> list[doc.Part]:
     """Return the facts of the model, the task and the training."""
     seeds, task = report.seeds, report.task
-    counts = {model.heads: model.parameters for model in report.models}
     number = f"{report.models[0].parameters:,} parameters"
-    parameters = f"same {number} for all" if len(counts) > 1 else number
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
-        parameters = f"parameters: {listed} heads"
-    text = f"{task.name}: {task.words}"
+    subject = f"{task.name}: {task.words}"
     if task.text is not None:
-        text += (
+        subject += (
             f", {', '.join(task.text.files)} ({task.text.bytes:,} bytes, digest "
             f"{task.text.digest}); its last tenth is held out"
         )
-    model = [
-        f"{counted(report.layers, 'layer')} of width {report.d_model}",
-        f"MLP {report.d_ff}",
-        f"float32 on {report.device}",
-        counted(report.threads, "thread"),
-        f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
-        parameters,
-    ]
-    training = [
-        f"{report.steps:,} steps of {report.batch} × {task.length} tokens",
-        "the same first weights and batches for every number of heads",
-        f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
-        f"measured on {report.held_out:,} held-out sequences",
-        f"{report.predictions:,} predictable positions",
-    ]
+    facts = {
+        "": [
+            "attnviz's own decoder",
+            f"{counted(report.layers, 'layer')} of width {report.d_model}",
+            f"MLP {report.d_model}",
+            f"float32 on {report.device}",
+            counted(report.threads, "thread"),
+            f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+            f"same {number} for all" if len(report.measured) > 1 else number,
+        ],
+        "task": [subject],
+        "run": [
+            f"{report.steps:,} steps of {report.batch} × {task.length} tokens",
+            "the same first weights and batches for every number of heads",
+            f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
+            f"measured on {report.held_out:,} held-out sequences",
+            f"{report.predictions:,} predictable positions",
+        ],
+    }
     return [
-        doc.Facts([("attnviz's own decoder", True), *((words, False) for words in model)]),
-        doc.Facts([(text, False)], "task", _LEAD),
-        doc.Facts([(words, False) for words in training], "run", _LEAD),
+        doc.Facts(
+            [(word, not (name or at)) for at, word in enumerate(words)], name, _LEAD * bool(name)
+        )
+        for name, words in facts.items()
     ]
 
 
-# The tables ----------------------------------------------------------------------------------
+def _results(report: SweepReport, numbers: int = 8) -> doc.Table:
+    """Return a table of losses, with bars, of each simple rule and each number of heads.
 
-
-class _Line(NamedTuple):
-    """A row of the results: a simple rule, or a number of heads."""
-
-    name: str
-    loss: Spread
-    accuracy: Spread
-    tint: doc.Tint = _REFERENCE
-    width: str = ""
-    milliseconds: str = ""
-    parameters: str = ""
-    seeds: str = ""
-
-
-def _results(report: SweepReport) -> doc.Table:
-    """Return a table of losses, with bars, of each simple rule and each number of heads."""
+    numbers: how many columns it has at most beside the names.
+    """
     task, several = report.task, len(report.seeds) > 1
     rules = [task.chance, *task.between, *([] if task.best is None else [task.best])]
-    lines = [
-        _Line(rule.name, Spread(rule.loss, None), Spread(rule.accuracy, None)) for rule in rules
-    ]
+    limit = max(*(rule.loss for rule in rules), *(report.spread(n).mean for n in report.measured))
+    titles = ("loss", "±", "accuracy", "±", "head width", "ms/step", "parameters", "seeds")
+    kept = [several or title != "±" for title in titles[:numbers]]
+
+    def row(name: str, cells: Sequence[str], loss: float, **fields: Any) -> doc.Row:
+        shown = [cell for cell, keep in zip(cells, kept, strict=False) if keep]
+        return doc.Row([name, *shown], bar=(loss, limit), **fields)
+
+    def rule_row(rule: Reference) -> doc.Row:
+        cells = [nats(rule.loss), "", f"{rule.accuracy:.1%}", *[""] * 5]
+        return row(rule.name, cells, rule.loss, tint=_REFERENCE, tone="faint")
+
+    def trained_row(place: int, heads: int) -> doc.Row:
+        models, loss = report.of(heads), report.spread(heads)
+        accuracy = report.spread(heads, "accuracy")
+        cells = [
+            nats(loss.mean),
+            "" if loss.deviation is None else nats(loss.deviation),
+            f"{accuracy.mean:.1%}",
+            "" if accuracy.deviation is None else f"{accuracy.deviation:.1%}",
+            str(report.d_model // heads),
+            f"{1000 * report.spread(heads, 'step_seconds').mean:.1f}",
+            f"{models[0].parameters:,}",
+            str(len(models)),
+        ]
+        return row(counted(heads, "head"), cells, loss.mean, tint=series_tint(place))
+
+    rows = [*map(rule_row, rules)]
     at = 1 + len(task.between)
-    lines[at:at] = [_trained(report, heads) for heads in report.measured]
-    limit = max(line.loss.mean for line in lines)
-    error = doc.ColumnOf[_Line]("±", lambda line: _deviation(line.loss, nats))
-    spread = doc.ColumnOf[_Line]("±", lambda line: _deviation(line.accuracy, "{:.1%}".format))
-    facts = [
-        doc.ColumnOf[_Line]("head width", lambda line: line.width),
-        doc.ColumnOf[_Line]("ms/step", lambda line: line.milliseconds),
-        doc.ColumnOf[_Line]("parameters", lambda line: line.parameters),
-        doc.ColumnOf[_Line]("seeds", lambda line: line.seeds),
-    ]
+    rows[at:at] = [trained_row(*numbered) for numbered in enumerate(report.measured)]
     title = [
         ("On held-out sequences", True),
         ("loss in nats per predictable position", False),
         ("accuracy (top-1)", False),
+        *([("mean over seeds ± standard deviation", False)] if several else []),
     ]
-    title += [("mean over seeds ± standard deviation", False)] if several else []
-    return doc.table(
-        lines,
-        doc.ColumnOf("held-out", lambda line: line.name, right=False),
-        doc.ColumnOf("loss", lambda line: nats(line.loss.mean)),
-        *([error] if several else []),
-        doc.ColumnOf("accuracy", lambda line: f"{line.accuracy.mean:.1%}"),
-        *([spread] if several else []),
-        *facts,
-        row=lambda line: {
-            "bar": (line.loss.mean, limit),
-            "tint": line.tint,
-            "tone": "plain" if line.seeds else "faint",
-        },
-        title=title,
-        ranked=True,
-    )
-
-
-def _trained(report: SweepReport, heads: int) -> _Line:
-    """Return the row of one number of heads, with means over its seeds."""
-    models = report.of(heads)
-    seconds = report.spread(heads, lambda model: model.step_seconds).mean
-    return _Line(
-        name=counted(heads, "head"),
-        loss=report.loss(heads),
-        accuracy=report.spread(heads, lambda model: model.accuracy),
-        tint=series_tint(report.measured.index(heads)),
-        width=str(report.d_model // heads),
-        milliseconds=f"{1000 * seconds:.1f}",
-        parameters=f"{models[0].parameters:,}",
-        seeds=str(len(models)),
-    )
-
-
-def _deviation(spread: Spread, write: Callable[[float], str]) -> str:
-    return "" if spread.deviation is None else write(spread.deviation)
+    shown = [doc.Column(title) for title, keep in zip(titles, kept, strict=False) if keep]
+    return doc.Table([doc.Column("held-out", right=False), *shown], rows, title, ranked=True)
 
 
 def _patterns(report: SweepReport) -> doc.HeadGrid:
     """Return a grid of best heads, a row per pattern and a column per number of heads."""
+
+    def cell(score: float, head: str = "") -> doc.Cell:
+        step = int(weight_steps(np.array(score)))
+        return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
+
     first = report.of(report.measured[0])[0].patterns
     cells = {}
     for row, pattern in enumerate(first):
-        cells[row, 0] = _cell(pattern.even, "")
+        cells[row, 0] = cell(pattern.even)
         for column, heads in enumerate(report.measured, 1):
             best = report.of(heads)[0].pattern(pattern.name)
             score = report.score(heads, pattern.name).mean
-            cells[row, column] = _cell(score, f"L{best.layer}H{best.head}")
+            cells[row, column] = cell(score, f"L{best.layer}H{best.head}")
     title = [
         ("Best head of each pattern", True),
         ("its attention to those keys, beside uniform attention's", False),
@@ -251,19 +219,14 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
     )
 
 
-def _cell(score: float, head: str) -> doc.Cell:
-    step = int(weight_steps(np.array(score)))
-    return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
-
-
 # What it has shown ---------------------------------------------------------------------------
 
 
 def finding(report: SweepReport) -> str:
     """Return the finding: which number of heads has the lowest and the highest loss."""
-    ranked = _ranked(report)
+    ranked = sorted(report.measured, key=lambda heads: report.spread(heads).mean)
     best, worst = ranked[0], ranked[-1]
-    low, chance = report.loss(best), report.task.chance.loss
+    low, chance = report.spread(best), report.task.chance.loss
     if low.mean > _LEARNT * chance:
         return (
             f"Nothing was learnt in {report.steps:,} steps (lowest held-out loss "
@@ -276,47 +239,15 @@ def finding(report: SweepReport) -> str:
         )
     return (
         f"{counted(best, 'head')} reached the lowest held-out loss, {_with_spread(low)} nats, and "
-        f"{counted(worst, 'head')} the highest, {_with_spread(report.loss(worst))} "
+        f"{counted(worst, 'head')} the highest, {_with_spread(report.spread(worst))} "
         f"({_significance(report, best, worst)})."
     )
 
 
-def details(report: SweepReport) -> list[str]:
-    """Return sentences with further results, each of which begins with a label and a colon."""
-    ranked = _ranked(report)
-    best, worst = ranked[0], ranked[-1]
-    lines = []
-    if len(ranked) > 2:
-        second = ranked[1]
-        apart = _differences(report, best, second)
-        above = f" {_with_spread(Spread.of(apart))} nats above {counted(best, 'head')}"
-        significance = _significance(report, best, second)
-        lines.append(f"Runner-up: {counted(second, 'head')}{above * bool(apart)} ({significance}).")
-    if report.task.best is not None:
-        done = {
-            heads: sum(model.accuracy >= _REACHED for model in report.of(heads))
-            for heads in report.measured
-        }
-        reached = _of_seeds(report, {heads: count for heads, count in done.items() if count}, ", ")
-        none = f"none within {report.steps:,} steps"
-        lines.append(f"Reached {_REACHED:.0%} accuracy: {reached or none}.")
-    return lines if best == worst else [*lines, *_compared_heads(report, best, worst)]
-
-
-def _ranked(report: SweepReport) -> list[int]:
-    return sorted(report.measured, key=lambda heads: report.loss(heads).mean)
-
-
-def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
-    """Return the differences of the losses of two numbers of heads, for the seeds of both."""
-    low = {model.seed: model.loss for model in report.of(better)}
-    high = {model.seed: model.loss for model in report.of(worse)}
-    return [high[seed] - low[seed] for seed in high if seed in low]
-
-
 def _significance(report: SweepReport, better: int, worse: int) -> str:
-    """Return whether two losses differ significantly, with the p-value."""
-    apart = _differences(report, better, worse)
+    """Return whether two losses differ significantly over the seeds of both, with the p-value."""
+    low = {model.seed: model.loss for model in report.of(better)}
+    apart = [model.loss - low[model.seed] for model in report.of(worse) if model.seed in low]
     if len(apart) < 2:
         return "needs ≥ 2 seeds"
     p = min(paired_p(apart) * math.comb(len(report.measured), 2), 1.0)
@@ -335,63 +266,19 @@ def paired_p(differences: Sequence[float]) -> float:
         return float(spread.mean == 0)
     freedom = len(differences) - 1
     angle = math.atan2(abs(spread.mean) * math.sqrt((freedom + 1) / freedom), spread.deviation)
-    # The distribution for whole degrees of freedom: Abramowitz & Stegun 1964, 26.7.3 and 26.7.4.
-    sine, cosine, odd = math.sin(angle), math.cos(angle), freedom % 2
-    term = total = cosine if odd else 1.0
-    for step in range(2 + odd, freedom, 2):
-        term *= (step - 1) / step * cosine**2
-        total += term
-    if not odd:
-        return max(1 - sine * total, 0.0)
-    return max(1 - 2 / math.pi * (angle + sine * total * (freedom > 1)), 0.0)
-
-
-def _compared_heads(report: SweepReport, best: int, worst: int) -> list[str]:
-    """Return sentences on the pattern that differs most, and on patterns that share a head.
-
-    best, worst: the numbers of heads with the lowest and the highest loss.
-    """
-    patterns = {pattern.name: pattern for pattern in report.of(best)[0].patterns}
-    scores = {
-        name: [report.score(heads, name).mean for heads in (best, worst)] for name in patterns
-    }
-    most = max(scores, key=lambda name: abs(scores[name][0] - scores[name][1]))
-    high, low = map(share, scores[most])
-    lines = [
-        f"Heads: the two differ most in {patterns[most].words!r}, the best head's attention to it "
-        f"being {high} with {counted(best, 'head')} and {low} with {counted(worst, 'head')}."
-    ]
-    backs = [pattern for name, pattern in patterns.items() if name.startswith("back_")]
-    for one, other in combinations(backs, 2):
-        shared = {
-            heads: sum(
-                _place(model.pattern(one.name)) == _place(model.pattern(other.name))
-                for model in report.of(heads)
-            )
-            for heads in (worst, best)
-        }
-        if any(shared.values()):
-            lines.append(
-                f"Shared: one head scores highest both for {one.words} and for "
-                f"{other.words} with {_of_seeds(report, shared, ' and with ')}."
-            )
-    return lines
-
-
-def _place(best: PatternScore) -> tuple[int, int]:
-    return best.layer, best.head
-
-
-def _of_seeds(report: SweepReport, counts: dict[int, int], between: str) -> str:
-    """Return in how many seeds each number of heads did something: ``2 heads in 1 of 3 seeds``."""
-    return between.join(
-        f"{counted(heads, 'head')} in {count} of {counted(len(report.of(heads)), 'seed')}"
-        for heads, count in counts.items()
+    # Behind t = √freedom · tan(angle) Student's density is a power of the angle's cosine.
+    middles = (np.arange(10_000) + 0.5) / 10_000
+    below, whole = (
+        end * float(np.mean(np.cos(end * middles) ** (freedom - 1))) for end in (angle, math.pi / 2)
     )
+    return max(1 - below / whole, 0.0)
 
 
 def _with_spread(spread: Spread) -> str:
     """Return a mean loss with its deviation over seeds as a string: ``0.066 ± 0.012``."""
-    if spread.deviation is None:
-        return nats(spread.mean)
-    return f"{nats(spread.mean)} ± {nats(spread.deviation)}"
+    return nats(spread.mean) + ("" if spread.deviation is None else f" ± {nats(spread.deviation)}")
+
+
+def nats(value: float) -> str:
+    """Return a loss as a string, such as ``0.066``; one that would round to zero as ``2e-05``."""
+    return f"{value:.0e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts
+from attnviz.learn.train.recipe import Recipe
 from attnviz.records import ModelInfo
 
 
@@ -16,12 +17,9 @@ from attnviz.records import ModelInfo
 class CurvePoint:
     """One point of a learning curve.
 
-    step: number of optimiser steps so far. tokens: training tokens so far, in all kinds of
-        sequences. seconds: training time so far, with validation and the time before a resumption.
-    learning_rate: of the last step.
-    loss: mean cross-entropy of the training batches since the point before, nats per token.
-    valid_loss: of the validation text, nats per token; None if not measured at this point.
-    phase: name of the recipe's phase of the last step.
+    step, tokens, seconds: optimiser steps, training tokens and training time so far.
+    learning_rate, phase: of the last step. loss: mean cross-entropy of the training batches since
+        the point before, nats per token. valid_loss: of the validation text; None if not measured.
     """
 
     step: int
@@ -77,11 +75,8 @@ class ScoredHeads:
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
         """Return the layer, the number and the score of the head with the highest score."""
-        scores = [
-            (layer, head, score)
-            for layer, row in enumerate(self.heads)
-            for head, score in enumerate(row)
-        ]
+        rows = enumerate(self.heads)
+        scores = [(layer, head, score) for layer, row in rows for head, score in enumerate(row)]
         return max(scores, key=lambda scored: scored[2].mean)
 
 
@@ -89,8 +84,7 @@ class ScoredHeads:
 class ModelScores:
     """The pattern scores of a trained model's heads, from its stored parameters in float32.
 
-    scores: of every head. windows, window_tokens: number of windows of validation text and tokens
-        of each, without the one that begins it; 0 if none was used.
+    windows, window_tokens: number of windows of validation text, and tokens of each.
     copies: number of sequences of random tokens followed by a copy; copy_tokens: tokens of a copy.
     seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; for the
     second copy without its first token, which is not predictable.
@@ -105,10 +99,6 @@ class ModelScores:
     first_copy: SequenceMean
     second_copy: SequenceMean
 
-    def of(self, probe: str) -> tuple[ScoredHeads, ...]:
-        """Return the scores measured on one probe: ``text`` or ``random`` tokens."""
-        return tuple(scored for scored in self.scores if scored.probe == probe)
-
     def score(self, name: str, probe: str) -> ScoredHeads:
         """Return one score of every head; raise KeyError if it was not measured.
 
@@ -116,14 +106,44 @@ class ModelScores:
         """
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
 
+    def data(self) -> dict[str, Any]:
+        """Return the scores by what they were measured on, as JSON values."""
+        return {
+            "text": {
+                "sequences": self.windows,
+                "tokens": self.window_tokens,
+                **self._heads("text"),
+            },
+            "random": {
+                "sequences": self.copies,
+                "copy_tokens": self.copy_tokens,
+                "seed": self.seed,
+                "first_copy_loss": asdict(self.first_copy),
+                "second_copy_loss": asdict(self.second_copy),
+                **self._heads("random"),
+            },
+        }
 
-_LARGEST_EXPONENT = 700.0
+    def _heads(self, probe: str) -> dict[str, Any]:
+        """Return the list of heads with their scores on one probe: ``text`` or ``random``."""
+        scored = [scored for scored in self.scores if scored.probe == probe]
+        heads = [
+            {
+                "layer": layer,
+                "head": head,
+                "scores": {score.name: score.heads[layer][head].mean for score in scored},
+                "errors": {score.name: score.heads[layer][head].error for score in scored},
+                "even": {score.name: score.even for score in scored},
+            }
+            for layer, row in enumerate(scored[0].heads)
+            for head in range(len(row))
+        ]
+        return {"heads": heads}
 
-LEAST_STEPS = 100
-"""A run with fewer steps has trained nothing."""
 
-CLEARLY = 0.95
-"""Share of the unigram loss at which a model's heads are worth a look."""
+_LEAST_STEPS, _CLEARLY = 100, 0.95
+"""The fewest steps of a run that has trained anything, and the share of the unigram loss at which a
+model's heads are worth a look."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,39 +151,26 @@ class TrainReport(Report):
     """The report of ``attnviz train``: the trained model, its curve and its heads' scores.
 
     directory: of the model. model: its facts, with the revision of its tensors.
-    parameters: number of trained parameters. vocabulary: number of tokens.
-    d_model: width of the residual stream.
+    recipe: by which it was trained. parameters: number of trained parameters. vocabulary: number of
+        tokens. train, valid: the facts of the texts.
     shares: share of the training tokens by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
-    valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
-        the stored parameters; all tokens if the budget allows it.
+    valid_loss: of the whole validation text, nats per token, computed with the stored parameters.
     unigram_loss: loss of the training text's token frequencies on the whole validation text.
-    valid_windows: tokens of the validation windows for ``valid_loss``.
-    curve_windows: tokens of the validation windows for the curve.
-    dtype: of the matrix products in training; parameters and optimiser are float32.
-    stored: type of the stored tensors.
-    budget: as requested, such as ``1,000,000 tokens``. finished: whether it was used up.
-    scores: of its heads, from the stored parameters.
+    finished: whether the budget was used up. scores: of its heads, from the stored parameters.
     """
 
     directory: str
     model: ModelInfo
+    recipe: Recipe
     parameters: int
     vocabulary: int
-    d_model: int
     train: CorpusFacts
     valid: CorpusFacts
     points: tuple[CurvePoint, ...]
     shares: Mapping[str, float]
     valid_loss: float
-    valid_tokens: int
     unigram_loss: float
-    valid_windows: int
-    curve_windows: int
-    dtype: str
-    stored: str
-    seed: int
-    budget: str
     finished: bool
     scores: ModelScores
 
@@ -171,42 +178,42 @@ class TrainReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the whole report as one JSON object."""
-        last = self.points[-1]
+
+        def values(*names: str) -> dict[str, Any]:
+            return {name: getattr(self, name) for name in names}
+
+        last, recipe = self.points[-1], self.recipe
         return {
             "schema": "attnviz.train/1",
             "model": {
                 **model_facts(self.model),
-                "parameters": self.parameters,
-                "vocabulary": self.vocabulary,
-                "d_model": self.d_model,
+                **values("parameters", "vocabulary"),
+                "d_model": recipe.model.d_model,
             },
             "path": self.directory,
             "train": asdict(self.train),
             "valid": asdict(self.valid),
-            "budget": self.budget,
+            "budget": str(recipe.budget),
             "finished": self.finished,
-            "autocast": self.dtype,
-            "stored": self.stored,
-            "seed": self.seed,
+            "autocast": recipe.autocast,
+            "stored": recipe.stored,
+            "seed": recipe.seed,
             "steps": last.step,
             "tokens": last.tokens,
             "seconds": last.seconds,
-            "tokens_per_second": self.tokens_per_second,
-            "shares": self.shares,
-            "valid_loss": self.valid_loss,
-            "valid_perplexity": self.valid_perplexity,
+            **values("tokens_per_second", "shares", "valid_loss", "valid_perplexity"),
             "valid_bits_per_byte": self.valid_bits_per_byte,
-            "valid_tokens": self.valid_tokens,
-            "unigram_loss": self.unigram_loss,
-            "learnt": self.learnt,
-            "valid_windows": self.valid_windows,
-            "curve_windows": self.curve_windows,
-            "scores": _scores(self.scores),
+            "valid_tokens": self.valid.tokens,
+            **values("unigram_loss", "learnt"),
+            "valid_windows": recipe.phase[-1].length,
+            "curve_windows": recipe.window,
+            "scores": self.scores.data(),
             "curve": [asdict(point) for point in self.points],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        yield tuple(field.name for field in fields(CurvePoint))
+        """Yield the table: a row for each point of the curve."""
+        yield tuple(own.name for own in fields(CurvePoint))
         yield from map(astuple, self.points)
 
     @property
@@ -218,7 +225,7 @@ class TrainReport(Report):
     @property
     def valid_perplexity(self) -> float | None:
         """Return exp of the validation loss; None if it is too large for a number."""
-        return math.exp(self.valid_loss) if self.valid_loss < _LARGEST_EXPONENT else None
+        return math.exp(self.valid_loss) if self.valid_loss < 700 else None
 
     @property
     def even_loss(self) -> float:
@@ -226,61 +233,16 @@ class TrainReport(Report):
         return math.log(self.vocabulary)
 
     @property
-    def whole(self) -> bool:
-        """Return whether the validation loss is over the whole validation text."""
-        return self.valid_tokens == self.valid.tokens
-
-    @property
-    def steps(self) -> int:
-        """Return the number of optimiser steps of the training."""
-        return self.points[-1].step
-
-    @property
     def trained(self) -> bool:
         """Return whether there were enough steps to train anything."""
-        return self.steps >= LEAST_STEPS
+        return self.points[-1].step >= _LEAST_STEPS
 
     @property
     def learnt(self) -> bool:
         """Return whether the model predicts clearly better than token frequencies alone."""
-        return self.trained and self.valid_loss <= CLEARLY * self.unigram_loss
+        return self.trained and self.valid_loss <= _CLEARLY * self.unigram_loss
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """Return the loss in bits per UTF-8 byte, which is comparable across vocabularies.
-
-        It is loss · tokens / (bytes · ln 2) of the validation text.
-        """
+        """Return loss · tokens / (bytes · ln 2), which is comparable across vocabularies."""
         return self.valid_loss * self.valid.tokens / (self.valid.bytes * math.log(2))
-
-
-def _scores(scores: ModelScores) -> dict[str, Any]:
-    def heads(probe: str) -> list[dict[str, Any]]:
-        measured = scores.of(probe)
-        return [
-            {
-                "layer": layer,
-                "head": head,
-                "scores": {score.name: score.heads[layer][head].mean for score in measured},
-                "errors": {score.name: score.heads[layer][head].error for score in measured},
-                "even": {score.name: score.even for score in measured},
-            }
-            for layer, row in enumerate(measured[0].heads if measured else ())
-            for head in range(len(row))
-        ]
-
-    return {
-        "text": {
-            "sequences": scores.windows,
-            "tokens": scores.window_tokens,
-            "heads": heads("text"),
-        },
-        "random": {
-            "sequences": scores.copies,
-            "copy_tokens": scores.copy_tokens,
-            "seed": scores.seed,
-            "first_copy_loss": asdict(scores.first_copy),
-            "second_copy_loss": asdict(scores.second_copy),
-            "heads": heads("random"),
-        },
-    }

@@ -12,7 +12,6 @@ from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:  # slow to import
     from attnviz.learn.train.recipe import Recipe
-    from attnviz.learn.train.texts import Corpus
 
 
 @dataclass(frozen=True)
@@ -55,53 +54,24 @@ class _Trained(Options, panel="What is trained"):
 
         saves: the files to be written.
         """
-        read = [*self.files, *self.valid, *([self.config] if self.config else [])]
-        files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
+        named = [*self.files, *self.valid, *([self.config] if self.config else [])]
+        read = [
+            file for path in named for file in (path.glob("*.txt") if path.is_dir() else [path])
+        ]
         for path in filter(Path.exists, saves):
-            if any(path.samefile(file) for file in files if file.exists()):
+            if any(path.samefile(file) for file in read if file.exists()):
                 raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
-
-    def texts(self) -> tuple[Corpus, Corpus]:
-        """Return the text to train on and the text to validate on.
-
-        Raises LoadError and UsageError as ``read_corpus`` does, UsageError also if no text is named
-        or a text is in both.
-        """
-        from attnviz.learn.train.texts import hold_out, read_corpus
-
-        if not self.files:
-            raise UsageError(
-                "no text to learn from: name FILES, before --valid, which takes all that follow it"
-            )
-        train = read_corpus(self.files)
-        if not self.valid:
-            return hold_out(train)
-        valid = read_corpus(self.valid)
-        known = dict(zip(train.texts, train.names, strict=True))
-        for name, text in zip(valid.names, valid.texts, strict=True):
-            if text in known:
-                same = "" if known[text] == name else f" (as {known[text]!r})"
-                raise UsageError(
-                    f"{name!r} is among the texts to train on{same} and to validate on: a model "
-                    "must be measured on text that it never saw"
-                )
-        return train, valid
 
 
 @dataclass(frozen=True)
 class _Duration(Options, panel="How long"):
     """The options on the budget of the training; None if the recipe decides."""
 
-    minutes: float | None = option("M", "Minutes to train, final measurements included.")
+    minutes: float | None = option("M", "Minutes to train; measuring the model comes after.")
     tokens: int | None = option(
         "N", "Number of tokens to train on; the same run again gives the same model.", min=1
     )
     resume: bool = flag("Go on with the interrupted run in --out.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.minutes is not None and self.tokens is not None:
-            raise UsageError("--minutes and --tokens are two budgets: give one of them")
 
 
 @dataclass(frozen=True)

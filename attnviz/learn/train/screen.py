@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
+from itertools import pairwise
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import counted, short_number
+from attnviz.draw.numbers import counted, short_number, spoken_time
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.card import scores_table
-from attnviz.learn.train.progress import LEAST_ROWS, curve_plot, curve_rows
-from attnviz.learn.train.report import ModelScores, SequenceMean, TrainReport
+from attnviz.learn.train.report import ModelScores, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
@@ -33,7 +32,7 @@ _BEST = (
 
 
 def document(result: TrainReport) -> doc.Document:
-    """Return the document of a training; HTML pages show the scores of every head as well."""
+    """Return the document of a training."""
     last, name = result.points[-1], shlex.quote(result.directory)
     hints = [
         f'attnviz heads --model {name} "One cat, two cats."',
@@ -49,7 +48,6 @@ def document(result: TrainReport) -> doc.Document:
             doc.Group([_curve(result)]),
             doc.Group(_facts(result)),
             doc.Group(_heads(result.scores)),
-            _every_head(result.scores)._replace(full=True),
         ],
         doc.Explanation("train", "measured on sequences that are not learnt from."),
         doc.next_steps(hints),
@@ -71,8 +69,8 @@ def _finding(result: TrainReport) -> str:
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
-            f"Did not train: {counted(result.steps, 'step')} (loss {loss}, uniform baseline "
-            f"{result.even_loss:.2f}); use --tokens."
+            f"Did not train: {counted(result.points[-1].step, 'step')} (loss {loss}, uniform "
+            f"baseline {result.even_loss:.2f}); use --tokens."
         )
     if not result.learnt:
         return (
@@ -87,26 +85,15 @@ def _finding(result: TrainReport) -> str:
     )
 
 
-# The first screen ----------------------------------------------------------------------------
-
-_BESIDE = 76
-"""Columns that the curve and the heads each need to be placed side by side."""
-
-
-def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
+def _first(result: TrainReport, columns: int, lines: int) -> doc.Ways:
     """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
-    heads = _heads(result.scores)
-    facts = doc.Group(_facts(result), yields=1)
-    tall = len(_BEST) + 1
-    if max_width >= 2 * _BESIDE:
-        plot = _curve(result)._replace(rows=curve_rows(lines - len(facts.parts) - 1))
-        every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
-        beside = doc.Beside(_BESIDE, gap=4)
-        return [doc.Group([plot, doc.Group(heads)], beside=beside), facts, every]
-    rows = lines - tall - 1
-    rows -= len(facts.parts) + 2 if rows >= 3 * LEAST_ROWS else 0
-    plot = _curve(result)._replace(rows=curve_rows(rows))
-    return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
+    table, note, words = _heads(result.scores)
+    facts, heads = doc.Group(_facts(result), yields=1), doc.Group([table._replace(title=())])
+    rows = lines - len(table.rows) - 2
+    tall = [doc.Group([_curve(result, rows - len(facts.parts) - 2)]), heads, facts]
+    short = [doc.Group([_curve(result, rows)]), heads]
+    wide = doc.beside(_curve(result, lines - 7), [doc.Group([table, note, words])])
+    return doc.Ways([[wide, facts], tall, short])
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -115,7 +102,7 @@ def _first(result: TrainReport, max_width: int, lines: int) -> list[doc.Group]:
 def _about(result: TrainReport) -> list[doc.Part]:
     """Return the facts of the model and its texts that a reader needs to repeat the run."""
     parts: list[doc.Part] = [
-        doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
+        doc.Facts([*model_words(result.model), (f"seed {result.recipe.seed}", False)])
     ]
     for name, text in (("trained", result.train), ("validated", result.valid)):
         files = f"on {' and '.join(text.files)}"
@@ -128,31 +115,55 @@ def _about(result: TrainReport) -> list[doc.Part]:
     return parts
 
 
-def _curve(result: TrainReport) -> doc.Plot:
-    plot = curve_plot(result.points)
-    return plot._replace(
-        title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
+def _curve(result: TrainReport, lines: int = 15) -> doc.Plot:
+    """Return a plot of both losses over the training tokens, with marks where phases begin."""
+    points = result.points
+    valid = [(point.tokens, point.valid_loss) for point in points if point.valid_loss is not None]
+    window = f"validation on windows of {result.recipe.window:,} tokens"
+    return doc.Plot(
+        [("Loss", True), ("nats per token", False), (window, False)],
+        [
+            doc.Curve("training", [(point.tokens, point.loss) for point in points]),
+            doc.Curve("validation", valid, marked=True),
+        ],
+        "tokens read",
+        marks=[
+            doc.Mark(before.tokens, f"phase {after.phase}")
+            for before, after in pairwise(points)
+            if before.phase != after.phase
+        ],
         levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
+        rows=max(min(lines - 3, 18), 6),  # beside title, axis and legend
     )
 
 
 def _facts(result: TrainReport) -> list[doc.Part]:
     last = result.points[-1]
     shares = sorted(result.shares.items(), key=lambda item: -item[1])
+    perplexity = result.valid_perplexity
+    validation = [
+        f"{result.valid_loss:.3f} nats per token",
+        *([] if perplexity is None else [f"perplexity {perplexity:,.1f}"]),
+        f"{result.valid_bits_per_byte:.3f} bits per byte",
+        "whole text",
+        f"windows of {result.recipe.phase[-1].length:,} tokens",
+        f"uniform baseline {result.even_loss:.3f}",
+        f"unigram baseline {result.unigram_loss:.3f}",
+    ]
     facts = {
         "parameters": [
             f"{result.parameters:,}",
             f"{result.vocabulary:,} tokens in the vocabulary",
-            f"stored in {result.stored}",
+            f"stored in {result.recipe.stored}",
         ],
         "trained": [
             f"{last.tokens:,} tokens in {counted(last.step, 'step')}",
-            _time(last.seconds),
+            spoken_time(last.seconds),
             f"{result.tokens_per_second:,.0f} tokens/s",
-            f"matrix products in {result.dtype}",
+            f"matrix products in {result.recipe.autocast}",
         ],
         "data": [f"{share:.0%} {KIND_WORDS[kind]}" for kind, share in shares],
-        "validation": _validation(result),
+        "validation": validation,
         "written": [
             result.directory,
             "weights and tokenizer",
@@ -161,28 +172,6 @@ def _facts(result: TrainReport) -> list[doc.Part]:
         ],
     }
     return [doc.Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
-
-
-def _validation(result: TrainReport) -> list[str]:
-    words = [f"{result.valid_loss:.3f} nats per token"]
-    if result.valid_perplexity is not None:
-        words.append(f"perplexity {result.valid_perplexity:,.1f}")
-    words += [
-        f"{result.valid_bits_per_byte:.3f} bits per byte",
-        "whole text" if result.whole else f"first {result.valid_tokens:,} tokens of the text",
-        f"windows of {result.valid_windows:,} tokens",
-        f"uniform baseline {result.even_loss:.3f}",
-        f"unigram baseline {result.unigram_loss:.3f}",
-    ]
-    if result.trained and result.valid_loss > result.even_loss:
-        words.append("above the uniform baseline: a smaller learning_rate may help")
-    return words
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
@@ -195,7 +184,9 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
         rows,
         doc.ColumnOf("best head", lambda row: row[0], right=False),
         doc.ColumnOf("score", lambda row: f"{row[1].best[2].mean:.2f}"),
-        doc.ColumnOf("±", lambda row: _error(row[1].best[2])),
+        doc.ColumnOf(
+            "±", lambda row: "" if (error := row[1].best[2].error) is None else f"{error:.3f}"
+        ),
         doc.ColumnOf("uniform", lambda row: f"{row[1].even:.2f}"),
         doc.ColumnOf("head", lambda row: "L{}H{}".format(*row[1].best)),
         row=lambda row: {"bar": (row[1].best[2].mean, 1.0), "tint": _SHADE},
@@ -211,19 +202,3 @@ def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
         f"{scores.second_copy} on the second, from its second token on"
     )
     return table, doc.Note(measured), doc.Say(copies)
-
-
-def _error(mean: SequenceMean) -> str:
-    return "" if mean.error is None else f"{mean.error:.3f}"
-
-
-def _every_head(scores: ModelScores) -> doc.Group:
-    return doc.Group(
-        [
-            scores_table(scores.of(probe))._replace(title=[("Every head", True), (words, False)])
-            for probe, words in (
-                ("text", "on validation text"),
-                ("random", "on random tokens, repeated twice"),
-            )
-        ]
-    )

@@ -14,26 +14,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import UsageError
 from attnviz.learn.train.recipe import Phase
-from attnviz.reading import CORPUS_BYTES, read_bytes
+from attnviz.reading import CORPUS_BYTES, read_bytes, utf8
 
 BEGINNING = 0
 """Id of the token at the start of every sequence and between two texts."""
 
 _BEGINNING_TEXT = "<|endoftext|>"
 _USUAL = 4096
-_LEAST_PAIRS = 2
-"""How often a pair of tokens must occur to be merged into a token."""
-
-_LONGEST_WORD = 1000
-_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
-
+_LONG_WORD = re.compile(r"(\S{1000})")
 _HELD_OUT = 0.1
 
 
@@ -42,15 +38,12 @@ class Corpus:
     """The texts of some files, for training or validation.
 
     names: of the files. texts: their contents, in the same order. digest: the first 12 hexadecimal
-    digits of a SHA-256 over the contents.
-    files: for each whole file its name, its bytes and the first digits of its SHA-256.
-    held_out: whether it was cut from the end of another corpus.
+    digits of a SHA-256 over the contents. held_out: whether it was cut from the end of another.
     """
 
     names: tuple[str, ...]
     texts: tuple[str, ...]
     digest: str
-    files: tuple[tuple[str, int, str], ...] = ()
     held_out: bool = False
 
     @property
@@ -59,31 +52,33 @@ class Corpus:
         return sum(len(text.encode()) for text in self.texts)
 
 
-def read_corpus(paths: Iterable[Path]) -> Corpus:
+def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
     """Return the texts of some files; a directory means its ``*.txt`` files, by name.
 
-    paths: the files and directories.
+    apart: texts that must not be among them.
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
     file is empty, two files are the same, or there is no file.
     """
-    files: list[tuple[str, int, str]] = []
-    texts: dict[str, Path] = {}
-    digest = hashlib.sha256()
+    known = dict(zip(apart.texts, apart.names, strict=True)) if apart else {}
+    names, texts, digest = [], [], hashlib.sha256()
     for path in (file for named in paths for file in _files(named)):
-        content = read_bytes(path, most=CORPUS_BYTES)
-        text = _text(path, content)
-        if text in texts:
+        text = utf8(read_bytes(path, most=CORPUS_BYTES), repr(str(path)))
+        if not text.strip():
+            raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
+        if text in known:
             raise UsageError(
-                f"{str(path)!r} holds the same text as {str(texts[text])!r}: name it once, or what "
-                "is held out of one would be learned from the other"
+                f"{str(path)!r} holds the same text as {known[text]!r}: name it once, or what is "
+                "held out of one would be learned from the other"
             )
-        texts[text] = path
-        files.append((path.name, len(content), hashlib.sha256(content).hexdigest()[:12]))
+        known[text] = str(path)
+        names.append(path.name)
+        texts.append(text)
         digest.update(hashlib.sha256(text.encode()).digest())
-    if not files:
-        raise UsageError("no text to train on: name files, or directories with *.txt files")
-    names = tuple(name for name, _, _ in files)
-    return Corpus(names, tuple(texts), digest.hexdigest()[:12], tuple(files))
+    if not texts:
+        raise UsageError(
+            "no text to learn from: name FILES, before --valid, which takes all that follow it"
+        )
+    return Corpus(tuple(names), tuple(texts), digest.hexdigest()[:12])
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
@@ -101,21 +96,11 @@ def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
     cut = text.rfind("\n", 0, left) + 1 or left
     if not cut and not before:
         raise UsageError("the text is too short to hold out a tenth of it: name files with --valid")
-    until = index + (cut > 0)
-    kept = replace(
-        corpus,
-        names=corpus.names[:until],
-        texts=(*before, *filter(None, [text[:cut]])),
-        files=corpus.files[:until],
+    names, kept = corpus.names, (*before, *filter(None, [text[:cut]]))
+    return (
+        replace(corpus, names=names[: len(kept)], texts=kept),
+        replace(corpus, names=names[index:], texts=(text[cut:], *after), held_out=True),
     )
-    held = replace(
-        corpus,
-        names=corpus.names[index:],
-        texts=(text[cut:], *after),
-        files=corpus.files[index:],
-        held_out=True,
-    )
-    return kept, held
 
 
 def _files(path: Path) -> list[Path]:
@@ -125,18 +110,6 @@ def _files(path: Path) -> list[Path]:
     if not files:
         raise UsageError(f"{str(path)!r} has no *.txt files: name the files, or another directory")
     return files
-
-
-def _text(path: Path, content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise LoadError(
-            f"{str(path)!r} is no UTF-8 text: byte {error.start:,} cannot be read; convert it first"
-        ) from error
-    if not text.strip():
-        raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
-    return text
 
 
 def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
@@ -150,7 +123,7 @@ def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary or _USUAL,
-        min_frequency=_LEAST_PAIRS,
+        min_frequency=2,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=[AddedToken(_BEGINNING_TEXT, special=True, normalized=False)],
         show_progress=False,
@@ -175,21 +148,14 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
     """
     for text in texts:
         for line in text.splitlines(True):
-            start = 0
-            for word in _LONG_WORD.finditer(line) if len(line) > _LONGEST_WORD else ():
-                for end in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
-                    yield line[start:end]
-                    start = end
-            yield line[start:]
+            yield from filter(None, _LONG_WORD.split(line)) if len(line) > 1000 else [line]
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
     """Return the token ids of all texts in one array, ``separator`` between two texts: (token,)."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    rows: list[NDArray[np.int32]] = []
-    for encoding in encodings:
-        rows += [np.asarray([separator], np.int32), np.asarray(encoding.ids, np.int32)]
-    return np.concatenate(rows[1:])
+    rows = [np.asarray([separator, *encoding.ids], np.int32) for encoding in encodings]
+    return np.concatenate(rows)[1:]
 
 
 # Batches -----------------------------------------------------------------------------------
@@ -202,14 +168,11 @@ KIND_WORDS: Mapping[str, str] = {
 }
 """The kinds of sequences, by their names in recipes, in words."""
 
-_REPEATING = ("repeated_tokens", "repeated_passages", "recalled_pairs")
-
 _WINDOWS, _SEQUENCES = 1, 2
 """The purposes of random numbers; each has its own stream."""
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """A batch of sequences to train on.
 
     ids: (sequence, token), the first one the beginning of a text. Token i + 1 is predicted at i.
@@ -243,12 +206,11 @@ class Sampler:
         """Return the next batch. phase: its settings; its length is at most that of the text."""
         random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
         self.position += 1
-        rows = [self._sequence(phase, random) for _ in range(phase.batch)]
-        return Batch(
-            np.stack([np.concatenate([[self._beginning], ids]) for ids, _, _ in rows]),
-            np.stack([weights for _, weights, _ in rows]),
-            Counter(kind for _, _, kind in rows),
+        sequences, weights, kinds = zip(
+            *(self._sequence(phase, random) for _ in range(phase.batch)), strict=True
         )
+        ids = np.insert(np.stack(sequences), 0, self._beginning, axis=1)
+        return Batch(ids.astype(np.int64), np.stack(weights), Counter(kinds))
 
     def _sequence(
         self, phase: Phase, random: np.random.Generator
@@ -256,7 +218,7 @@ class Sampler:
         """Return the ids of one sequence, the loss weight of each prediction, and its kind."""
         weights = np.ones(phase.length, np.float32)
         draw = random.random()
-        for kind in _REPEATING:
+        for kind in list(KIND_WORDS)[1:]:
             share = getattr(phase, kind)
             if draw < share:
                 break

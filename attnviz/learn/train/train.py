@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,143 +16,123 @@ from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import directory_lock, whole_file
+from attnviz.draw.whole_file import directory_lock
 from attnviz.errors import LoadError, UsageError
 from attnviz.interrupts import as_interrupt, between_steps
-from attnviz.learn.train.card import card_text
 from attnviz.learn.train.directory import (
-    CARD_FILE,
     STATE_FILE,
     check_directory,
     clean_directory,
-    make_directory,
     read_state,
+    write_card,
     write_curve,
     write_state,
 )
-from attnviz.learn.train.progress import OnStep, Pace, Watcher, curve_plot
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.report import CorpusFacts, TrainReport
+from attnviz.learn.train.report import CorpusFacts, CurvePoint, TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
-from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer
+from attnviz.learn.train.texts import (
+    BEGINNING,
+    Corpus,
+    encode,
+    hold_out,
+    make_tokenizer,
+    read_corpus,
+)
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
+from attnviz.progress import UNWATCHED, Watch
 from attnviz.records import ModelInfo
 
 _BETWEEN_SAVES = 30.0
-"""Most seconds of training that a killed process loses; more if saving takes long."""
+"""Most seconds of training that a killed process loses."""
 
-_LONG_TEXT = 4_000_000
-"""Bytes of text from which reading and tokenizing takes seconds."""
-
-_SAVING_SHARE = 0.05
-"""Largest share of the time spent on saving."""
-
-_PER_PARAMETER = 16
-"""Bytes of a weight, its gradient and AdamW's two means, each in float32."""
-
-_PER_LOGIT = 12
-"""Bytes of a logit, its float32 copy and their gradient."""
+_PER_PARAMETER, _PER_LOGIT = 16, 12
+"""Bytes of a weight, its gradient and AdamW's two means, each in float32; and of a logit, its
+float32 copy and their gradient."""
 
 
 class Stopped(KeyboardInterrupt):
     """Raised if the user stops a training that is saved; the message says how to resume it."""
 
 
-def train(
-    request: TrainRequest, *, device: str = "cpu", watcher: Watcher | None = None
-) -> TrainReport:
+def train(request: TrainRequest, *, device: str = "cpu", advance: Watch = UNWATCHED) -> TrainReport:
     """Train a small language model with the library's own attention, and store it in a directory.
 
-    device: where to train. watcher: shows the progress of the training.
+    device: where to train. advance: shows the progress of the training.
     Raises ``Stopped`` after Ctrl-C, when the run is saved; UsageError if texts, options or the
     device do not fit, LoadError if a file cannot be read or the directory not be written.
     """
-    watcher = watcher or Watcher()
     recipe = request.recipe()
     check_directory(request.out, request.resume)
     place = find_device(device)
     use_threads(allowed_processors())  # a step has many texts at once
-    learned, valid = request.texts()
-    size = learned.bytes + valid.bytes
-    said = f"turning {size / 1e6:,.0f} MB of text into tokens"
-    with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
-        run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
+    learned = read_corpus(request.files)
+    valid = read_corpus(request.valid, apart=learned) if request.valid else None
+    learned, valid = (learned, valid) if valid else hold_out(learned)
+    run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
     with directory_lock(request.out):
         clean_directory(request.out)
-        pace, trainer = Pace(), run.trainer
-        with watcher.watching(
-            lambda: words(trainer, pace), lambda: curve_plot(trainer.points)
-        ) as on_step:
-            done = _train(run, pace, on_step)
-        report = finish_saved(run, watcher) if done else None
-    if report is None:  # raised here, after the progress bar is gone
+        try:
+            report = finish_saved(run, advance) if _train(run, advance) else None
+        except LoadError as error:
+            raise LoadError(
+                f"{error}; stopped after {run.trainer.tokens:,} tokens, what was saved before "
+                "stays: make room, then --resume goes on from it"
+            ) from error
+    if report is None:
         raise Stopped(
-            f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
+            f"stopped after {run.trainer.tokens:,} tokens, {run.trainer.used:.0%} of the budget; "
             f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
         )
-    run.close()
+    (request.out / STATE_FILE).unlink(missing_ok=True)  # a finished model needs no resumption
     return report
 
 
-def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
+def _train(run: TrainingRun, advance: Watch) -> bool:
     """Train to the end of the budget; return False if the user stopped the training.
 
-    The run is then saved. pace: measures the speed. on_step: called after each training step.
+    The run is then saved.
     """
-    saved, between = time.monotonic(), _BETWEEN_SAVES
+    trainer, saved = run.trainer, time.monotonic()
     with between_steps() as stopped:
-        for point in run.trainer.steps():
-            pace.add(run.trainer.tokens, run.trainer.used)
+        for point in trainer.steps():
+            advance(trainer.used)
             validated = point is not None and point.valid_loss is not None
-            on_step(validated)
-            if validated or stopped() or time.monotonic() - saved > between:
-                began = time.monotonic()
+            if validated or stopped() or time.monotonic() - saved > _BETWEEN_SAVES:
                 run.save_state()
                 saved = time.monotonic()
-                between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
             if validated or stopped():
                 run.store()  # another process can look at the heads while they form
+                advance.found(partial(_losses, trainer.points[-1]))
             if stopped():
                 break
-        return run.trainer.used >= 1
+        return trainer.used >= 1
 
 
-def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Finish a saved training and return its report; None if the user stops meanwhile.
+def _losses(point: CurvePoint) -> str:
+    """Return the losses at a point: ``40,000 tokens, phase text: loss 3.21, validation 3.40``."""
+    valid = "" if point.valid_loss is None else f", validation {point.valid_loss:.2f}"
+    return f"{point.tokens:,} tokens, phase {point.phase}: loss {point.loss:.2f}{valid}"
 
-    watcher: shows the progress.
-    """
+
+def finish_saved(run: TrainingRun, advance: Watch) -> TrainReport | None:
+    """Finish a saved training and return its report; None if the user stops meanwhile."""
+    advance.begin("measuring the trained model")
     try:
-        with as_interrupt(), watcher.telling("measuring the trained model"):
+        with as_interrupt():
             return run.finish()
     except KeyboardInterrupt:
         return None
 
 
-def words(trainer: Trainer, pace: Pace) -> str:
-    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``.
-
-    trainer: trains the model. pace: measures the speed.
-    """
-    parts = []
-    if trainer.points:
-        parts.append(f"loss {trainer.points[-1].loss:.2f}")
-        valid = [point.valid_loss for point in trainer.points if point.valid_loss]
-        parts += [f"validation {loss:.2f}" for loss in valid[-1:]]
-    speed = pace.tokens_per_second
-    parts += [] if speed is None else [f"{speed:,.0f} tokens/s"]
-    return f"{visible(trainer.phase)}: {', '.join([*parts, *pace.words])}"
-
-
 class TrainingRun:
     """A training run: trains a model on a text and stores it in a directory.
 
-    train, valid: the texts. recipe: the settings. directory: of the model; created if missing.
-    device: where to train. resume: continue the interrupted run saved in ``directory``.
+    directory: of the model; created if missing. resume: continue the run that is saved there.
     trainer: its ``steps`` train the model to the end of the budget.
     Raises UsageError if a text is too short or the saved run is another one, LoadError if the
     directory cannot be written or contains nothing to resume.
@@ -170,24 +149,18 @@ class TrainingRun:
         resume: bool = False,
     ) -> None:
         recipe = with_known_precision(recipe, device)
-        self.recipe, self.directory = recipe, directory
-        self._texts, self._device = (train, valid), device
-        self._identity = {
-            "text": train.digest,
-            "validation text": valid.digest,
-            **recipe.identity(),
-            "device": device.type,
-        }
+        self.recipe, self.directory, self._device = recipe, directory, device
+        texts = {"text": train.digest, "validation text": valid.digest}
+        self._identity = {**texts, **recipe.identity(), "device": device.type}
         stored = read_state(directory, self._identity) if resume else None
-        self.tokenizer: Tokenizer = (
-            make_tokenizer(train.texts, recipe.vocabulary)
-            if stored is None
-            else Tokenizer.from_str(stored[0]["tokenizer"])
-        )
+        if stored is None:
+            self.tokenizer = make_tokenizer(train.texts, recipe.vocabulary)
+        else:
+            self.tokenizer = Tokenizer.from_str(stored[0]["tokenizer"])
         vocabulary = self.tokenizer.get_vocab_size()
         train_ids = encode(self.tokenizer, train.texts, BEGINNING)
         self._valid_ids = encode(self.tokenizer, valid.texts, BEGINNING)
-        longest = max(phase.length for phase in recipe.phases)
+        longest = max(phase.length for phase in recipe.phase)
         if len(train_ids) < longest:
             raise UsageError(
                 f"the training text has {len(train_ids):,} tokens, a sequence needs {longest:,}: "
@@ -202,7 +175,10 @@ class TrainingRun:
         self.trainer = Trainer(recipe, train_ids, self._valid_ids, vocabulary, BEGINNING, device)
         if stored is not None:
             self.trainer.restore(*stored)
-        make_directory(directory)
+        try:
+            directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise LoadError(f"cannot make {str(directory)!r}: {error.strerror}") from error
 
     def save_state(self) -> None:
         """Write the state of the run, for ``resume``, and the curve so far as a CSV file.
@@ -211,24 +187,22 @@ class TrainingRun:
         number is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
-        with self._advice():
-            write_state(self.directory, self._identity, state, self.trainer.points)
-            write_curve(self.directory, self.trainer.points)
+        write_state(self.directory, self._identity, state, self.trainer.points)
+        write_curve(self.directory, self.trainer.points)
 
     def store(self) -> str:
         """Store the model with its present parameters as a Llama directory; return its revision.
 
         Raises LoadError if it cannot be written.
         """
-        with self._advice():
-            return save_checkpoint(
-                self.directory,
-                self.trainer.model.config,
-                self.trainer.model.llama_tensors(),
-                self.tokenizer.to_str(),
-                dtype=self.recipe.stored,
-                metadata={"trained_tokens": str(self._length)},
-            )
+        return save_checkpoint(
+            self.directory,
+            self.trainer.model.config,
+            self.trainer.model.llama_tensors(),
+            self.tokenizer.to_str(),
+            dtype=self.recipe.stored,
+            metadata={"trained_tokens": str(self.recipe.phase[-1].length)},
+        )
 
     def finish(self) -> TrainReport:
         """Store the model with its present parameters, its curve and its card; return the report.
@@ -241,12 +215,11 @@ class TrainingRun:
         config = trainer.model.config
         stored = TorchDecoder.from_llama(config, open_checkpoint(self.directory).tensors)
         stored.eval().to(self._device)
-        read = self._valid_ids[: trainer.closing_tokens]
         windows = text_windows(self._valid_ids, recipe.window, BEGINNING)
         with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
             scores = head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
         train, valid = self._facts
-        total = sum(trainer.sequences.values())
+        length, total = recipe.phase[-1].length, sum(trainer.sequences.values())
         result = TrainReport(
             directory=str(self.directory),
             model=ModelInfo(
@@ -262,22 +235,15 @@ class TrainingRun:
                 seed=recipe.seed,
                 device=str(self._device),
             ),
+            recipe=recipe,
             parameters=sum(weight.numel() for weight in trainer.model.parameters()),
             vocabulary=config.vocabulary,
-            d_model=config.d_model,
             train=train,
             valid=valid,
             points=tuple(trainer.points),
             shares={kind: count / total for kind, count in trainer.sequences.most_common()},
-            valid_loss=validation_loss(stored, read, self._length, BEGINNING, self._device),
-            valid_tokens=trainer.closing_tokens,
+            valid_loss=validation_loss(stored, self._valid_ids, length, BEGINNING, self._device),
             unigram_loss=self._unigram,
-            valid_windows=self._length,
-            curve_windows=recipe.window,
-            dtype=recipe.autocast,
-            stored=recipe.stored,
-            seed=recipe.seed,
-            budget=str(recipe.budget),
             finished=trainer.used >= 1,
             scores=scores,
         )
@@ -286,66 +252,31 @@ class TrainingRun:
                 "the trained model's losses are too large for a number: train again with a smaller "
                 "learning_rate or clip, in another --out"
             )
-        with self._advice():
-            write_curve(self.directory, trainer.points)
-            with whole_file(self.directory / CARD_FILE) as stream:
-                stream.write(card_text(result, recipe, *self._texts).encode())
+        write_curve(self.directory, trainer.points)
+        write_card(result)
         return result
-
-    def close(self) -> None:
-        """Remove the saved state: the finished model needs no resumption."""
-        (self.directory / STATE_FILE).unlink(missing_ok=True)
-
-    @contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Add to a LoadError of the block which files are saved and how to continue."""
-        try:
-            yield
-        except LoadError as error:
-            saved = (self.directory / STATE_FILE).exists()
-            raise LoadError(
-                f"{error}; stopped after {self.trainer.tokens:,} tokens, "
-                + (
-                    "what was saved before stays: make room, then --resume goes on from it"
-                    if saved
-                    else "before anything was saved: make room, then begin again"
-                )
-            ) from error
-
-    @property
-    def _length(self) -> int:
-        return self.recipe.phases[-1].length
-
-
-def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
-    """Return the bytes that training takes at least, in the phase with the largest batches.
-
-    config: the final sizes of the model. Counted are parameters, gradients, AdamW's means and the
-    activations kept for the backward pass, not temporaries.
-    """
-    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
-    single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
-    parameters = single + (config.layers - 1) * (double - single)  # every layer has equally many
-    batches = []
-    for index, phase in enumerate(recipe.phases):
-        shape = recipe.shape(index)
-        attended = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-        layer = 4 * shape.d_model + 2 * attended + 4 * shape.d_ff
-        numbers = _PER_LOGIT * config.vocabulary + 2 * shape.layers * layer  # two bytes a number
-        batches.append(phase.batch * phase.length * numbers)
-    return _PER_PARAMETER * parameters + max(batches)
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
     """Raise LoadError if the training needs more memory than is free on ``device``.
 
-    config: the final sizes of the model.
+    config: the final sizes of the model. Counted are parameters, gradients, AdamW's means and the
+    activations kept for the backward pass of the largest batches, not temporaries.
     """
-    needed, free = needed_memory(config, recipe), free_memory(device)
-    if free is not None and needed > free:
+    few = (replace(config, layers=layers).tensor_shapes() for layers in (1, 2))
+    single, double = (sum(map(math.prod, shapes.values())) for shapes in few)
+    needed = [_PER_PARAMETER * (single + (config.layers - 1) * (double - single))]
+    for index, phase in enumerate(recipe.phase):
+        shape = recipe.shape(index)
+        attended = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        layer = 4 * shape.d_model + 2 * attended + 4 * shape.d_ff
+        numbers = _PER_LOGIT * config.vocabulary + 2 * shape.layers * layer  # two bytes a number
+        needed.append(needed[0] + phase.batch * phase.length * numbers)
+    free = free_memory(device)
+    if free is not None and max(needed) > free:
         raise LoadError(
-            f"training this model needs at least {byte_text(needed)}, and {byte_text(free)} are "
-            f"free on {device}: make the model, its vocabulary, the batch or the length in the "
+            f"training this model needs at least {byte_text(max(needed))}, and {byte_text(free)} "
+            f"are free on {device}: make the model, its vocabulary, the batch or the length in the "
             "config smaller, or choose another --device"
         )
 
@@ -356,12 +287,12 @@ def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
     It is bfloat16 if the device has instructions for it. Measured on two cores with AVX-512 BF16:
     1.6 times the speed of float32. Without instructions it is emulated, and slower.
     """
-    if recipe.autocast != "auto":
-        return recipe
     known = False
     if device.type == "cuda":
         known = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # from torch 2.9 on
         capabilities = torch.cpu.get_capabilities().items()
         known = any(present is True and "bf16" in name for name, present in capabilities)
+    if recipe.autocast != "auto":
+        return recipe
     return replace(recipe, autocast="bfloat16" if known else "float32")

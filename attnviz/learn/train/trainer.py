@@ -17,7 +17,7 @@ from torch.nn import functional
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
-from attnviz.learn.train.recipe import Optimiser, Phase, Recipe
+from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.report import CurvePoint
 from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
@@ -25,20 +25,11 @@ from attnviz.models.placement import drawing
 _POINTS = 200
 """Number of points on the curve of a whole run."""
 
-_VALIDATION_SHARE = 0.15
-"""Largest share of a budget in minutes for reading the validation text during the run."""
-
-_CLOSING_SHARE = 0.15
-"""Largest share of a budget in minutes for reading the validation text at the end."""
-
-_MOST_RESERVED = 0.5
-"""Largest share of a budget in minutes for all measurements at the end."""
-
 _TOKENS_AT_ONCE = 8192
 """Tokens of the validation text in one forward pass."""
 
 
-_COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_tokens")
+_COUNTED = ("step", "tokens", "_seconds", "_phase", "_phase_step", "_phase_tokens")
 """The trainer's counters, which its state keeps."""
 
 
@@ -49,15 +40,9 @@ def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
 
 
 def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
-    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay.
-
-    wanted: its settings.
-    """
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    groups = [
-        [weight for weight in weights if weight.ndim > 1],
-        [weight for weight in weights if weight.ndim < 2],
-    ]
+    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay."""
+    weights = [*model.parameters()]
+    groups = [[weight for weight in weights if (weight.ndim > 1) is many] for many in (True, False)]
     optimiser = torch.optim.AdamW(
         [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
     )
@@ -66,20 +51,16 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
 
 def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
-    """Change betas and decay of an optimiser, and keep its running means of the gradients.
-
-    wanted: the new settings.
-    """
+    """Change betas and decay of an optimiser, and keep its running means of the gradients."""
     for group in optimiser.param_groups:
         group["betas"] = wanted.beta1, wanted.beta2
         group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
 
 
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
-    """Return the learning rate of the next training step, by warm-up and cosine decay.
+    """Return the learning rate of the next step: linear warm-up in a phase, then cosine decay.
 
-    The warm-up is linear in each phase, the cosine over the budget. wanted: the settings. used:
-    share of the budget that is used up. steps_in_phase: training steps since the phase began.
+    used: share of the budget that is used up. steps_in_phase: training steps since the phase began.
     """
     warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
     cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
@@ -149,15 +130,12 @@ def validation_loss(
     beginning: the id that each window begins with.
     """
     whole = len(tokens) // length * length
-    windows = list(tokens[:whole].reshape(-1, length))
-    batch = max(1, _TOKENS_AT_ONCE // length)
+    windows, batch = tokens[:whole].reshape(-1, length), max(1, _TOKENS_AT_ONCE // length)
     groups = [windows[start : start + batch] for start in range(0, len(windows), batch)]
-    if whole < len(tokens):
-        groups.append([tokens[whole:]])
+    groups += [tokens[None, whole:]] if whole < len(tokens) else []
     total = 0.0
     for group in groups:
-        rows = np.stack(group).astype(np.int64)
-        ids = np.concatenate([np.full((len(rows), 1), beginning), rows], axis=1)
+        ids = np.insert(group.astype(np.int64), 0, beginning, axis=1)
         on_device = torch.from_numpy(ids).to(device)
         losses = batch_losses(forward(on_device[:, :-1]), on_device[:, 1:])
         total += float(losses.double().sum())
@@ -182,6 +160,7 @@ class Trainer:
     clock: returns seconds, for a budget in minutes and for the curve.
     model: in the size of the current phase; it grows between phases.
     points: the curve so far. sequences: tokens of the sequences drawn so far, by kind.
+    step, tokens: optimiser steps and training tokens so far.
     """
 
     def __init__(
@@ -194,47 +173,31 @@ class Trainer:
         device: torch.device,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.device = device
-        self.recipe = recipe
+        self.device, self.recipe = device, recipe
         self.points: list[CurvePoint] = []
         self.sequences: Counter[str] = Counter()
         self._valid, self._beginning, self._clock = valid, beginning, clock
         self._configs = [
-            recipe.shape(index).decoder(vocabulary, beginning)
-            for index in range(len(recipe.phases))
+            recipe.shape(index).decoder(vocabulary, beginning) for index in range(len(recipe.phase))
         ]
         self._take(fresh_decoder(self._configs[0], recipe.seed), 0)
         self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
         self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
-        self._step = self._tokens = 0
+        self.step = self.tokens = 0
         self._phase = self._phase_step = self._phase_tokens = 0
-        self._seconds = self._validating = self._speed = 0.0
+        self._seconds = 0.0
         # Sums since the last point; on the device, so that no step waits for the one before.
         self._losses: list[Tensor] = []
 
     @property
     def used(self) -> float:
         """Return the share of the training budget that is used up, at most 1."""
-        return min(1.0, self._share(self._tokens, self._seconds))
-
-    @property
-    def tokens(self) -> int:
-        """Return the number of training tokens so far."""
-        return self._tokens
-
-    @property
-    def closing_tokens(self) -> int:
-        """Return how many validation tokens are used at the end; a budget in minutes limits it."""
-        minutes = self.recipe.budget.minutes
-        if minutes is None or not self._speed:
-            return len(self._valid)
-        affordable = int(_CLOSING_SHARE * 60 * minutes * self._speed)
-        return min(max(affordable, self.recipe.validation.tokens), len(self._valid))
+        return min(1.0, self.recipe.budget.used(self.tokens, self._seconds))
 
     @property
     def phase(self) -> str:
         """Return the name of the recipe's phase at the last training step."""
-        return self.recipe.phases[self._phase].name
+        return self.recipe.phase[self._phase].name
 
     def steps(self) -> Iterator[CurvePoint | None]:
         """Train to the end of the budget; the iteration may be ended and begun again.
@@ -245,31 +208,29 @@ class Trainer:
         self.model.train()
         before, began = self._seconds, self._clock()
         while (used := self.used) < 1:
-            read = self._tokens - self._phase_tokens
-            if (index := self.recipe.phase(used, self._phase, read)) != self._phase:
+            index = self.recipe.phase_at(used, self._phase, self.tokens - self._phase_tokens)
+            if index != self._phase:
                 self._enter(index)
-            phase = self.recipe.phases[index]
+            phase, wanted = self.recipe.phase[index], self.recipe.optimiser
             batch = self._sampler.draw(phase)
-            rate = phase.rate * learning_rate(
-                self.recipe.optimiser, used, self._step - self._phase_step
-            )
+            rate = phase.rate * learning_rate(wanted, used, self.step - self._phase_step)
             loss = take_step(
                 self.model,
                 self._optimiser,
                 torch.from_numpy(batch.ids),
                 torch.from_numpy(batch.weights),
                 rate=rate,
-                clip=self.recipe.optimiser.clip,
+                clip=wanted.clip,
                 autocast=self._autocast,
             )
             self._losses.append(loss)
-            self._step += 1
-            self._tokens += batch.weights.size
+            self.step += 1
+            self.tokens += batch.weights.size
             self.sequences.update({kind: n * phase.length for kind, n in batch.kinds.items()})
             self._seconds = before + self._clock() - began
             point = None
-            if self._point_is_due():
-                point = self._close_point(rate, phase)
+            if self._is_due(1 / _POINTS) or self._is_due(self.recipe.validation.every):
+                point = self._close_point(rate)
                 self._seconds = before + self._clock() - began
             yield point
 
@@ -280,13 +241,12 @@ class Trainer:
         is no longer finite.
         """
         losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
-        finite = [bool(part.isfinite().all()) for part in (losses, *self.model.parameters())]
-        if not all(finite):
-            raise _not_finite(self._step)
+        if not all(bool(part.isfinite().all()) for part in (losses, *self.model.parameters())):
+            raise _not_finite(self.step)
         return {
             "model": self.model.state_dict(),
             "optimiser": self._optimiser.state_dict(),
-            **{name: getattr(self, f"_{name}") for name in _COUNTED},
+            **{name: getattr(self, name) for name in _COUNTED},
             "position": self._sampler.position,
             "windows": self._sampler.windows,
             "sequences": dict(self.sequences),
@@ -296,22 +256,18 @@ class Trainer:
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
         """Continue from a state that ``state`` returned. points: the curve until then."""
-        self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
+        self._take(TorchDecoder(self._configs[state["_phase"]]), state["_phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
-        for name in _COUNTED:
-            setattr(self, f"_{name}", state.get(name, 0.0))  # older states have no speed
+        vars(self).update({name: state[name] for name in _COUNTED})
         self._sampler.position, self._sampler.windows = state["position"], state["windows"]
         self.sequences = Counter(state["sequences"])
         torch.set_rng_state(state["random"])
         self.points = list(points)
         self._losses = list(state["losses"].to(self.device))
 
-    def validate(self, tokens: int | None = None) -> float:
-        """Return the validation loss in nats per token.
-
-        tokens: only the first ones of the validation text are used; None uses all.
-        """
+    def validate(self, tokens: int) -> float:
+        """Return the validation loss in nats per token, over the first ``tokens`` of the text."""
         self.model.eval()
         loss = validation_loss(
             self.model, self._valid[:tokens], self.recipe.window, self._beginning, self.device
@@ -320,81 +276,43 @@ class Trainer:
         return loss
 
     def _enter(self, phase: int) -> None:
-        self._phase, self._phase_step, self._phase_tokens = phase, self._step, self._tokens
+        self._phase, self._phase_step, self._phase_tokens = phase, self.step, self.tokens
         config = self._configs[phase]
-        if config != self.model.config:
-            with drawing(torch.float32, self.recipe.seed + phase):
-                self._take(grown(self.model, config), phase)
-            self.model.train()
-        else:
+        if config == self.model.config:
             change_optimiser(self._optimiser, self._wanted(phase))
+            return
+        with drawing(torch.float32, self.recipe.seed + phase):
+            self._take(grown(self.model, config), phase)
+        self.model.train()
 
     def _take(self, model: TorchDecoder, phase: int) -> None:
         self.model = model.to(self.device)
         self._optimiser = make_optimiser(self.model, self._wanted(phase))
 
     def _wanted(self, phase: int) -> Optimiser:
-        return self.recipe.phases[phase].optimiser(self.recipe.optimiser)
+        return self.recipe.phase[phase].changed(self.recipe.optimiser, "beta2", "weight_decay")
 
-    def _point_is_due(self) -> bool:
-        if not self.points or self.used >= 1:
-            return True
-        last = self._used_at(self.points[-1])
-        return any(
-            math.floor(self.used / every) > math.floor(last / every)
-            for every in (1 / _POINTS, self.recipe.validation.every)
-        )
+    def _is_due(self, every: float, validated: bool = False) -> bool:
+        """Return whether another share of the budget is used up since the last point.
 
-    def _close_point(self, rate: float, phase: Phase) -> CurvePoint:
-        loss = float(torch.stack(self._losses).mean())
-        if not math.isfinite(loss):
-            raise _not_finite(self._step)
-        self._losses = []
-        self.points.append(
-            CurvePoint(
-                step=self._step,
-                tokens=self._tokens,
-                seconds=self._seconds,
-                learning_rate=rate,
-                loss=loss,
-                valid_loss=self._valid_loss_if_due(),
-                phase=phase.name,
-            )
-        )
-        return self.points[-1]
-
-    def _valid_loss_if_due(self) -> float | None:
-        wanted = self.recipe.validation
-        validated = [point for point in self.points if point.valid_loss is not None]
-        if validated and self.used < 1:
-            marks = math.floor(self._used_at(validated[-1]) / wanted.every)
-            if math.floor(self.used / wanted.every) <= marks:
-                return None
-            costly = self._validating > _VALIDATION_SHARE * self._seconds
-            if self.recipe.budget.minutes is not None and costly:
-                return None
-        began = self._clock()
-        loss = self.validate(wanted.tokens)
-        spent = self._clock() - began
-        self._validating += spent
-        self._speed = min(wanted.tokens, len(self._valid)) / spent if spent else 0.0
-        return loss
-
-    def _used_at(self, point: CurvePoint) -> float:
-        return self._share(point.tokens, point.seconds)
-
-    def _share(self, tokens: int, seconds: float) -> float:
-        """Return the used share of the budget; one in minutes keeps a reserve for the end.
-
-        The reserve is for the curve's last point, the closing loss and the heads' scores, which
-        cost about as much as another point.
+        validated: whether only points with a validation loss count. The last step is always due.
         """
-        minutes = self.recipe.budget.minutes
-        if minutes is None or not self._speed:
-            return self.recipe.budget.used(tokens, seconds)
-        read = 2 * min(self.recipe.validation.tokens, len(self._valid)) + self.closing_tokens
-        reserve = min(read / self._speed, _MOST_RESERVED * 60 * minutes)
-        return self.recipe.budget.used(tokens, seconds, reserve)
+        points = [point for point in self.points if not validated or point.valid_loss is not None]
+        if not points or self.used >= 1:
+            return True
+        last = self.recipe.budget.used(points[-1].tokens, points[-1].seconds)
+        return math.floor(self.used / every) > math.floor(last / every)
+
+    def _close_point(self, rate: float) -> CurvePoint:
+        loss, wanted = float(torch.stack(self._losses).mean()), self.recipe.validation
+        if not math.isfinite(loss):
+            raise _not_finite(self.step)
+        self._losses = []
+        due = self._is_due(wanted.every, validated=True)
+        valid_loss = self.validate(wanted.tokens) if due else None
+        so_far = self.step, self.tokens, self._seconds
+        self.points.append(CurvePoint(*so_far, rate, loss, valid_loss, self.phase))
+        return self.points[-1]
 
 
 def _not_finite(step: int) -> UsageError:

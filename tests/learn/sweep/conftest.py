@@ -49,7 +49,6 @@ def _report(losses: Mapping[int, Sequence[float]] = LOSSES, **changes: Any) -> S
         seeds=tuple(range(seeds)),
         layers=2,
         d_model=32,
-        d_ff=32,
         steps=100,
         batch=32,
         learning_rate=0.01,

@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from attnviz.learn.sweep.progress import Progress
-from attnviz.learn.train.progress import Pace
-from attnviz.learn.train.report import CurvePoint
-
 from ...terminals import Start, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
@@ -27,21 +23,14 @@ def story(tmp_path: Path) -> Path:
 
 
 def test_the_document(run: Any) -> None:
-    document = run("sweep", *QUICK, "--json").document
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "attnviz.sweep/1"
-    assert list(document)[1] == "model"
+    result = run("sweep", *QUICK, "--json")
+    document = result.document
+    assert list(document)[:2] == ["schema", "model"]
     assert document["complete"] is True
-    assert document["heads"] == [1, 2]
-    assert document["seeds"] == [0, 1]
-    assert [(one["seed"], one["heads"]) for one in document["models"]] == [
-        (0, 1),
-        (0, 2),
-        (1, 1),
-        (1, 2),
-    ]
-    assert len({one["parameters"] for one in document["models"]}) == 1
-    assert [one["head_dim"] for one in document["results"]] == [8, 4]
+    order = [(model["seed"], model["heads"]) for model in document["models"]]
+    assert order == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert len({model["parameters"] for model in document["models"]}) == 1
+    assert [result["head_dim"] for result in document["results"]] == [8, 4]
     for result in document["results"]:
         losses = [one["loss"] for one in document["models"] if one["heads"] == result["heads"]]
         mean = sum(losses) / 2
@@ -89,7 +78,7 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "sweep.json"
     arguments = ("--steps", "60", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
     child = start("sweep", *arguments, rows=50, columns=100)
-    child.expect("model [23] of 9")
+    child.expect("held-out loss")
     output = interrupted(child)
     document = json.loads(path.read_text())
     done = len(document["models"])
@@ -100,19 +89,3 @@ def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
     assert "held-out" in text
     assert f"stopped: {done} of 9 models are trained" in text
     assert "attnviz: interrupted" in text
-
-
-def test_how_far_it_is_in_words() -> None:
-    now = 0.0
-    progress = Progress(models=4, steps=10, pace=Pace(lambda: now))
-    points: list[CurvePoint] = []
-    progress.begin(2, 5, points)
-    assert progress.words == "model 1 of 4: 2 heads, seed 5"
-    assert progress.plot is None
-    progress.advance()
-    points.append(CurvePoint(5, 10, 1.0, 0.01, 0.5))
-    assert progress.words == "model 1 of 4: 2 heads, seed 5, loss 0.500, 2% done"
-    now = 9.0
-    progress.advance()
-    assert progress.words.endswith("loss 0.500, 5% done, about 6 min left")
-    assert progress.plot is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,42 +16,46 @@ from attnviz.learn.sweep.tasks import (
     DUPLICATE,
     FIRST,
     INDUCTION,
-    Copying,
-    Induction,
-    Majority,
+    TASKS,
     Samples,
     Task,
     back,
+    characters,
 )
 
 from ...made_records import measured
 
 TOKENS = 11
+TEXT = "The quick brown fox jumps over the lazy dog; so it goes on, page by page.\n" * 17
+LEARNED, HELD = TEXT[: len(TEXT) - len(TEXT) // 10], TEXT[len(TEXT) - len(TEXT) // 10 :]
 
 
-def rows(task: Task, count: int = 23, seed: int = 5) -> list[tuple[list[int], list[bool]]]:
-    """Each sequence without its beginning, and which of its letters count."""
+def drawn(name: str, count: int = 97, seed: int = 5) -> Samples:
+    task = TASKS[name]
     samples = task.draw(count, np.random.default_rng(seed))
-    assert samples.ids.shape == (count, 1 + task.length)
-    assert samples.counted.shape == (count, task.length)
+    assert samples.ids.shape == (count, 1 + task.facts.length)
+    assert samples.counted.shape == (count, task.facts.length)
     assert (samples.ids[:, 0] == BEGINNING).all()
     assert samples.ids[:, 1:].min() > BEGINNING
-    assert samples.ids.max() < task.vocabulary
-    assert samples.predictions == samples.counted.sum() > 0
+    assert samples.ids.max() < task.facts.vocabulary
+    return samples
+
+
+def rows(samples: Samples) -> list[tuple[list[int], list[bool]]]:
+    """Each sequence without its beginning, and which of its letters count."""
     return list(zip(samples.ids[:, 1:].tolist(), samples.counted.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("strands", "period", "length"), [(1, (2, 5), 17), (2, (3, 4), 19), (3, (3, 5), 42)]
-)
-def test_what_counts_in_induction_followed_before_and_nothing_else_did(
-    strands: int, period: tuple[int, int], length: int
-) -> None:
-    for letters, counted in rows(Induction(7, strands, period, length)):
-        for strand in range(strands):
-            own, known = letters[strand::strands], counted[strand::strands]
+def keys_of(task: Task, name: str, samples: Samples) -> np.ndarray:
+    return next(pattern for pattern in task.patterns if pattern.name == name).keys(samples)
+
+
+def test_what_counts_in_induction_followed_before_and_nothing_else_did() -> None:
+    for letters, counted in rows(drawn("induction", 23)):
+        for strand in range(3):
+            own, known = letters[strand::3], counted[strand::3]
             size = next(n for n in range(1, len(own)) if own[n] == own[0])
-            assert period[0] <= size <= period[1]
+            assert 3 <= size <= 5
             assert len(set(own[:size])) == size
             for turn, letter in enumerate(own):
                 followers = {own[n + 1] for n in range(turn - 1) if own[n] == own[turn - 1]}
@@ -58,84 +64,76 @@ def test_what_counts_in_induction_followed_before_and_nothing_else_did(
 
 
 def test_keys_of_induction_hold_the_answer() -> None:
-    task = Induction(letters=7, strands=1, period=(3, 3), length=11)
-    samples = task.draw(5, np.random.default_rng(0))
-    assert task.chance().loss == pytest.approx(math.log(7))
-    assert task.chance().accuracy == pytest.approx(1 / 7)
+    task, samples = TASKS["induction"], drawn("induction", 11)
+    assert task.facts.chance.loss == pytest.approx(math.log(9))
+    assert task.facts.chance.accuracy == pytest.approx(1 / 9)
+    sizes = []
+    for letters, counted in rows(samples):
+        strands = [len(set(letters[strand::3])) for strand in range(3)]
+        sizes += [strands[at % 3] for at, known in enumerate(counted) if known]
     (rule,) = task.between(samples)
-    assert (rule.loss, rule.accuracy) == (pytest.approx(math.log(3)), pytest.approx(1 / 3))
-    best = task.best()
-    assert best is not None
-    assert (best.loss, best.accuracy) == (0.0, 1.0)
-    task = Induction(letters=7, strands=3, period=(3, 5), length=31)
-    samples = task.draw(11, np.random.default_rng(2))
-    keys = next(one for one in task.patterns if one.name == "induction").keys(samples)
-    ids = samples.ids
+    assert rule.loss == pytest.approx(np.mean(np.log(sizes)))
+    assert rule.accuracy == pytest.approx(np.mean(1 / np.array(sizes)))
+    keys, ids = keys_of(task, "induction", samples), samples.ids
     for sequence, query, key in zip(*np.nonzero(keys), strict=True):
         assert key < query
         assert ids[sequence, key] == ids[sequence, query + 1]
+        # The key follows the last letter of the answer's strand.
+        assert (query + 1 - key) % 3 == 0
+        assert key > 3
+        assert ids[sequence, key - 3] == ids[sequence, query - 2]
     # Where the answer can be known there is a key that holds it, and nowhere else.
     assert (keys.any(-1) == samples.counted).all()
 
 
 def test_copies_and_their_keys() -> None:
-    sizes = set()
-    for letters, counted in rows(Copying(letters=5, size=(2, 7)), 67):
-        size = letters.index(6)
+    sizes, samples = set(), drawn("copy")
+    for letters, counted in rows(samples):
+        size = letters.index(9)
         sizes.add(size)
         assert letters[size + 1 : 2 * size + 1] == letters[:size]
-        assert set(letters[2 * size + 1 :]) <= {7}
+        assert set(letters[2 * size + 1 :]) <= {10}
         assert counted == [size < at <= 2 * size for at in range(len(letters))]
-        assert max(letters[:size]) <= 5
-    assert sizes == set(range(2, 8))
-    task = Copying(letters=5, size=(2, 7))
-    samples = task.draw(11, np.random.default_rng(2))
-    keys = next(one for one in task.patterns if one.name == "copy").keys(samples)
+        assert max(letters[:size]) <= 8
+    assert sizes == set(range(6, 15))
+    keys = keys_of(TASKS["copy"], "copy", samples)
     assert (keys.sum(-1) == samples.counted).all()
     for sequence, query, key in zip(*np.nonzero(keys), strict=True):
         assert samples.ids[sequence, key] == samples.ids[sequence, query + 1]
         assert query - key == samples.counted[sequence].sum()
 
 
-def test_a_majority_has_no_equal() -> None:
-    for letters, counted in rows(Majority(letters=3, size=(2, 9)), 97):
-        sign = letters.index(4)
-        (first, most), *others = Counter(letters[:sign]).most_common(2)
-        assert letters[sign + 1] == first
+def test_majorities_and_their_keys() -> None:
+    samples, shares = drawn("majority"), []
+    letters_keys, most_keys = (
+        keys_of(TASKS["majority"], name, samples) for name in ("letters", "majority")
+    )
+    for sequence, (letters, counted) in enumerate(rows(samples)):
+        size = letters.index(5)
+        (first, most), *others = Counter(letters[:size]).most_common(2)
+        assert letters[size + 1] == first
         assert not others or others[0][1] < most
-        assert counted == [at == sign + 1 for at in range(len(letters))]
-        assert set(letters[sign + 2 :]) <= {5}
-
-
-def test_the_keys_of_a_majority() -> None:
-    task = Majority(letters=3, size=(2, 9))
-    samples = task.draw(13, np.random.default_rng(4))
-    keys = {one.name: one.keys(samples) for one in task.patterns}
-    for sequence, ids in enumerate(samples.ids.tolist()):
-        sign = ids.index(4)
-        assert set(zip(*np.nonzero(keys["letters"][sequence]), strict=True)) == {
+        assert counted == [at == size + 1 for at in range(len(letters))]
+        assert set(letters[size + 2 :]) <= {6}
+        shares.append(most / size)
+        sign, ids = size + 1, samples.ids[sequence]
+        assert set(zip(*np.nonzero(letters_keys[sequence]), strict=True)) == {
             (sign, at) for at in range(1, sign)
         }
-        assert set(zip(*np.nonzero(keys["majority"][sequence]), strict=True)) == {
-            (sign, at) for at in range(1, sign) if ids[at] == ids[sign + 1]
+        assert set(zip(*np.nonzero(most_keys[sequence]), strict=True)) == {
+            (sign, at) for at in range(1, sign) if ids[at] == first
         }
+    (rule,) = TASKS["majority"].between(samples)
+    assert rule.loss == pytest.approx(-np.mean(np.log(shares)))
+    assert rule.accuracy == pytest.approx(np.mean(shares))
 
 
-@pytest.fixture
-def samples() -> Samples:
-    ids = np.random.default_rng(1).integers(1, 5, (1, TOKENS + 1))
-    return Samples(ids, np.ones((1, TOKENS), np.bool_))
-
-
-@pytest.fixture
-def weights() -> np.ndarray:
-    """Causal attention of three heads, (sequence, head, query, key)."""
+def test_they_are_the_measures_of_heads() -> None:
     raw = np.tril(np.random.default_rng(2).uniform(size=(1, 3, TOKENS, TOKENS)) + 0.01)
-    return np.asarray(raw / raw.sum(-1, keepdims=True))
-
-
-def test_they_are_the_measures_of_heads(samples: Samples, weights: np.ndarray) -> None:
-    ids = samples.ids[0, :-1].tolist()
+    weights = raw / raw.sum(-1, keepdims=True)  # (sequence, head, query, key)
+    answers = np.random.default_rng(1).integers(1, 5, (1, TOKENS))
+    samples = Samples(answers, np.ones((1, TOKENS), np.bool_))
+    ids = samples.queries[0].tolist()
     for pattern, expected in (
         (back(1), measured("previous", weights[0])),
         (FIRST, measured("first", weights[0])),
@@ -153,3 +151,64 @@ def test_the_mean_is_over_the_queries_that_have_keys() -> None:
     weights[0, 0] = [[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.25, 0.25]]
     weights[1] = 1 / 3
     assert weight_on(keys, weights) == pytest.approx([(0.25 + 0.75) / 2])
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    path = tmp_path / "story.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return characters(path)
+
+
+def spelled(ids: list[int]) -> str:
+    """Ids as characters, by the order of their frequency in what is learned from."""
+    order = [character for character, _ in Counter(LEARNED).most_common()]
+    return "".join(order[number - 2] for number in ids)
+
+
+def test_windows_are_of_the_text_and_the_rest_is_held_out(task: Task) -> None:
+    samples = task.draw(19, np.random.default_rng(0))
+    assert samples.counted.all()
+    assert samples.ids.shape == (19, 43)
+    assert all(spelled(row[1:]) in LEARNED for row in samples.ids.tolist())
+    held = task.held_out(512)
+    read = "".join(spelled(row[1:]) for row in held.ids.tolist())
+    assert HELD.startswith(read)
+    assert len(HELD) - len(read) < 42
+    assert len(task.held_out(2).ids) == 2
+    text = task.facts.text
+    assert text is not None
+    assert (text.files, text.bytes, text.tokens) == (("story.txt",), len(TEXT), len(TEXT))
+
+
+def test_rules_that_count_characters(task: Task) -> None:
+    samples = task.held_out(512)
+    different = sorted(set(LEARNED))
+    alone, pairs = Counter(LEARNED), Counter(pairwise(LEARNED))
+    size = len(different) + 1  # whatever was never seen is one more character
+    assert task.facts.chance.loss == pytest.approx(math.log(len(different)))
+    assert task.facts.best is None
+    by_number, by_pair, right = [], [], []
+    for row in samples.ids.tolist():
+        window = spelled(row[1:])
+        for before, here in zip([None, *window], window, strict=False):
+            by_number.append(-math.log((alone[here] + 1) / (len(LEARNED) + size)))
+            if before is None:
+                by_pair.append(by_number[-1])
+            else:
+                total = sum(pairs[before, other] for other in different) + size
+                by_pair.append(-math.log((pairs[before, here] + 1) / total))
+            right.append(here == " ")
+    first, second = task.between(samples)
+    assert first.loss == pytest.approx(np.mean(by_number))
+    assert first.accuracy == pytest.approx(np.mean(right))
+    assert second.loss == pytest.approx(np.mean(by_pair))
+    assert second.accuracy > first.accuracy
+
+
+def test_rare_characters_are_one(tmp_path: Path) -> None:
+    path = tmp_path / "many.txt"
+    path.write_text("ab" * 600 + "".join(map(chr, range(0x4E00, 0x4E00 + 300))) + "ab" * 200)
+    task = characters(path)
+    assert task.facts.vocabulary == 126 + 2
+    assert task.draw(31, np.random.default_rng(0)).ids.max() < 128

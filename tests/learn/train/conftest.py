@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import islice
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.recipe import (
+    Card,
+    DecoderShape,
+    Phase,
+    Recipe,
+    TrainingBudget,
+    Validation,
+)
 from attnviz.learn.train.report import (
     CorpusFacts,
     CurvePoint,
@@ -25,11 +31,23 @@ from attnviz.records import ModelInfo
 SHAPE = DecoderShape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
     Phase(
-        "repetition", 0.4, length=13, batch=5, repeated_tokens=1, repeated_passages=0, period=(3, 6)
+        *("repetition", 0.4),
+        layers=1,
+        d_model=12,
+        head_dim=4,
+        d_ff=20,
+        length=13,
+        batch=5,
+        period=(3, 6),
+        repeated_tokens=1,
+        repeated_passages=0,
     ),
     Phase("text", length=23, batch=5, repeated_tokens=0.2, repeated_passages=0.2, period=(3, 7)),
 )
 
+CARD = Card(
+    name="my *model*", license="cc0-1.0", language="en", data="Mine.", limits="Cats\nand\n\ndogs."
+)
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
 
 
@@ -40,11 +58,11 @@ def points_of(run: TrainingRun) -> list[CurvePoint]:
 
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    """Some 50 steps over two phases."""
+    """Some 50 steps over two phases; the model grows from one narrow layer to two."""
     return Recipe(
         vocabulary=270,
         model=SHAPE,
-        phases=PHASES,
+        phase=PHASES,
         budget=TrainingBudget(tokens=5_000),
         validation=Validation(every=0.3, tokens=211),
     )
@@ -62,37 +80,20 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def finished(
+    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrainingRun, TrainReport]:
+    """A run that never stopped, and its report; no test changes them."""
+    directory = tmp_path_factory.mktemp("finished") / "m"
+    trained = TrainingRun(*texts, replace(recipe, card=CARD), directory, torch.device("cpu"))
+    points_of(trained)
+    return trained, trained.finish()
+
+
+@pytest.fixture(scope="session")
 def texts(text_file: Path) -> tuple[Corpus, Corpus]:
     """To train and to validate on."""
     return hold_out(read_corpus([text_file]))
-
-
-@pytest.fixture
-def resumed_alike(
-    texts: tuple[Corpus, Corpus], tmp_path: Path
-) -> Callable[[Recipe, Sequence[int]], None]:
-    """Runs of a recipe that stop after so many steps end in the weights of one that did not."""
-
-    def check(recipe: Recipe, stops: Sequence[int]) -> None:
-        device = torch.device("cpu")
-        whole = TrainingRun(*texts, recipe, tmp_path / "whole", device)
-        points_of(whole)
-        for stop in stops:
-            directory = tmp_path / f"stopped-{stop}"
-            stopped = TrainingRun(*texts, recipe, directory, device)
-            for _ in islice(stopped.trainer.steps(), stop):
-                pass
-            stopped.save_state()
-            resumed = TrainingRun(*texts, recipe, directory, device, resume=True)
-            assert resumed.trainer.model.config == stopped.trainer.model.config
-            assert resumed.trainer.phase == stopped.trainer.phase
-            points_of(resumed)
-            pairs = zip(
-                resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True
-            )
-            assert all(torch.equal(one, other) for one, other in pairs)
-
-    return check
 
 
 def _scored(name: str, probe: str, best: float) -> ScoredHeads:
@@ -136,27 +137,27 @@ def made() -> TrainReport:
         first_copy=SequenceMean(9.5, 0.01),
         second_copy=SequenceMean(0.25, 0.02),
     )
+    recipe = Recipe(
+        seed=7,
+        autocast="bfloat16",
+        stored="float16",
+        phase=(Phase(),),
+        budget=TrainingBudget(tokens=1_000_000),
+    )
     return TrainReport(
         directory="a \x1b[31mmodel",
         model=ModelInfo(
             "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7
         ),
+        recipe=recipe,
         parameters=1_234_567,
         vocabulary=4096,
-        d_model=128,
         train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
         valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
         points=points,
         shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
         valid_loss=4.0,
-        valid_tokens=100_000,
         unigram_loss=6.5,
-        valid_windows=256,
-        curve_windows=256,
-        dtype="bfloat16",
-        stored="float16",
-        seed=7,
-        budget="1,000,000 tokens",
         finished=True,
         scores=scores,
     )

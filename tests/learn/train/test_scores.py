@@ -11,25 +11,17 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.learn.train.recipe import Recipe
+from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
-from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import TrainingRun
 
 COPIES, COPY = 5, 7
+WINDOW = np.zeros((1, 3), np.int64)
 
 
-@pytest.fixture(scope="module")
-def trained(
-    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
-) -> TrainingRun:
-    directory = tmp_path_factory.mktemp("trained")
-    run = TrainingRun(*texts, recipe, directory, torch.device("cpu"))
-    for _ in run.trainer.steps():
-        if run.trainer.tokens > 1500:
-            break
-    run.store()
-    return run
+@pytest.fixture
+def trained(finished: tuple[TrainingRun, TrainReport]) -> TrainingRun:
+    return finished[0]
 
 
 def weights_and_logits(
@@ -63,7 +55,7 @@ def by_hand(name: str, ids: list[int], attention: list[list[float]], random: boo
 
 def test_scores_equal_loops_over_transformers_weights(trained: TrainingRun) -> None:
     ids = trained.tokenizer.encode("the cat sat on the mat. the dog sat on the log").ids[1:]
-    windows = text_windows(np.array(ids), 15, 0, 3)
+    windows = text_windows(np.array(ids), 15, 0)[:3]
     scores = head_scores(
         open_decoder(trained.directory), windows, beginning=0, copies=COPIES, copy_tokens=COPY
     )
@@ -88,7 +80,7 @@ def test_scores_equal_loops_over_transformers_weights(trained: TrainingRun) -> N
 
 def test_losses_of_the_copies_equal_transformers(trained: TrainingRun) -> None:
     scores = head_scores(
-        open_decoder(trained.directory), None, beginning=0, copies=COPIES, copy_tokens=COPY
+        open_decoder(trained.directory), WINDOW, beginning=0, copies=COPIES, copy_tokens=COPY
     )
     first, second = [], []
     for row in random_twice(trained.trainer.model.config.vocabulary, 0, COPY, COPIES, 0).tolist():
@@ -112,9 +104,10 @@ def test_random_tokens_differ_and_stand_there_twice() -> None:
 
 def test_windows_lie_evenly_over_a_text() -> None:
     ids = np.arange(1, 101)
-    windows = text_windows(ids, 10, 0, 4)
-    assert windows[:, 0].tolist() == [0] * 4
-    assert windows[:, 1].tolist() == [1, 31, 61, 91]
+    windows = text_windows(ids, 3, 0)
+    assert windows.shape == (32, 4)
+    assert windows[:, 0].tolist() == [0] * 32
+    assert windows[[0, 1, -1], 1].tolist() == [1, 4, 98]
     assert np.all(np.diff(windows[:, 1:]) == 1)
-    assert len(text_windows(ids, 10, 0, 1000)) == 10
+    assert len(text_windows(ids, 10, 0)) == 10
     assert text_windows(ids[:5], 10, 0).tolist() == [[0, 1, 2, 3, 4, 5]]

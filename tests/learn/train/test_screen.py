@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from attnviz.learn.train.report import TrainReport
 
 from ...first_screens import SIZES
 
-THEMES = {"plain": Theme(colour=False), "ascii": Theme(colour=False, ascii=True, encoding="ascii")}
+PLAIN = Theme(colour=False)
 
 
 def train_screen(
@@ -28,46 +27,27 @@ def train_screen(
 
 
 @pytest.mark.parametrize("room", [60, 100])
-@pytest.mark.parametrize("name", THEMES)
 def test_the_screen_is_as_it_was(
-    made: TrainReport, golden: Callable[[str, str], None], name: str, room: int
+    made: TrainReport, golden: Callable[[str, str], None], room: int
 ) -> None:
-    text = train_screen(made, THEMES[name], room, hints=True, explain=room == 60).plain
-    golden(f"{name}_{room}", text)
-
-
-def test_the_document_has_every_number(made: TrainReport) -> None:
-    document = made.to_dict()
-    assert list(document)[:2] == ["schema", "model"]
-    assert len(document["curve"]) == 100
-    assert document["curve"][0]["valid_loss"] == 8.95
-    assert document["curve"][1]["valid_loss"] is None
-    assert document["valid_perplexity"] == pytest.approx(math.exp(4))
-    best = [
-        (one["layer"], one["head"])
-        for one in document["scores"]["text"]["heads"]
-        if one["scores"]["previous"] > 0.5
-    ]
-    assert best == [(1, 2)]
-    assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
+    text = train_screen(made, PLAIN, room, hints=True, explain=room == 60).plain
+    golden(f"plain_{room}", text)
 
 
 def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
     """exp of it is too large for a number."""
     lost = replace(made, valid_loss=3264.0)
-    text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
+    text = " ".join(train_screen(lost, PLAIN, 200).plain.split())
     assert "validation 3264.000 nats per token · " in text
     assert "perplexity" not in text
-    assert "above the uniform baseline: a smaller learning_rate" in text
     assert lost.data()["valid_perplexity"] is None
-    assert "above" not in train_screen(made, THEMES["plain"], 200).plain
 
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 def test_golden_first_screens(
     made: TrainReport, golden: Callable[[str, str], None], room: int, lines: int
 ) -> None:
-    shown = first_screen(made.document(hints=True), THEMES["plain"], room, lines - 1)
+    shown = first_screen(made.document(hints=True), PLAIN, room, lines - 1)
     golden(f"first_{room}", shown.plain)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -35,15 +34,8 @@ def test_a_directory_stands_for_its_texts_by_name(tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text("no")
     corpus = read_corpus([tmp_path])
     assert (corpus.names, corpus.texts) == (("a.txt", "b.txt"), ("one", "two"))
+    assert corpus.digest != read_corpus([tmp_path / "b.txt", tmp_path / "a.txt"]).digest
     assert corpus.bytes == 6
-
-
-def test_digests_tell_files_and_their_order_apart(tmp_path: Path) -> None:
-    corpus = read_corpus(files(tmp_path, a="één"))
-    assert list(corpus.files) == [("a.txt", 5, hashlib.sha256("één".encode()).hexdigest()[:12])]
-    one, two = files(tmp_path, a="one", b="two")
-    digests = {read_corpus(paths).digest for paths in ([one, two], [two, one], [one], [two])}
-    assert len(digests) == 4
 
 
 def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
@@ -60,7 +52,7 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
     bad.write_bytes(b"abc\xff")
     empty.write_text(" \n")
-    with pytest.raises(LoadError, match=r"bad.txt' is no UTF-8 text: byte 3 cannot"):
+    with pytest.raises(LoadError, match=r"bad.txt' is not UTF-8: byte 4 is 0xff"):
         read_corpus([bad])
     with pytest.raises(UsageError, match=r"empty.txt' is empty"):
         read_corpus([empty])
@@ -69,7 +61,7 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match=r"has no \*.txt files"):
         read_corpus([tmp_path / "folder"])
-    with pytest.raises(UsageError, match="no text to train on"):
+    with pytest.raises(UsageError, match="no text to learn from"):
         read_corpus([])
 
 

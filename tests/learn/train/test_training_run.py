@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
+import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,15 +18,23 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
-from attnviz.learn.train.recipe import Optimiser, Recipe, TrainingBudget, Validation
+from attnviz.learn.train.recipe import Optimiser, Recipe
 from attnviz.learn.train.report import TrainReport
+from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.texts import Corpus
-from attnviz.learn.train.train import TrainingRun
-from attnviz.learn.train.trainer import Trainer
+from attnviz.learn.train.train import (
+    TrainingRun,
+    finish_saved,
+    require_training_memory,
+    train,
+    with_known_precision,
+)
+from attnviz.progress import UNWATCHED, Watch
 
-from .conftest import PHASES, points_of
+from .conftest import CARD, points_of
 
 CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
@@ -41,16 +50,6 @@ def weights(trained: TrainingRun) -> list[np.ndarray[Any, Any]]:
 
 def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-
-
-@pytest.fixture(scope="module")
-def finished(
-    texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[TrainingRun, TrainReport]:
-    """A run that never stopped, and its result; no test changes them."""
-    trained = run(texts, recipe, tmp_path_factory.mktemp("finished") / "m")
-    points_of(trained)
-    return trained, trained.finish()
 
 
 def test_attnviz_and_transformers_read_what_it_leaves(
@@ -85,6 +84,7 @@ def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
     assert 5000 <= points[-1].tokens < 5000 + 5 * 23
     assert [point.step for point in points] == sorted({point.step for point in points})
     assert points[0].step == 1
+    assert (result.model.layers, result.model.head_dim) == (2, 8)
     assert [point.phase for point in points] == sorted(point.phase for point in points)
     assert points[-1].phase == "text"
     validated = [point.tokens / 5000 for point in points if point.valid_loss is not None]
@@ -95,9 +95,6 @@ def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
     assert result.valid_bits_per_byte == pytest.approx(
         result.valid_loss * result.valid.tokens / result.valid.bytes / np.log(2)
     )
-    assert result.tokens_per_second == points[-1].tokens / points[-1].seconds
-    assert result.whole
-    assert result.valid_tokens == result.valid.tokens
     with (trained.directory / "log.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [int(row["tokens"]) for row in rows] == [point.tokens for point in points]
@@ -127,7 +124,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
 ) -> None:
     """It stops in its first phase, is resumed, and stops again in its second."""
     whole, result = finished
-    begun = run(texts, recipe, tmp_path / "m")
+    begun = run(texts, replace(recipe, card=CARD), tmp_path / "m")
     for steps in (17, 23):
         list(itertools.islice(begun.trainer.steps(), steps))
         begun.save_state()
@@ -144,116 +141,6 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
     assert len(files) == 1
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"seed": 1}, "seed is 0, asked for is 1"),
-        ({"budget": TrainingBudget(minutes=2)}, "budget tokens is 5000, asked for is nothing"),
-        ({"optimiser": Optimiser(clip=2.0)}, "optimiser clip is 1.0, asked for is 2.0"),
-        ({"vocabulary": 271}, "vocabulary is 270, asked for is 271"),
-        (
-            {"phases": (PHASES[0], replace(PHASES[1], period=(3, 8)))},
-            r"phases 2 period is \[3, 7\], asked for is \[3, 8\];",
-        ),
-        ({}, "validation text is"),
-    ],
-)
-def test_another_recipe_or_text_is_no_resumption(
-    texts: Texts, recipe: Recipe, tmp_path: Path, change: dict[str, Any], name: str
-) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    before = (tmp_path / STATE_FILE).read_bytes()
-    valid = texts[1] if change else replace(texts[1], digest="0" * 12)
-    with pytest.raises(UsageError, match=f"is of another run: its {name}"):
-        run((texts[0], valid), replace(recipe, **change), tmp_path, resume=True)
-    assert (tmp_path / STATE_FILE).read_bytes() == before
-
-
-def _one_other_byte(content: bytes) -> bytes:
-    place = len(content) // 2
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
-def _other(**fields: Any) -> Callable[[bytes], bytes]:
-    """Change fields of a state that is whole."""
-
-    def change(content: bytes) -> bytes:
-        changed = io.BytesIO()
-        torch.save({**torch.load(io.BytesIO(content), weights_only=True), **fields}, changed)
-        return changed.getvalue()
-
-    return change
-
-
-NO_STATE = "is no state of a training run, or is damaged"
-
-
-@pytest.mark.parametrize(
-    ("damaged", "said"),
-    [
-        (lambda _: b"", NO_STATE),
-        (lambda _: b"no archive", NO_STATE),
-        (lambda content: content[:-1000], NO_STATE),
-        (_one_other_byte, NO_STATE),
-        (_other(points=[{"step": 1, "far": 2}]), r"training.pt. is damaged .*: begin again"),
-        (_other(form=0), "another version of attnviz"),
-    ],
-)
-def test_what_is_no_state_is_said(
-    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes], said: str
-) -> None:
-    run(texts, recipe, tmp_path).save_state()
-    path = tmp_path / STATE_FILE
-    path.write_bytes(damaged(path.read_bytes()))
-    with pytest.raises(LoadError, match=said):
-        run(texts, recipe, tmp_path, resume=True)
-
-
-def clocked(
-    trainer: Trainer,
-    monkeypatch: pytest.MonkeyPatch,
-    step: float,
-    reading: Callable[[int | None], float],
-) -> list[float]:
-    """A clock that only steps and validation move, by so many seconds each."""
-    now = [0.0]
-
-    def validate(tokens: int | None = None) -> float:
-        now[0] += reading(tokens)
-        return 5.0
-
-    def learn(*given: Any, **named: Any) -> torch.Tensor:
-        now[0] += step
-        return torch.tensor(5.0)
-
-    monkeypatch.setattr(trainer, "_clock", lambda: now[0])
-    monkeypatch.setattr(trainer, "validate", validate)
-    monkeypatch.setattr("attnviz.learn.train.trainer.take_step", learn)
-    return now
-
-
-@pytest.mark.parametrize(
-    ("budget", "most"), [(TrainingBudget(minutes=2), 8), (TrainingBudget(tokens=7800), 25)]
-)
-def test_of_minutes_only_a_share_goes_into_validation(
-    texts: Texts,
-    recipe: Recipe,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    budget: TrainingBudget,
-    most: int,
-) -> None:
-    """A step takes a second here, and reading the validation text four."""
-    often = replace(recipe, budget=budget, validation=Validation(every=0.04))
-    trained = run(texts, often, tmp_path)
-    trainer = trained.trainer
-    clocked(trainer, monkeypatch, 1.0, lambda tokens: 4.0)
-    points = [point for point in points_of(trained) if point.valid_loss is not None]
-    assert most - 3 <= len(points) <= most + 1
-    assert points[0].step == 1
-    assert points[-1] is trainer.points[-1]
-
-
 def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -268,20 +155,89 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
     assert (tmp_path / STATE_FILE).read_bytes() == good
 
 
-def test_a_full_disk_leaves_the_state_and_says_how_to_go_on(
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
+    [
+        ({"avx512_bf16": True, "cpu_name": "bf16"}, "bfloat16"),
+        ({"amx_bf16": True}, "bfloat16"),
+        ({"avx512_bf16": False, "avx2": True, "cpu_name": "bf16"}, "float32"),
+    ],
+)
+def test_a_processor_decides_by_its_instructions(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, object], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert with_known_precision(Recipe(), CPU).autocast == chosen
+
+
+def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters four times, and at least the logits of the largest batch three times."""
+    shape = recipe.model.decoder(301, 0)
+    parameters = sum(one.numel() for one in TorchDecoder(shape).parameters())
+    least = 16 * parameters + 3 * 4 * 5 * 23 * 301
+    memory = "attnviz.learn.train.train.free_memory"
+    for free in (None, 2 * least):
+        monkeypatch.setattr(memory, lambda device, free=free: free)
+        require_training_memory(shape, recipe, CPU)
+    monkeypatch.setattr(memory, lambda device: least)
+    with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
+        require_training_memory(shape, recipe, CPU)
+
+
+class Recorder(Watch):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def begin(self, words: str) -> None:
+        self.told.append(words)
+
+    def found(self, words: Callable[[], str]) -> None:
+        self.told.append(words())
+
+
+class Asked:
+    """A run that is asked to end while it measures."""
+
+    def finish(self) -> None:
+        signal.raise_signal(self.number)
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
+    run = cast("TrainingRun", Asked(number))
+    assert finish_saved(run, UNWATCHED) is None
+
+
+def test_what_was_not_measured_is_measured_when_it_is_resumed(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
-    resource = pytest.importorskip("resource")
-    trained = run(texts, recipe, tmp_path)
-    trained.save_state()
-    good = (tmp_path / STATE_FILE).read_bytes()
-    next(trained.trainer.steps())
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(LoadError, match=r"cannot write .*; stopped after 65 tokens, what"):
-            trained.save_state()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert (tmp_path / STATE_FILE).read_bytes() == good
-    assert sorted(path.name for path in tmp_path.iterdir() if "attnviz" in path.name) == []
+    begun = run(texts, recipe, tmp_path / "m")
+    points_of(begun)
+    begun.save_state()
+    watch = Recorder()
+    result = finish_saved(run(texts, recipe, tmp_path / "m", resume=True), watch)
+    assert result is not None
+    assert result.finished
+    assert (tmp_path / "m" / "README.md").exists()
+    assert watch.told == ["measuring the trained model"]
+
+
+def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
+    text_file: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainRequest, "recipe", lambda request: recipe)
+    watch, request = Recorder(), TrainRequest(files=(text_file,), out=tmp_path / "m")
+
+    def full(run: TrainingRun) -> str:
+        if len(watch.told) == 2:
+            raise LoadError("full")
+        return ""
+
+    monkeypatch.setattr(TrainingRun, "store", full)
+    with pytest.raises(LoadError, match="full; stopped after 3,050 tokens, what was saved"):
+        train(request, advance=watch)
+    first = "65 tokens, phase repetition: loss 5"
+    assert re.fullmatch(first + r".\d+, validation 5.\d+", watch.told[0])
