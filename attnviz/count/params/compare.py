@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.parts import Case, attention_only, main_attention, main_group
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.report import Case
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, Shares, total
 from attnviz.count.params.wording import (
     bytes_text,
     count,
@@ -72,8 +72,8 @@ class Metric(NamedTuple):
 
 
 def _forward(cost: CostReport) -> int:
-    forward = main_group(cost).layer.feed_forward
-    return 0 if forward is None else forward.of()
+    forward = cost.spec.common.layer.feed_forward
+    return 0 if forward is None else total(forward.terms)
 
 
 def _per_token(count: CostReport | BuiltCount) -> int | None:
@@ -81,11 +81,11 @@ def _per_token(count: CostReport | BuiltCount) -> int | None:
 
 
 _METRICS = (
-    Metric("head_dim", "head_dim", lambda a: main_attention(a).spec.head_dim, count, True),
-    Metric("attention", "attention", lambda a: main_attention(a).of(), count, True),
+    Metric("head_dim", "head_dim", lambda a: a.spec.attention.head_dim, count, True),
+    Metric("attention", "attention", lambda a: total(a.spec.attention.terms), count, True),
     Metric("ffn", "MLP", _forward, count, True),
     Metric("total", "total", lambda a: a.total, count, shape=True, always=True),
-    Metric("active", "active", lambda a: a.parameters.active, count, True),
+    Metric("active", "active", lambda a: a.spec.active, count, True),
     Metric("weights", "weights", lambda a: a.weight_bytes, bytes_text, always=True),
     Metric("cache_per_token", "cache/token", _per_token, bytes_text, always=True),
     Metric("cache", "cache", lambda a: a.cache and a.cache.bytes, bytes_text, always=True),
@@ -101,9 +101,9 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Return the metrics that some case has and that do not merely repeat another metric."""
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
-    if costs and all(map(attention_only, costs)):
+    if costs and all(cost.spec.attention_only for cost in costs):
         left_out = {"total", "ffn", "active"}
-    elif all(cost.parameters.active == cost.total for cost in costs):
+    elif all(cost.spec.active == cost.total for cost in costs):
         left_out = {"active"}
     return tuple(m for m in _METRICS if m.key not in left_out and any(map(m.value, cases)))
 
@@ -177,8 +177,8 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
-    specs = [main_attention(cost).spec for cost in costs]
-    grows = len({main_attention(cost).of() for cost in costs}) > 1
+    specs = [cost.spec.attention for cost in costs]
+    grows = len({total(cost.spec.attention.terms) for cost in costs}) > 1
     whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
     if option == "heads":
         yield from _why_heads(specs, grows, whole)
@@ -234,7 +234,7 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
     for case, cost in pairs:
         sizes, speed = ("–", "–", "–"), "–"
         if isinstance(cost, CostReport):
-            spec, depth = main_attention(cost).spec, sum(stack.depth for stack in cost.spec.stacks)
+            spec, depth = cost.spec.attention, sum(stack.depth for stack in cost.spec.stacks)
             sizes = (count(depth), count(spec.heads), count(spec.d_model))
             speed = operations(cost.flops.per_token)
         weights = (short(cost.total), bytes_text(cost.weight_bytes))
@@ -261,7 +261,7 @@ def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
         return " + ".join(count(stack.depth) for stack in cost.spec.stacks)
 
     def size(name: str, cost: CostReport) -> str:
-        return count(getattr(main_attention(cost).spec, name))
+        return count(getattr(cost.spec.attention, name))
 
     sizes = {"d_model": "d_model", "heads": "heads", "key/value heads": "kv_heads"}
     sizes["head_dim"] = "head_dim"
@@ -283,7 +283,7 @@ def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
 
 
 def _inner_width(cost: CostReport) -> str:
-    forward = main_group(cost).layer.spec.feed_forward
+    forward = cost.spec.common.layer.feed_forward
     if isinstance(forward, ExpertsSpec):
         return f"{count(forward.experts)} × {count(forward.expert.d_ff)}"
     return "–" if forward is None else count(forward.d_ff)
@@ -293,14 +293,14 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[doc.Row]:
     """Yield rows with the parameters by role, which add up, and their shares below."""
     totals = [cost.total for cost in costs]
     for name, label in _SHARES.items():
-        numbers = [getattr(cost.parameters.shares, name) for cost in costs]
+        numbers = [getattr(Shares.of(cost.spec.placed), name) for cost in costs]
         if any(numbers):
             yield doc.Row([label, *(count(number) if number else "–" for number in numbers)])
             pairs = zip(numbers, totals, strict=True)
             shares = [percentage(part, whole) if part else "" for part, whole in pairs]
             yield doc.Row(["", *shares], tone="faint")
     yield doc.Row(["total", *map(count, totals)], tone="strong")
-    active = [cost.parameters.active for cost in costs]
+    active = [cost.spec.active for cost in costs]
     if active != totals:
         yield doc.Row(["active a token", *map(count, active)], tone="strong")
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.count.params.config.read import quantisation_fields, spec_from_config, stored_dtype
-from attnviz.count.params.counting.cost import MadeModel
-from attnviz.count.params.counting.parameters import ParameterCount
+from attnviz.count.params.cost import MadeModel
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
@@ -24,7 +23,7 @@ from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.reading import PACKAGED, damaged
 
 if TYPE_CHECKING:  # few models are quantised
-    from attnviz.count.params.counting.quantised import Storage
+    from attnviz.count.params.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"
 
@@ -84,7 +83,7 @@ class FoundSpec(NamedTuple):
         """Return the dtype of the parameters that the config names; empty if it names none."""
         return stored_dtype(self.config)
 
-    def storage(self, counted: ParameterCount | MadeModel, dtype: str) -> Storage | None:
+    def storage(self, counted: ModelSpec | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 
         counted: the parameters. dtype: of those that are not quantised.
@@ -98,7 +97,7 @@ class FoundSpec(NamedTuple):
         # Weights that are packed without a word have a bit for each parameter at least.
         if not about and (not packed or 8 * sum(sizes.values()) < counted.total):
             return None
-        from attnviz.count.params.counting import quantised
+        from attnviz.count.params import quantised
 
         lines = tuple(quantised.StoredLine(kind, None, size) for kind, size in sizes.items())
         if not about:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.counting.cache import bits
-from attnviz.count.params.counting.cost import (
+from attnviz.count.params.cache import bits
+from attnviz.count.params.cost import (
     DEFAULT_TOKENS,
     BuiltCount,
     CostReport,
@@ -18,9 +18,7 @@ from attnviz.count.params.counting.cost import (
     count_cost,
     longest_context,
 )
-from attnviz.count.params.counting.parameters import ParameterCount, count_parameters
-from attnviz.count.params.parts import Case
-from attnviz.count.params.report import ParamsReport
+from attnviz.count.params.report import Case, ParamsReport
 from attnviz.count.params.request import (
     RUNNING,
     SHAPE,
@@ -57,7 +55,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     """
     cards = None
     if request.gpu:  # most runs name no card
-        from attnviz.count.params.counting.cards import find_cards, fit_cards
+        from attnviz.count.params.cards import find_cards, fit_cards
 
         cards = find_cards(request.gpu)
     choices = [parse_choices(text) for text in request.compare]
@@ -177,12 +175,12 @@ def _of_shape(shape: Mapping[str, Any], running: Running) -> Case:
     for name, value in shape.items():
         check_size(name, value)
     spec = spec_from_options(**shape)
-    return _fitted(_cost(spec, running, _stored(running, count_parameters(spec))), running)
+    return _fitted(_cost(spec, running, _stored(running, spec)), running)
 
 
 def _of_name(named: FoundSpec, running: Running) -> Case:
     if named.spec is not None:
-        stored = _stored(running, count_parameters(named.spec), named)
+        stored = _stored(running, named.spec, named)
         case = _cost(named.spec, running, stored)
         return _fitted(case, running)._replace(revision=named.revision)
     made = named.made
@@ -234,7 +232,7 @@ def _tellable(case: Case) -> CostReport | BuiltCount:
 
 
 def _stored(
-    running: Running, counted: ParameterCount | MadeModel, named: FoundSpec | None = None
+    running: Running, counted: ModelSpec | MadeModel, named: FoundSpec | None = None
 ) -> dict[str, Any]:
     """Return the fields of ``Count`` on how parameters and cache are stored.
 

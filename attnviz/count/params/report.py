@@ -13,21 +13,29 @@ its ``total``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.counting.parameters import FeedForwardCount
-from attnviz.count.params.parts import Case, layer_kind, main_attention, main_group, part_lines
+from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
 from attnviz.count.params.request import ParamsRequest
-from attnviz.count.params.specs import FeedForwardSpec
+from attnviz.count.params.specs import (
+    ExpertsSpec,
+    FeedForwardSpec,
+    ModelSpec,
+    PerHead,
+    Placed,
+    Shares,
+    StackSpec,
+    Term,
+    total,
+)
 from attnviz.draw.report import Report
 
 if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card
     from _typeshed import SupportsWrite
 
-    from attnviz.count.params.counting.cards import CardFit
+    from attnviz.count.params.cards import CardFit
     from attnviz.draw.document import Document
 
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
@@ -50,6 +58,38 @@ _CARD_UNITS = {
     "prefill_seconds": "s",
 }
 _DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
+
+
+class Case(NamedTuple):
+    """One architecture with its counts; a row of a comparison.
+
+    name: distinguishes it from other cases.
+    counts: the counted parameters, cache, operations and memory; without operations for a model
+        that the arithmetic does not know; None if the values do not fit together.
+    values: the values of the compared options, as they were typed.
+    fit: the context that fits into the memory that was given; None if none was given.
+    refusal: why the values do not fit together; else empty.
+    revision: the commit of a model from the hub, or None.
+    gpus: for each named GPU, whether and how fast it can run the model.
+    """
+
+    name: str
+    counts: CostReport | BuiltCount | None = None
+    values: tuple[str, ...] = ()
+    fit: MemoryFit | None = None
+    refusal: str = ""
+    revision: str | None = None
+    gpus: tuple[CardFit, ...] = ()
+
+    @property
+    def cost(self) -> CostReport | None:
+        """Return the counts of an architecture that the arithmetic knows, else None."""
+        return self.counts if isinstance(self.counts, CostReport) else None
+
+    @property
+    def built(self) -> BuiltCount | None:
+        """Return the counts of a model that the arithmetic does not know, else None."""
+        return self.counts if isinstance(self.counts, BuiltCount) else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,40 +180,47 @@ def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
 
 
 def _case(case: Case) -> dict[str, Any]:
+    """Return the JSON object of a case; a part of it for a model that was built."""
     assert case.counts is not None
-    shared = {
-        "weights": _weights(case.counts),
-        "needed_bytes": case.counts.needed_bytes,
-        "kv_cache": _plain(case.counts.cache),
+    count = case.counts
+    told = {
+        "weights": _weights(count),
+        "needed_bytes": count.needed_bytes,
+        "kv_cache": _plain(count.cache),
     }
     fits: dict[str, Any] = {} if case.fit is None else {"memory": case.fit._asdict()}
     fits |= {"gpus": [_card(fit) for fit in case.gpus]} if case.gpus else {}
-    if isinstance(case.counts, BuiltCount):
-        return {**_built(case.counts), **shared, **fits}
-    cost, parameters = case.counts, case.counts.parameters
-    length = _named(cost, ("tokens", "source_tokens", "batch"))
-    attention, shares = main_attention(cost), parameters.shares._asdict()
+    if isinstance(count, BuiltCount):
+        return {**_built(count), **told, **fits}
+    spec, length = count.spec, _named(count, ("tokens", "source_tokens", "batch"))
+    attention, shares = spec.attention.terms, Shares.of(spec.placed)._asdict()
     return {
-        "model": _model(cost, case.revision),
+        "model": {
+            "name": spec.name, "revision": case.revision, "dtype": count.dtype,
+            "layers": spec.main.depth,
+            **_named(spec.attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
+            "max_positions": spec.main.max_positions,
+            **_named(spec, ("source", "architecture", "notes")),
+        },
         "counted_by": "arithmetic",
         **length,
         "attention": {
-            **{role: attention.of(role) for role in _ATTENTION},
-            "total": attention.of(),
+            **{role: total(attention, role) for role in _ATTENTION},
+            "total": total(attention),
         },
-        "per_head": attention.per_head._asdict(),
-        "ffn": _forward(cost),
+        "per_head": spec.attention.per_head._asdict(),
+        "ffn": _forward(spec),
         **{name: shares[name] for name in ("embedding", "norm", "head", "other")},
-        "layers": sum(stack.spec.depth for stack in parameters.stacks),
-        "total": cost.total,
-        "active": parameters.active,
+        "layers": sum(stack.depth for stack in spec.stacks),
+        "total": count.total,
+        "active": spec.active,
         "shares": shares,
-        "parts": _parts(cost),
-        "layer_kinds": _kinds(cost),
-        "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
-        **shared,
-        "flops": {**length, **_named(cost.flops, _FLOPS)},
-        "attention_maps": _named(cost.maps, ("bytes", "values", "maps")),
+        "parts": [_part(line) for line in part_lines(spec)],
+        "layer_kinds": _kinds(spec),
+        "buffers": [{"name": term.label, "count": term.number} for term in spec.buffers],
+        **told,
+        "flops": {**length, **_named(count.flops, _FLOPS)},
+        "attention_maps": _named(count.maps, ("bytes", "values", "maps")),
         **fits,
     }
 
@@ -210,67 +257,60 @@ def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
     }
 
 
-def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
-    spec, attention = cost.spec, main_attention(cost).spec
-    return {
-        "name": spec.name,
-        "revision": revision,
-        "dtype": cost.dtype,
-        "layers": spec.main.depth,
-        **_named(attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
-        "max_positions": spec.main.max_positions,
-        **_named(spec, ("source", "architecture", "notes")),
-    }
-
-
-def _forward(cost: CostReport) -> dict[str, Any]:
+def _forward(spec: ModelSpec) -> dict[str, Any]:
     """Return the JSON object of a feed-forward part; all numbers are 0 without one."""
-    forward = main_group(cost).layer.feed_forward or FeedForwardCount(FeedForwardSpec(0, 0), ())
+    layer = spec.common.layer
+    forward = layer.feed_forward or FeedForwardSpec(0, 0)
+    terms, roles = forward.terms, ("up", "gate", "down", "bias", "router")
+    shared, expert = None, None
+    if isinstance(forward, ExpertsSpec):
+        shared, expert = forward.shared, forward.expert
     return {
-        "total": forward.of(),
-        "active": forward.of() - forward.idle,
-        **{role: forward.of(role) for role in ("up", "gate", "down", "bias", "router")},
-        "shared": forward.shared,
-        "other": forward.of("other", "norm"),
-        "per_expert": forward.per_expert,
+        "total": total(terms),
+        "active": total(terms) - layer.idle,
+        **{role: total(terms, role) for role in roles},
+        "shared": total(shared.terms) if shared else 0,
+        "other": total(terms, "other", "norm"),
+        "per_expert": total(expert.terms) if expert else 0,
     }
 
 
-def _parts(cost: CostReport) -> list[dict[str, Any]]:
-    """Return the lines of the table of parameters; with ``detail`` one is a part of another."""
-    return [
-        {
-            "name": line.label,
-            **_named(line, ("role", "stack", "detail")),
-            "count": line.number,
-            "one_layer": line.each,
-            "layers": line.layers,
-            "one_head": line.per_head,
-            "formulas": [
-                {"name": term.label, "count": term.number, "formula": term.formula}
-                for term in line.terms
-            ],
-        }
-        for line in part_lines(cost.parameters)
-    ]
+def _part(line: PartLine) -> dict[str, Any]:
+    """Return the JSON object of a line of parameters; with ``detail`` it is a part of another."""
+    return {
+        "name": line.label,
+        **_named(line, ("role", "stack", "detail")),
+        "count": line.number,
+        "one_layer": line.each,
+        "layers": line.layers,
+        "one_head": line.per_head,
+        "formulas": [
+            {"name": term.label, "count": term.number, "formula": term.formula}
+            for term in line.terms
+        ],
+    }
 
 
-def _kinds(cost: CostReport) -> list[dict[str, Any]]:
+def _kinds(spec: ModelSpec) -> list[dict[str, Any]]:
     """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
-    return [
-        {
-            "stack": stack.spec.name,
-            "kind": layer_kind(group),
-            "layers": group.repeat,
-            **_named(group, ("stored", "indices")),
-            "attention": group.layer.shares.attention,
-            "ffn": group.layer.shares.feed_forward,
-            **_named(group.layer.shares, ("norm", "other", "total")),
-            "active": group.layer.active,
-        }
-        for stack in cost.parameters.stacks
-        for group in stack.groups
-    ]
+    kinds = []
+    for stack in spec.stacks:
+        for group in stack.groups:
+            shares = Shares.of(group.layer.placed)
+            kinds.append(
+                {
+                    "stack": stack.name,
+                    "kind": group.kind,
+                    "layers": group.repeat,
+                    **_named(group, ("stored", "indices")),
+                    "attention": shares.attention,
+                    "ffn": shares.feed_forward,
+                    **_named(shares, ("norm", "other")),
+                    "total": sum(shares),
+                    "active": sum(shares) - group.layer.idle,
+                }
+            )
+    return kinds
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
@@ -298,11 +338,11 @@ def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
         for name, number in (*cost.made.parts, ("total", cost.total)):
             yield section, "", name, "sum" if name == "total" else "", number, unit
         return
-    for line in part_lines(cost.parameters):
+    for line in part_lines(cost.spec):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
     yield section, "", "total", "sum", cost.total, unit
-    yield section, "", "active", "sum", cost.parameters.active, unit
-    for term in cost.parameters.buffers:
+    yield section, "", "active", "sum", cost.spec.active, unit
+    for term in cost.spec.buffers:
         yield "buffers", "", term.label, "", term.number, "numbers"
     for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
         yield "flops", "", name, "", getattr(cost.flops, name), "operations"
@@ -323,3 +363,107 @@ def _memory_lines(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
             if isinstance(value, Mapping):
                 value = value.get("total", value.get("tokens_per_second"))
             yield "gpus", "", card["name"], name, value, unit
+
+
+# The lines of the parameters ------------------------------------------------------------------
+
+_LATE = {"bias": "biases", "norm": "norms"}
+PROJECTIONS = ("query", "key", "value", "output")
+
+
+class PartLine(NamedTuple):
+    """One line of the table of parameters, or a detail of one.
+
+    label: the counted part.
+    role: ``attention``, ``feed_forward``, ``embedding``, ``norm``, ``head`` or ``other``.
+    number: parameters in the whole model.
+    detail: whether it is a part of the line above, not to be added to the total.
+    each: parameters in one layer; None outside the layers, or if the layers differ.
+    layers: how many layers have it; 0 outside the layers.
+    per_head: parameters of one head without biases; None for parts not divided into heads.
+    terms: the arithmetic of one layer, or of the line if it is outside the layers.
+    stack: the stack that it belongs to; empty for none.
+    """
+
+    label: str
+    role: str
+    number: int
+    detail: bool = False
+    each: int | None = None
+    layers: int = 0
+    per_head: int | None = None
+    terms: tuple[Term, ...] = ()
+    stack: str = ""
+
+
+def part_lines(spec: ModelSpec) -> Iterator[PartLine]:
+    """Yield the lines of a model's parameters; those that are no details add up to the total."""
+    for stack in (*spec.stacks, None):
+        own = [part for part in spec.placed if part.stack is stack]
+        outside = [part for part in own if part.group is None]
+        before = [part for part in outside if "embedding" in (part.share, *part.name.split())]
+        if stack is None:
+            yield from _outside_lines(outside, "")
+            continue
+        yield from _outside_lines(before, stack.name)
+        yield from _layer_lines([part for part in own if part.group is not None], stack)
+        yield from _outside_lines([part for part in outside if part not in before], stack.name)
+
+
+def _outside_lines(parts: Sequence[Placed], stack: str) -> Iterator[PartLine]:
+    """Yield lines for the parts outside the layers, each bias together with its matrix."""
+    labels, terms = {part.name for part in parts}, dict[str, list[Term]]()
+    for part in parts:
+        label = part.name.removesuffix(" bias")
+        terms.setdefault(label if label in labels else part.name, []).append(part.term)
+    roles = {part.name: part.share for part in parts}
+    for label, own in terms.items():
+        yield PartLine(label, roles[label], total(own), terms=tuple(own), stack=stack)
+
+
+def _layer_lines(parts: Sequence[Placed], stack: StackSpec) -> Iterator[PartLine]:
+    """Yield lines for the parts of layers, equal names together, each followed by its details.
+
+    Details are the matrices of a part, then its biases, then its norms.
+    """
+    heads: dict[str, set[PerHead]] = {}
+    for group in stack.groups:
+        for name, attention in group.layer.named_attentions:
+            heads.setdefault(name, set()).add(attention.per_head)
+    for share in ("attention", "feed_forward", "norm", "other"):
+        shared = [part for part in parts if part.share == share]
+        for name, named in _by(shared, lambda part: part.name).items():
+            yield _line(name, share, named)
+            if share not in ("attention", "feed_forward"):
+                continue
+            details = _by(named, lambda part: _LATE.get(part.term.role, part.term.label))
+            for label in sorted(details, key=lambda label: ("norms" == label, "biases" == label)):
+                projection = label.removesuffix(" up")  # "key up" follows latent vectors
+                alike = len(heads.get(name, ())) == 1 and projection in PROJECTIONS
+                per_head = getattr(next(iter(heads[name])), projection) if alike else None
+                line = _line(label, share, details[label])
+                yield line._replace(detail=True, per_head=per_head)
+
+
+def _by(parts: Iterable[Placed], name: Callable[[Placed], str]) -> dict[str, list[Placed]]:
+    """Return parts together that have the same name, by that name."""
+    named: dict[str, list[Placed]] = {}
+    for part in parts:
+        named.setdefault(name(part), []).append(part)
+    return named
+
+
+def _line(label: str, role: str, parts: Sequence[Placed]) -> PartLine:
+    """Return the line of parameters that the layers of some groups have."""
+    groups = {part.group: part.stack for part in parts}
+    sizes = {total(part.term for part in parts if part.group is group) for group in groups}
+    (stack,) = {stack.name for stack in groups.values() if stack is not None}
+    return PartLine(
+        label,
+        role,
+        sum(part.number for part in parts),
+        each=sizes.pop() if len(sizes) == 1 else None,
+        layers=sum(group.stored for group in groups if group is not None),
+        terms=tuple(dict.fromkeys(part.term for part in parts)),
+        stack=stack,
+    )

@@ -125,7 +125,7 @@ class Running(Options, panel="Running it"):
 
 def complete_gpu(incomplete: str) -> list[str]:
     """Return the GPU names that begin with ``incomplete``, in upper or lower case."""
-    from attnviz.count.params.counting.cards import all_cards  # only when the shell asks
+    from attnviz.count.params.cards import all_cards  # only when the shell asks
 
     names = ("all", *(card.name for card in all_cards()))
     return [name for name in names if name.lower().startswith(incomplete.lower())]

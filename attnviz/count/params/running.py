@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.count.params.counting.cache import STATES, CacheCount, CacheLine, bits, byte_count
-from attnviz.count.params.counting.cost import BuiltCount, CostReport, MemoryFit
-from attnviz.count.params.parts import Case, main_attention
+from attnviz.count.params.cache import STATES, CacheCount, CacheLine, bits, byte_count
+from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
+from attnviz.count.params.report import Case
 from attnviz.count.params.specs import AttentionSpec
 from attnviz.count.params.tables import LM_HEAD, TINTS
 from attnviz.count.params.wording import bytes_text, count, operations, percentage, run_words
@@ -69,7 +69,7 @@ def _memory(case: Case, cost: CostReport | BuiltCount, maps: bool) -> Iterator[_
     if cache is not None and cache.bytes:
         per_token = cache.bytes_per_token
         kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
-        spec = main_attention(cost).spec if isinstance(cost, CostReport) else None
+        spec = cost.spec.attention if isinstance(cost, CostReport) else None
         if spec is not None and spec.latent is not None:
             kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
         elif spec is not None and spec.kv_heads != spec.heads:
@@ -153,7 +153,7 @@ def detail_table(cost: CostReport, formulas: bool = False) -> doc.Table:
     formulas: True adds the arithmetic of each line of the operations.
     """
     sections = {
-        "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
+        "KV cache": cache_facts(cost.cache, cost.spec.attention),
         "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
     }
     return facts_table(sections)
@@ -246,7 +246,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[doc.Row]:
         written.setdefault(term.role, []).append(term.formula)
     note = "masked pairs left out" if masked else ""
     facts = [_fact(run_words(cost), operations(flops.total_visible), note)]
-    grows = "" if main_attention(cost).spec.linear else ", grows as n²"
+    grows = "" if cost.spec.attention.linear else ", grows as n²"
     for role, label, number in (
         ("projections", "projections", flops.attention_projections),
         ("scores", "attention", flops.attention_scores_visible),

@@ -15,9 +15,8 @@ from attnviz.count.params.compare import (
     size_sentences,
     telling_metrics,
 )
-from attnviz.count.params.counting.cost import BuiltCount, CostReport, MemoryFit
-from attnviz.count.params.parts import Case, attention_only, main_attention
-from attnviz.count.params.report import ParamsReport
+from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
+from attnviz.count.params.report import Case, ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.count.params.running import (
     FEW_LENGTHS,
@@ -158,7 +157,7 @@ def _first(
         return [doc.Group([table]) for table in shown]
     lengths = length_table(case, cost, FEW_LENGTHS, across=True)
     rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
-    if rest < _height(parameters) and not attention_only(cost):
+    if rest < _height(parameters) and not cost.spec.attention_only:
         parameters = brief_parameter_table(cost)
     if rest < _height(parameters):
         overview = overview_table(case, cost, maps=False)
@@ -243,7 +242,7 @@ def _compared(report: ParamsReport, costs: Sequence[CostReport | BuiltCount]) ->
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
     notes = [f"{MARK} changes from row to row"] if brief else []
-    if isinstance(costs[0], CostReport) and not attention_only(costs[0]):
+    if isinstance(costs[0], CostReport) and not costs[0].spec.attention_only:
         notes.append("attention and MLP: of one layer")
     reasons = change_reasons(options, cases)
     return _made(
@@ -315,7 +314,7 @@ def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
         if over <= 0:
             return f"Fits in {memory}: needs {needed}."
         return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
-    if isinstance(cost, CostReport) and attention_only(cost):
+    if isinstance(cost, CostReport) and cost.spec.attention_only:
         return f"{count(cost.total)} parameters{_why_so_many(cost)}."
     many = f"{short(cost.total)} parameters: "
     if cost.weight_bytes is None and cost.storage is not None:
@@ -329,7 +328,7 @@ def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
 
 
 def _why_so_many(cost: CostReport) -> str:
-    spec = main_attention(cost).spec
+    spec = cost.spec.attention
     product = f"{count(spec.heads)} × {count(spec.head_dim)}"
     if spec.latent is not None or spec.linear:
         return " in one attention layer"
@@ -342,12 +341,12 @@ def _why_so_many(cost: CostReport) -> str:
 
 def _readings(cost: CostReport) -> Iterator[str]:
     """Yield sentences on what is noteworthy about this architecture."""
-    spec = main_attention(cost).spec
+    spec = cost.spec.attention
     if spec.latent is None and not spec.linear:
         yield _width_sentence(spec)
     if cost.cache.bytes_per_token:
         yield from _sharing(spec)
-    if not attention_only(cost):
+    if not cost.spec.attention_only:
         yield from _tied(cost)
 
 

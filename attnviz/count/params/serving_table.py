@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.count.params.counting.cards import CardFit
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.parts import Case
+from attnviz.count.params.cards import CardFit
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.report import Case
 from attnviz.count.params.wording import beyond, bytes_text, count
 from attnviz.draw import document as doc
 

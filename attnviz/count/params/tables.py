@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.parts import (
-    PROJECTIONS,
-    PartLine,
-    attention_only,
-    layer_kind,
-    main_attention,
-    main_group,
-    main_stack,
-    part_lines,
-)
-from attnviz.count.params.specs import ExpertsSpec
+from attnviz.count.params.cost import CostReport
+from attnviz.count.params.report import PROJECTIONS, PartLine, part_lines
+from attnviz.count.params.specs import ExpertsSpec, Shares
 from attnviz.count.params.wording import count, experts_words, layer_span, percentage, short
 from attnviz.draw import document as doc
 
@@ -43,8 +34,8 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> doc.Table:
     A single attention has a line for each projection, other architectures for each part of a stack.
     formulas: True puts the arithmetic of each line under it.
     """
-    parameters, alone = cost.parameters, attention_only(cost)
-    several, depth = len(parameters.stacks) > 1, main_stack(cost).spec.depth
+    parameters, alone = cost.spec, cost.spec.attention_only
+    several, depth = len(parameters.stacks) > 1, cost.spec.main.depth
     held = "in all" if several or depth == 1 else f"{count(depth)} layers"
     columns = (
         doc.Column("part", right=False),
@@ -54,7 +45,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> doc.Table:
         doc.Column("parameters" if alone else held),
         doc.Column("share", keep=6),
     )
-    lines: Sequence[PartLine] = part_lines(parameters)
+    lines: Sequence[PartLine] = list(part_lines(parameters))
     if alone:
         lines = [line._replace(detail=False, layers=0) for line in lines if line.detail]
     added = " + ".join(count(line.number) for line in lines if not line.detail)
@@ -157,21 +148,21 @@ def layer_table(cost: CostReport) -> doc.Table:
         doc.Column("one layer", tone="strong"),
     )
     rows = []
-    for stack in cost.parameters.stacks:
-        name = f"{stack.spec.name}: " * (len(cost.parameters.stacks) > 1)
+    for stack in cost.spec.stacks:
+        name = f"{stack.name}: " * (len(cost.spec.stacks) > 1)
         for group in stack.groups:
-            shares = group.layer.shares
+            shares = Shares.of(group.layer.placed)
             numbers = (shares.attention, shares.feed_forward, shares.norm + shares.other)
-            counts = map(count, (*numbers, shares.total))
-            rows.append(doc.Row((name + layer_span(group), layer_kind(group), *counts)))
+            counts = map(count, (*numbers, sum(shares)))
+            rows.append(doc.Row((name + layer_span(group), group.kind, *counts)))
     return doc.Table(columns, rows, [("Layers", True)])
 
 
 def brief_parameter_table(cost: CostReport) -> doc.Table:
     """Return a table of the total and the number of parameters of each role, such as attention."""
-    shares, active = cost.parameters.shares, cost.parameters.active
+    shares, active = Shares.of(cost.spec.placed), cost.spec.active
     tied = any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks)
-    forward, mlp, inner = main_group(cost).layer.spec.feed_forward, "MLP", ""
+    forward, mlp, inner = cost.spec.common.layer.feed_forward, "MLP", ""
     if isinstance(forward, ExpertsSpec):
         mlp, inner = "experts", experts_words(forward)
     elif forward is not None:
@@ -206,14 +197,14 @@ def brief_parameter_table(cost: CostReport) -> doc.Table:
 
 def _attention_note(cost: CostReport) -> str:
     """Return the attention by its parts: latent ranks, or self and cross, or the projections."""
-    latent = main_attention(cost).spec.latent
+    latent = cost.spec.attention.latent
     if latent is not None:
         queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""
         return f"latent {count(latent.kv_lora)}{queries}"
-    lines = [line for line in part_lines(cost.parameters) if line.role == "attention"]
+    lines = [line for line in list(part_lines(cost.spec)) if line.role == "attention"]
     cross = sum(line.number for line in lines if line.label == "cross attention")
     if cross:
-        return f"self {short(cost.parameters.shares.attention - cross)} · cross {short(cross)}"
+        return f"self {short(Shares.of(cost.spec.placed).attention - cross)} · cross {short(cross)}"
     together: dict[int, list[str]] = {}
     for line in lines:
         if line.label in PROJECTIONS:

@@ -8,7 +8,6 @@ from importlib.metadata import version
 
 import numpy as np
 
-from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.find_spec import find_spec
 from attnviz.count.params.shapes import spec_from_options
 from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
@@ -225,13 +224,13 @@ def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int
         spec = spec_from_options(
             d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
         )
-        return count_parameters(spec).total, f"attnviz params {words} --bias"
+        return spec.total, f"attnviz params {words} --bias"
     if name is None:
         raise UnsupportedError("the model is loaded already, and params counts files")
     found = find_spec(name, revision=options.revision, offline=options.offline)
     command = f"attnviz params --model {name}"
     if found.spec is not None:
-        return count_parameters(found.spec).total, command
+        return found.spec.total, command
     from attnviz.count.params.meta_count import count_on_meta  # takes seconds
 
     made = count_on_meta(found.config, name=name, architecture=found.architecture)

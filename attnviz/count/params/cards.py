@@ -10,10 +10,16 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from attnviz.count.params.counting.cache import BITS, bits, count_cache, largest, settled_length
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.counting.parameters import GroupCount, StackCount
-from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, LayerSpec
+from attnviz.count.params.cache import BITS, bits, count_cache, largest, settled_length
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.specs import (
+    ExpertsSpec,
+    FeedForwardSpec,
+    LayerGroup,
+    LayerSpec,
+    StackSpec,
+    total,
+)
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory, nearest
 from attnviz.reading import read_toml
@@ -290,10 +296,10 @@ def _weights_read(cost: CostReport, tokens: int) -> int:
 
     Of quantised ones, what it does not load counts at its own size, all else at the mean.
     """
-    stacks = [stack for stack in cost.parameters.stacks if stack.spec.causal]
+    stacks = [stack for stack in cost.spec.stacks if stack.causal]
     weights, stored = cost.weight_bytes or 0, cost.storage
     if stored is not None and stored.experts is not None and len(cost.spec.stacks) == 1:
-        head = stacks[0].spec.head
+        head = stacks[0].head
         tables = 0 if head is not None and head.tied else stored.tables or 0
         idle = max((_idle(group, tokens) for group in stacks[0].groups), default=0)
         return round(weights - tables - stored.experts * idle)
@@ -301,28 +307,28 @@ def _weights_read(cost: CostReport, tokens: int) -> int:
     return weights * numbers // max(cost.total, 1)
 
 
-def _idle(group: GroupCount, tokens: int) -> float:
+def _idle(group: LayerGroup, tokens: int) -> float:
     """Return the share of a layer's routed experts that no token is sent to; 0 without experts."""
-    spec = group.layer.spec.feed_forward
+    spec = group.layer.feed_forward
     return (1 - spec.active / spec.experts) ** tokens if isinstance(spec, ExpertsSpec) else 0
 
 
-def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
+def _numbers_read(stack: StackSpec, tokens: int) -> Iterator[float]:
     """Yield a stack's number of parameters, then, as negative numbers, those a step does not load.
 
     Of tables a step looks up single rows, unless they are the LM head too. Keys and values of a
     source are cached. Of E experts, k of which are active, it loads those that a token was sent to:
     with even routing E × (1 − (1 − k/E)^tokens), which is k for one token.
     """
-    yield stack.shares.total - stack.shares.embedding
-    head = stack.spec.head
+    yield sum(part.number for part in stack.placed if part.share != "embedding")
+    head = stack.head
     if head is not None and head.tied:
         yield head.inputs * head.outputs
     for group in stack.groups:
         forward = group.layer.feed_forward
-        if forward is not None and isinstance(forward.spec, ExpertsSpec):
-            experts = group.stored * forward.per_expert * forward.spec.experts
+        if isinstance(forward, ExpertsSpec):
+            experts = group.stored * total(forward.expert.terms) * forward.experts
             yield -experts * _idle(group, tokens)
         for attention in group.layer.attentions:
-            if attention.spec.cross:
-                yield -group.stored * attention.of("key", "value")
+            if attention.cross:
+                yield -group.stored * total(attention.terms, "key", "value")

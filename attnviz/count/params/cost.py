@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from attnviz.count.params.counting.cache import (
+from attnviz.count.params.cache import (
     CacheCount,
     LayerCache,
     Lengths,
@@ -18,20 +18,23 @@ from attnviz.count.params.counting.cache import (
     count_cache,
     count_kept,
     largest,
-    lengths,
     settled_length,
 )
-from attnviz.count.params.counting.parameters import (
-    FeedForwardCount,
-    ParameterCount,
-    StackCount,
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LayerSpec,
+    ModelSpec,
+    Part,
+    StackSpec,
     Term,
-    count_parameters,
+    total,
 )
-from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 
 if TYPE_CHECKING:  # few models are quantised
-    from attnviz.count.params.counting.quantised import Storage, WeightMatrix
+    from attnviz.count.params.quantised import Storage, WeightMatrix
 
 DEFAULT_TOKENS = 2048
 """The default number of tokens, for models whose positions allow as many."""
@@ -199,11 +202,10 @@ class MapCount(NamedTuple):
 class CostReport(Count):
     """All counts of an architecture, for one length, batch and dtype; made by ``count_cost``.
 
-    spec, parameters: the counted architecture. source_tokens: the length of the encoder's input.
+    spec: the counted architecture. source_tokens: the length of the encoder's input.
     """
 
     spec: ModelSpec
-    parameters: ParameterCount
     source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
@@ -212,7 +214,7 @@ class CostReport(Count):
         The source is as long as the target, unless its own length was given.
         """
         source = None if self.source_tokens == self.tokens else self.source_tokens
-        return lengths(self.spec, tokens, source)
+        return Lengths.for_model(self.spec, tokens, source)
 
     def at_length(self, tokens: int) -> CostReport:
         """Return the cost of the same architecture at another length."""
@@ -268,18 +270,16 @@ def count_cost(
     """
     longest = spec.main.tokens or spec.main.max_positions
     tokens = tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-    parameters = count_parameters(spec)
     for kind in (dtype, cache_dtype or dtype):
         bits(kind)
     return CostReport(
         spec=spec,
-        parameters=parameters,
         tokens=tokens,
-        source_tokens=lengths(spec, tokens, source_tokens).source,
+        source_tokens=Lengths.for_model(spec, tokens, source_tokens).source,
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
-        total=parameters.total,
-        buffer_total=parameters.buffer_total,
+        total=spec.total,
+        buffer_total=total(spec.buffers),
         limit=spec.main.max_positions,
         **more,
     )
@@ -298,14 +298,12 @@ scores that no mask hides."""
 
 def _flops(cost: CostReport) -> FlopCount:
     """Return the operations of a forward pass of all sequences."""
-    length, batch, parameters = cost.at(cost.tokens), cost.batch, cost.parameters
-    stacks = [
-        (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
-    ]
-    summed = {role: batch * sum(item[role] for _, item in stacks) for role in (*_LINES, "visible")}
+    length, batch, stacks = cost.at(cost.tokens), cost.batch, cost.spec.stacks
+    passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
+    summed = {role: batch * sum(own[role] for _, own in passes) for role in (*_LINES, "visible")}
     summed["other"] += batch * _dense(cost.spec.parts, length.target)
-    grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
-    written = grows or [stacks[-1][0]]
+    grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
+    written = grows or [stacks[-1]]
     return FlopCount(
         attention_projections=summed["projections"],
         attention_scores=summed["scores"],
@@ -315,30 +313,27 @@ def _flops(cost: CostReport) -> FlopCount:
         other=summed["other"],
         total=sum(summed[role] for role in _LINES),
         per_token=sum(map(_linear_step, written)),
-        scores_per_token=sum(_score_step(stack.spec, length) for stack in written),
-        terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
+        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        terms=tuple(term for stack, own in passes for term in _terms(stack, own, length, batch)),
     )
 
 
-def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
+def _stack(stack: StackSpec, tokens: int, source: int) -> Counter[str]:
     """Return the operations of one stack for one sequence, by role."""
     operations: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
-            spec = attention.spec
-            keys = source if spec.cross else tokens
-            here, there = attention.of("query", "output", "latent"), attention.of("key", "value")
-            projected = 2 * (tokens * here + keys * there) + _dense(spec.parts, tokens)
+            keys, terms = source if attention.cross else tokens, attention.terms
+            projected = 2 * tokens * total(terms, "query", "output", "latent")
+            projected += 2 * keys * total(terms, "key", "value") + _dense(attention.parts, tokens)
             operations["projections"] += group.repeat * projected
-            operations["scores"] += group.repeat * _scores(spec, tokens, keys)
-            operations["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
-        if group.layer.feed_forward is not None:
-            operations["feed-forward"] += (
-                group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-            )
-        operations["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
-    operations["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
-    operations["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+            operations["scores"] += group.repeat * _scores(attention, tokens, keys)
+            visible = _visible(attention, tokens, keys, stack.causal)
+            operations["visible"] += group.repeat * visible
+        operations["feed-forward"] += group.repeat * tokens * _feed_forward(group.layer)
+        operations["other"] += group.repeat * _dense(group.layer.parts, tokens)
+    operations["other"] += _dense((*stack.embeddings, *stack.parts), tokens)
+    operations["head"] = _dense([] if stack.head is None else [stack.head], tokens)
     return operations
 
 
@@ -360,15 +355,18 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
     return halves * spec.heads * (spec.head_dim + spec.value_dim)
 
 
-def _feed_forward(count: FeedForwardCount) -> int:
-    """Return the operations per token of the feed-forward part, or of its active experts."""
-    spec = count.spec
+def _feed_forward(layer: LayerSpec) -> int:
+    """Return the operations per token of a layer's feed-forward part, or of its active experts."""
+    spec = layer.feed_forward
     if not isinstance(spec, ExpertsSpec):
-        return 2 * count.of("up", "gate", "down")
-    wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
-    shared = spec.shared
-    common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    return 2 * (spec.active * wide + common + count.of("router")) + _dense(spec.parts, 1)
+        return _multiplied(spec)
+    router = 2 * spec.expert.d_model * spec.experts
+    experts = spec.active * _multiplied(spec.expert) + _multiplied(spec.shared)
+    return experts + router + _dense(spec.parts, 1)
+
+
+def _multiplied(spec: FeedForwardSpec | None) -> int:
+    return 0 if spec is None else 2 * total(spec.terms, "up", "gate", "down")
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
@@ -383,7 +381,7 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
     )
 
 
-def _linear_step(stack: StackCount) -> int:
+def _linear_step(stack: StackSpec) -> int:
     """Return the operations of one more token, without scores and the source's keys and values."""
     longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
@@ -400,20 +398,17 @@ def _score_step(stack: StackSpec, length: Lengths) -> int:
 
 
 def _terms(
-    stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
+    stack: StackSpec, summed: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield terms with the operations of a stack, ``item`` of one sequence, by role."""
-    tokens = length.of(stack.spec)
+    """Yield terms with the operations of a stack; ``summed`` are those of one sequence, by role."""
+    tokens = length.of(stack)
     for role, label in _LINES.items():
-        operations = item[role]
-        if not operations:
-            continue
-        squared = role == "scores"
-        factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
-        factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
-        number = batch * operations
-        formula = f"{batch} × {operations if rest else factors} = {number:,}"
-        yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
+        if operations := summed[role]:
+            squared = role == "scores"
+            factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+            factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
+            formula = f"{batch} × {operations if rest else factors} = {batch * operations:,}"
+            yield Term(f"{stack.name} {label}", batch * operations, formula, role=role)
 
 
 # What fits in a memory --------------------------------------------------------------------------
