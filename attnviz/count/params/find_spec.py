@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.count.params.config.read import quantisation_fields, spec_from_config, stored_dtype
 from attnviz.count.params.cost import MadeModel
+from attnviz.count.params.families import quantisation_fields, spec_from_config, stored_dtype
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError

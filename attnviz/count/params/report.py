@@ -196,7 +196,9 @@ def _case(case: Case) -> dict[str, Any]:
     attention, shares = spec.attention.terms, Shares.of(spec.placed)._asdict()
     return {
         "model": {
-            "name": spec.name, "revision": case.revision, "dtype": count.dtype,
+            "name": spec.name,
+            "revision": case.revision,
+            "dtype": count.dtype,
             "layers": spec.main.depth,
             **_named(spec.attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
             "max_positions": spec.main.max_positions,
@@ -437,7 +439,7 @@ def _layer_lines(parts: Sequence[Placed], stack: StackSpec) -> Iterator[PartLine
             if share not in ("attention", "feed_forward"):
                 continue
             details = _by(named, lambda part: _LATE.get(part.term.role, part.term.label))
-            for label in sorted(details, key=lambda label: ("norms" == label, "biases" == label)):
+            for label in sorted(details, key=lambda label: (label == "norms", label == "biases")):
                 projection = label.removesuffix(" up")  # "key up" follows latent vectors
                 alike = len(heads.get(name, ())) == 1 and projection in PROJECTIONS
                 per_head = getattr(next(iter(heads[name])), projection) if alike else None

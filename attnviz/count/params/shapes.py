@@ -153,7 +153,7 @@ def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
 
 
 def _from_config(shape: Shape) -> specs.ModelSpec | None:
-    from attnviz.count.params.config.read import misspelt_field, spec_from_config
+    from attnviz.count.params.families import misspelt_field, spec_from_config
 
     spec = spec_from_config(
         shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None
