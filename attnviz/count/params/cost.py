@@ -289,7 +289,7 @@ _LINES = {
     "projections": "attention projections",
     "scores": "attention scores and mixing",
     "feed-forward": "MLP",
-    "head": "head",
+    "head": "LM head",
     "other": "other",
 }
 """The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
@@ -314,7 +314,11 @@ def _flops(cost: CostReport) -> FlopCount:
         total=sum(summed[role] for role in _LINES),
         per_token=sum(map(_linear_step, written)),
         scores_per_token=sum(_score_step(stack, length) for stack in written),
-        terms=tuple(term for stack, own in passes for term in _terms(stack, own, length, batch)),
+        terms=tuple(
+            term
+            for stack, own in passes
+            for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
+        ),
     )
 
 
@@ -398,17 +402,20 @@ def _score_step(stack: StackSpec, length: Lengths) -> int:
 
 
 def _terms(
-    stack: StackSpec, summed: Mapping[str, int], length: Lengths, batch: int
+    stack: StackSpec, summed: Mapping[str, int], length: Lengths, *, batch: int, several: bool
 ) -> Iterator[Term]:
-    """Yield terms with the operations of a stack; ``summed`` are those of one sequence, by role."""
-    tokens = length.of(stack)
+    """Yield terms with the operations of a stack.
+
+    summed: those of one sequence, by role. several: True names the stack.
+    """
+    tokens, name = length.of(stack), f"{stack.name} " * several
     for role, label in _LINES.items():
         if operations := summed[role]:
             squared = role == "scores"
             factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
             factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
             formula = f"{batch} × {operations if rest else factors} = {batch * operations:,}"
-            yield Term(f"{stack.name} {label}", batch * operations, formula, role=role)
+            yield Term(f"{name}{label}", batch * operations, formula, role=role)
 
 
 # What fits in a memory --------------------------------------------------------------------------
