@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple
 from attnviz.count.params.specs import (
     MOST,
     AttentionSpec,
-    Buffer,
     Dense,
     ExpertsSpec,
     FeedForwardSpec,
@@ -511,5 +510,5 @@ def _feed_forward(
         shared=shared,
         router_bias=mixture.router_bias,
         parts=(Dense("shared expert gate", width, 1),) * mixture.shared_gate,
-        buffers=(Buffer("router correction", experts),) * mixture.corrected,
+        buffers=(("router correction", experts),) * mixture.corrected,
     )

@@ -17,7 +17,6 @@ from attnviz.count.params.decoders import (
 )
 from attnviz.count.params.specs import (
     AttentionSpec,
-    Buffer,
     Dense,
     FeedForwardSpec,
     LayerGroup,
@@ -192,7 +191,7 @@ def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec
         causal=True,
         head=Dense("head", width, vocab, tied=True) if ends else None,
         reads="target",
-        buffers=(Buffer("logits bias", vocab),) * (ends and row.logits_buffer),
+        buffers=(("logits bias", vocab),) * (ends and row.logits_buffer),
     )
     tokens = LookupTable("token embedding", vocab, width)
     return ModelSpec(fields.name, "", (encoder, decoder), (tokens,))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from attnviz.count.params.cache import byte_count, count_cache, kept_by
-from attnviz.count.params.cost import CostReport
+from attnviz.count.params.cost import CostReport, byte_count, count_cache, kept_by
 from attnviz.count.params.params import params
 from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import NamedModel, ParamsRequest
@@ -61,7 +60,9 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     shared = 1 if spec.latent is not None else spec.heads // group
     keeps = writes and kind != "encoder" and kept.kind != "linear"
     numbers = kept.per_token // shared if keeps else 0
-    return HeadCost(*spec.per_head, group, byte_count(numbers, cost.cache_dtype), cost.cache_dtype)
+    return HeadCost(
+        *spec.per_head.values(), group, byte_count(numbers, cost.cache_dtype), cost.cache_dtype
+    )
 
 
 SHORT_SINK, SHORT_RECENT = 64, 256

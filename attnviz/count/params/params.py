@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cache import bits
 from attnviz.count.params.cost import (
     DEFAULT_TOKENS,
     BuiltCount,
     CostReport,
     MadeModel,
     Stated,
+    bits,
     count_cost,
     longest_context,
 )

@@ -23,11 +23,10 @@ from attnviz.count.params.specs import (
     ExpertsSpec,
     FeedForwardSpec,
     ModelSpec,
-    PerHead,
     Placed,
-    Shares,
     StackSpec,
     Term,
+    shares_of,
     total,
 )
 from attnviz.draw.report import Report
@@ -193,7 +192,7 @@ def _case(case: Case) -> dict[str, Any]:
     if isinstance(count, BuiltCount):
         return {**_built(count), **told, **fits}
     spec, length = count.spec, _named(count, ("tokens", "source_tokens", "batch"))
-    attention, shares = spec.attention.terms, Shares.of(spec.placed)._asdict()
+    attention, shares = spec.attention.terms, shares_of(spec.placed)
     return {
         "model": {
             "name": spec.name,
@@ -210,7 +209,7 @@ def _case(case: Case) -> dict[str, Any]:
             **{role: total(attention, role) for role in _ATTENTION},
             "total": total(attention),
         },
-        "per_head": spec.attention.per_head._asdict(),
+        "per_head": spec.attention.per_head,
         "ffn": _forward(spec),
         **{name: shares[name] for name in ("embedding", "norm", "head", "other")},
         "layers": sum(stack.depth for stack in spec.stacks),
@@ -298,18 +297,19 @@ def _kinds(spec: ModelSpec) -> list[dict[str, Any]]:
     kinds = []
     for stack in spec.stacks:
         for group in stack.groups:
-            shares = Shares.of(group.layer.placed)
+            shares = shares_of(group.layer.placed)
             kinds.append(
                 {
                     "stack": stack.name,
                     "kind": group.kind,
                     "layers": group.repeat,
                     **_named(group, ("stored", "indices")),
-                    "attention": shares.attention,
-                    "ffn": shares.feed_forward,
-                    **_named(shares, ("norm", "other")),
-                    "total": sum(shares),
-                    "active": sum(shares) - group.layer.idle,
+                    "attention": shares["attention"],
+                    "ffn": shares["feed_forward"],
+                    "norm": shares["norm"],
+                    "other": shares["other"],
+                    "total": sum(shares.values()),
+                    "active": sum(shares.values()) - group.layer.idle,
                 }
             )
     return kinds
@@ -428,10 +428,10 @@ def _layer_lines(parts: Sequence[Placed], stack: StackSpec) -> Iterator[PartLine
 
     Details are the matrices of a part, then its biases, then its norms.
     """
-    heads: dict[str, set[PerHead]] = {}
+    heads: dict[str, list[dict[str, int]]] = {}
     for group in stack.groups:
         for name, attention in group.layer.named_attentions:
-            heads.setdefault(name, set()).add(attention.per_head)
+            heads.setdefault(name, []).append(attention.per_head)
     for share in ("attention", "feed_forward", "norm", "other"):
         shared = [part for part in parts if part.share == share]
         for name, named in _by(shared, lambda part: part.name).items():
@@ -441,8 +441,9 @@ def _layer_lines(parts: Sequence[Placed], stack: StackSpec) -> Iterator[PartLine
             details = _by(named, lambda part: _LATE.get(part.term.role, part.term.label))
             for label in sorted(details, key=lambda label: (label == "norms", label == "biases")):
                 projection = label.removesuffix(" up")  # "key up" follows latent vectors
-                alike = len(heads.get(name, ())) == 1 and projection in PROJECTIONS
-                per_head = getattr(next(iter(heads[name])), projection) if alike else None
+                own = heads.get(name, [{}])
+                alike = all(other == own[0] for other in own)
+                per_head = own[0].get(projection) if alike else None
                 line = _line(label, share, details[label])
                 yield line._replace(detail=True, per_head=per_head)
 

@@ -9,8 +9,7 @@ parameter belongs to a ``Term``: a product that is written out, so that a person
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
@@ -119,14 +118,8 @@ def terms_of(parts: Iterable[Part], role: str = "other") -> tuple[Term, ...]:
     return tuple(terms)
 
 
-class Buffer(NamedTuple):
-    """Numbers that a checkpoint stores but that are not trained.
-
-    label: their name in tables. numbers: how many.
-    """
-
-    label: str
-    numbers: int
+Buffers: TypeAlias = tuple[tuple[str, int], ...]
+"""Names and sizes of arrays that a checkpoint stores but that are not trained."""
 
 
 class LatentSpec(NamedTuple):
@@ -185,26 +178,17 @@ class AttentionSpec(NamedTuple):
         return (*projections, *_biases(self), *terms_of(self.parts))
 
     @property
-    def per_head(self) -> PerHead:
-        """Return the parameters of one head."""
-        terms, latent = self.terms, self.latent
-        query = total(terms, "query") // self.heads
-        if latent is not None and latent.q_lora is not None:  # the heads share the way down
-            query = latent.q_lora * (latent.nope_dim + latent.rope_dim)
-        key, value = (total(terms, role) // self.kv_heads for role in ("key", "value"))
-        return PerHead(query, key, value, total(terms, "output") // self.heads)
+    def per_head(self) -> dict[str, int]:
+        """Return the parameters of a head's projections by role, of key and value of a KV head.
 
-
-class PerHead(NamedTuple):
-    """The parameters of one head without biases and without the latent matrices that heads share.
-
-    query, output: of a query head. key, value: of a key/value head.
-    """
-
-    query: int
-    key: int
-    value: int
-    output: int
+        Biases, and the latent matrices that heads share, are left out.
+        """
+        heads = {"query": self.heads, "key": self.kv_heads, "value": self.kv_heads}
+        heads["output"] = self.heads
+        numbers = {role: total(self.terms, role) // many for role, many in heads.items()}
+        if (latent := self.latent) is not None and latent.q_lora is not None:  # as the way down is
+            numbers["query"] = latent.q_lora * (latent.nope_dim + latent.rope_dim)
+        return numbers
 
 
 def _projections(spec: AttentionSpec) -> Iterator[Term]:
@@ -306,7 +290,7 @@ class ExpertsSpec(NamedTuple):
     shared: FeedForwardSpec | None = None
     router_bias: bool = False
     parts: tuple[Part, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
+    buffers: Buffers = ()
 
     name = "experts"
 
@@ -326,15 +310,13 @@ class ExpertsSpec(NamedTuple):
 class LayerSpec(NamedTuple):
     """The description of one layer.
 
-    Its fields are its attentions, its feed-forward part or None, its norms, other parts and
-    buffers.
+    Its fields are its attentions, its feed-forward part or None, its norms, and other parts.
     """
 
     attentions: tuple[AttentionSpec, ...]
     feed_forward: FeedForwardSpec | ExpertsSpec | None = None
     norms: tuple[Norm, ...] = ()
     parts: tuple[Part, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
 
     @property
     def named_attentions(self) -> Iterator[tuple[str, AttentionSpec]]:
@@ -427,7 +409,7 @@ class StackSpec(NamedTuple):
     tokens: int | None = None
     max_positions: int | None = None
     reads: Literal["target", "source"] = "target"
-    buffers: tuple[Buffer, ...] = ()
+    buffers: Buffers = ()
 
     @property
     def depth(self) -> int:
@@ -524,18 +506,17 @@ class ModelSpec(NamedTuple):
         """Return the numbers that are stored but not trained; they are not part of the total."""
         terms: list[Term] = []
         for stack in self.stacks:
-            terms += [product(buffer.label, buffer.numbers) for buffer in stack.buffers]
+            terms += [product(label, numbers) for label, numbers in stack.buffers]
             for group in stack.groups:
                 inner = getattr(group.layer.feed_forward, "buffers", ())
-                for buffer in (*group.layer.buffers, *inner):
-                    terms.append(product(buffer.label, group.stored, buffer.numbers))
+                terms += [product(label, group.stored, numbers) for label, numbers in inner]
         return tuple(terms)
 
 
 class Placed(NamedTuple):
     """A term of a model with its place.
 
-    share: the purpose that it counts for, a field of ``Shares``. name: of the part that it is in.
+    share: the purpose that it counts for, one of ``SHARES``. name: of the part that it is in.
     stack: the stack that it belongs to, or None. group: the layers that have it, or None.
     """
 
@@ -557,39 +538,15 @@ def _outside(parts: Iterable[Part], role: str, stack: StackSpec | None = None) -
         yield Placed(term, term.role, term.label, stack)
 
 
-class Shares(NamedTuple):
-    """A number of parameters divided by purpose.
-
-    attention: projections, biases and norms inside the attentions.
-    feed_forward: matrices, biases, routers, experts.
-    embedding: token, position and type tables, patch embeddings, special tokens.
-    norm: norms outside the attentions.
-    head: the matrix onto the vocabulary if it is not the token table, and what precedes it.
-    other: poolers, projectors, scales.
-    """
-
-    attention: int = 0
-    feed_forward: int = 0
-    embedding: int = 0
-    norm: int = 0
-    head: int = 0
-    other: int = 0
-
-    @classmethod
-    def of(cls, placed: Iterable[Placed]) -> Shares:
-        """Return the shares of some parameters; they add up to the number of all."""
-        sums: Counter[str] = Counter()
-        for part in placed:
-            sums[part.share] += part.number
-        return cls(**sums)
+SHARES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
+"""The purposes of parameters: all inside the attentions; feed-forward parts with routers and
+experts; token, position and type tables, patch embeddings, special tokens; norms outside the
+attentions; the matrix onto the vocabulary if it is not the token table; poolers, projectors."""
 
 
-def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
-    """Return groups of equal layers, in the order of the first layer of each kind."""
-    places: dict[LayerSpec, list[int]] = {}
-    for index, layer in enumerate(layers):
-        places.setdefault(layer, []).append(index)
-    return tuple(
-        LayerGroup(layer, len(indices), tuple(indices) if len(places) > 1 else None)
-        for layer, indices in places.items()
-    )
+def shares_of(placed: Iterable[Placed]) -> dict[str, int]:
+    """Return the numbers of some parameters by purpose; they add up to the number of all."""
+    shares = dict.fromkeys(SHARES, 0)
+    for part in placed:
+        shares[part.share] += part.number
+    return shares

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from attnviz.count.params.cache import STATES, CacheCount, CacheLine, bits, byte_count
-from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.cost import (
+    STATES,
+    BuiltCount,
+    CacheCount,
+    CacheLine,
+    CostReport,
+    bits,
+    byte_count,
+)
 from attnviz.count.params.report import PROJECTIONS, Case, PartLine, part_lines
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, Shares
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, shares_of
 from attnviz.count.params.wording import (
     bytes_text,
     count,
@@ -143,7 +150,7 @@ def _below(line: PartLine) -> list[str]:
 def layer_table(cost: CostReport) -> doc.Table:
     """Return a table with a row for each kind of layer: how many, attention, parameters."""
     kinds = [
-        (stack, group, Shares.of(group.layer.placed))
+        (stack, group, shares_of(group.layer.placed))
         for stack in cost.spec.stacks
         for group in stack.groups
     ]
@@ -154,19 +161,19 @@ def layer_table(cost: CostReport) -> doc.Table:
             "layers", lambda kind: f"{kind[0].name}: " * several + layer_span(kind[1]), right=False
         ),
         doc.ColumnOf("kind", lambda kind: kind[1].kind, right=False, keep=4),
-        doc.ColumnOf("attention", lambda kind: count(kind[2].attention)),
-        doc.ColumnOf("MLP", lambda kind: count(kind[2].feed_forward)),
+        doc.ColumnOf("attention", lambda kind: count(kind[2]["attention"])),
+        doc.ColumnOf("MLP", lambda kind: count(kind[2]["feed_forward"])),
         doc.ColumnOf(
-            "norms", lambda kind: count(kind[2].norm + kind[2].other), keep=3, tone="faint"
+            "norms", lambda kind: count(kind[2]["norm"] + kind[2]["other"]), keep=3, tone="faint"
         ),
-        doc.ColumnOf("one layer", lambda kind: count(sum(kind[2])), tone="strong"),
+        doc.ColumnOf("one layer", lambda kind: count(sum(kind[2].values())), tone="strong"),
         title=[("Layers", True)],
     )
 
 
 def brief_parameter_table(cost: CostReport) -> doc.Table:
     """Return a table of the total and the number of parameters of each role, such as attention."""
-    spec, shares = cost.spec, Shares.of(cost.spec.placed)
+    spec, shares = cost.spec, shares_of(cost.spec.placed)
     tied = any(stack.head is not None and stack.head.tied for stack in spec.stacks)
     forward, mlp, inner = spec.common.layer.feed_forward, "MLP", ""
     if isinstance(forward, ExpertsSpec):
@@ -174,11 +181,11 @@ def brief_parameter_table(cost: CostReport) -> doc.Table:
     elif forward is not None:
         inner = f"d_ff {count(forward.d_ff)}" + ", gated" * forward.gated
     roles = [
-        ("embedding", "embedding", shares.embedding, f"also the {LM_HEAD} (tied)" * tied),
-        ("attention", "attention", shares.attention, _attention_note(cost)),
-        ("feed_forward", mlp, shares.feed_forward, inner),
-        ("head", LM_HEAD, shares.head, ""),
-        ("other", "norms, other", shares.norm + shares.other, ""),
+        ("embedding", "embedding", shares["embedding"], f"also the {LM_HEAD} (tied)" * tied),
+        ("attention", "attention", shares["attention"], _attention_note(cost)),
+        ("feed_forward", mlp, shares["feed_forward"], inner),
+        ("head", LM_HEAD, shares["head"], ""),
+        ("other", "norms, other", shares["norm"] + shares["other"], ""),
     ]
     # Smaller details are shown by --full only.
     roles = [entry for entry in roles if 1000 * entry[2] >= cost.total]
