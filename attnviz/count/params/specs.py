@@ -550,3 +550,14 @@ def shares_of(placed: Iterable[Placed]) -> dict[str, int]:
     for part in placed:
         shares[part.share] += part.number
     return shares
+
+
+def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
+    """Return groups of equal layers, in the order of the first layer of each kind."""
+    places: dict[LayerSpec, list[int]] = {}
+    for index, layer in enumerate(layers):
+        places.setdefault(layer, []).append(index)
+    return tuple(
+        LayerGroup(layer, len(indices), tuple(indices) if len(places) > 1 else None)
+        for layer, indices in places.items()
+    )
