@@ -11,21 +11,27 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
+from attnviz.count.params import specs
 from attnviz.count.params.cost import MadeModel
-from attnviz.count.params.families import quantisation_fields, spec_from_config, stored_dtype
-from attnviz.count.params.shapes import spec_from_options, spec_from_shape
-from attnviz.count.params.specs import ModelSpec
-from attnviz.errors import LoadError
+from attnviz.count.params.families import (
+    misspelt_field,
+    quantisation_fields,
+    spec_from_config,
+    stored_dtype,
+)
+from attnviz.count.params.request import SHAPE, ShapeOptions, check_options
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.resolve import resolve
-from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.reading import PACKAGED, damaged
+from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
+from attnviz.reading import PACKAGED, damaged, fits
 
 if TYPE_CHECKING:  # few models are quantised
     from attnviz.count.params.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"
+_GATED = ("swiglu", "geglu")
 
 _FLOATS = {
     "F64": "float64",
@@ -73,7 +79,7 @@ class FoundSpec(NamedTuple):
     source: str
     revision: str | None
     config: Mapping[str, Any]
-    spec: ModelSpec | None
+    spec: specs.ModelSpec | None
     architecture: str | None = None
     stored: StoredWeights | None = None
     made: MadeModel | None = None
@@ -83,7 +89,7 @@ class FoundSpec(NamedTuple):
         """Return the dtype of the parameters that the config names; empty if it names none."""
         return stored_dtype(self.config)
 
-    def storage(self, counted: ModelSpec | MadeModel, dtype: str) -> Storage | None:
+    def storage(self, counted: specs.ModelSpec | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 
         counted: the parameters. dtype: of those that are not quantised.
@@ -186,6 +192,125 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
     spec = spec_from_shape(shape)
     spec = spec and spec._replace(name=name)
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
+
+
+# Shapes of options and of files ---------------------------------------------------------------
+
+
+def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
+    """Return the spec of the architecture that options describe; None means not given.
+
+    Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
+    other or lack their partner, and an unknown name.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    check_options(given)
+    shape = ShapeOptions(**cast("dict[str, Any]", given))
+    width, tables, head = shape.d_model, list[specs.Part](), None
+    if shape.vocab is not None:
+        tables.append(specs.LookupTable("token embedding", shape.vocab, width))
+        head = specs.Dense("head", width, shape.vocab, tied=shape.tied is not False)
+    if shape.positions == "learned" and shape.max_positions is not None:
+        tables.append(specs.LookupTable("position embedding", shape.max_positions, width))
+    feed_forward, shift = _feed_forward(shape), shape.norm == "layernorm"
+    labels = ["attention norm", *["feed-forward norm"] * (feed_forward is not None), "final norm"]
+    norms = [specs.Norm(label, width, shift=shift) for label in labels if shape.norm is not None]
+    layer = specs.LayerSpec((_attention(shape),), feed_forward, tuple(norms[:-1]))
+    stack = specs.StackSpec(
+        name="decoder",
+        groups=(specs.LayerGroup(layer, shape.layers or 1),),
+        embeddings=tuple(tables),
+        norms=tuple(norms[-1:]) if shape.layers is not None else (),
+        head=head,
+        max_positions=shape.max_positions,
+    )
+    return specs.ModelSpec(name, "", (stack,))
+
+
+def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
+    latent = None
+    head_dim = shape.head_dim or shape.d_model // shape.heads
+    value_dim = shape.v_head_dim or head_dim
+    if shape.kv_lora is not None:
+        rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
+        latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
+        head_dim, value_dim = rope + nope, shape.v_head_dim or nope
+    inner = shape.bias and latent is None  # latent keys and values are rebuilt without biases
+    return specs.AttentionSpec(
+        *(shape.d_model, shape.heads, shape.kv_heads or shape.heads, head_dim, value_dim),
+        *(inner, inner, inner, shape.bias),
+        window=shape.window,
+        latent=latent,
+        linear=shape.linear,
+    )
+
+
+def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
+    width, gated = shape.d_expert or shape.d_ff or 0, shape.ffn in _GATED
+    expert = specs.FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
+    if shape.experts is None:
+        return None if shape.d_ff is None else expert._replace(d_ff=shape.d_ff)
+    shared = shape.shared_experts or 0
+    return specs.ExpertsSpec(
+        expert=expert,
+        experts=shape.experts,
+        active=shape.active_experts or 0,
+        shared=expert._replace(d_ff=shared * width) if shared else None,
+    )
+
+
+def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
+    """Return the spec of a built-in configuration; None if its model class cannot be counted.
+
+    Raises LoadError for an unknown key, with the nearest known one, or numbers that do not fit.
+    """
+    if shape.config:
+        spec = spec_from_config(
+            shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None
+        )
+        if (wrong := misspelt_field(shape.config)) is not None:
+            raise LoadError(
+                f"the shape {shape.name!r} has an unknown field {wrong[0]!r}; did you mean "
+                f"{wrong[1]!r}?"
+            )
+        return None if spec is None else spec._replace(notes=(*shape.notes, *spec.notes))
+    try:
+        stacks = tuple(_stack(table) for table in shape.stacks)
+        tables = tuple(_made(specs.LookupTable, table) for table in shape.tables)
+        matrices = tuple(_made(specs.Dense, table) for table in shape.matrices)
+    except UsageError as error:
+        raise LoadError(f"the shape {shape.name!r} cannot be counted: {error}") from error
+    return specs.ModelSpec(shape.name, shape.source, stacks, tables, matrices, shape.notes)
+
+
+def _stack(table: Mapping[str, Any]) -> specs.StackSpec:
+    """Return the stack of a file's table: a ``StackSpec``, or options of the command line."""
+    if "groups" in table:
+        stack: specs.StackSpec = _made(specs.StackSpec, table)
+        return stack
+    for key in table:
+        if key.replace("-", "_") not in SHAPE:
+            known = [name.replace("_", "-") for name in SHAPE] if "-" in key else SHAPE
+            raise UsageError(f"unknown key {key!r}{nearest(key, known)}")
+    return spec_from_options(**{key.replace("-", "_"): own for key, own in table.items()}).main
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Return what a value of a file describes: a named tuple of specs, a tuple, or the value.
+
+    kind: its type. Raises UsageError for a value that is not of this type.
+    """
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(_made(get_args(kind)[0], item) for item in value)
+    for own in (kind, *get_args(kind)):
+        if isinstance(value, dict) and hasattr(own, "_fields"):
+            needed = set(own._fields) - own._field_defaults.keys()
+            if needed <= value.keys() <= set(own._fields):
+                hints = get_type_hints(own)
+                return own(**{key: _made(hints[key], item) for key, item in value.items()})
+    if not fits(value, kind) or (type(value) is int and value < 1):
+        raise UsageError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
+    return value
 
 
 # Stored weights -------------------------------------------------------------------------------

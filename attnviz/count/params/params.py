@@ -18,6 +18,7 @@ from attnviz.count.params.cost import (
     count_cost,
     longest_context,
 )
+from attnviz.count.params.find_spec import spec_from_options
 from attnviz.count.params.report import Case, ParamsReport
 from attnviz.count.params.request import (
     RUNNING,
@@ -28,7 +29,6 @@ from attnviz.count.params.request import (
     check_size,
     parse_choices,
 )
-from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest

@@ -9,7 +9,7 @@ parameter belongs to a ``Term``: a product that is written out, so that a person
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
