@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from attnviz.count.params import specs
 from attnviz.count.params.cost import MadeModel
@@ -21,7 +21,7 @@ from attnviz.count.params.families import (
     spec_from_config,
     stored_dtype,
 )
-from attnviz.count.params.request import SHAPE, ShapeOptions, check_options
+from attnviz.count.params.request import SHAPE, spec_from_options
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # few models are quantised
     from attnviz.count.params.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"
-_GATED = ("swiglu", "geglu")
 
 _FLOATS = {
     "F64": "float64",
@@ -194,69 +193,7 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
 
 
-# Shapes of options and of files ---------------------------------------------------------------
-
-
-def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
-    """Return the spec of the architecture that options describe; None means not given.
-
-    Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
-    other or lack their partner, and an unknown name.
-    """
-    given = {key: value for key, value in options.items() if value is not None}
-    check_options(given)
-    shape = ShapeOptions(**cast("dict[str, Any]", given))
-    width, tables, head = shape.d_model, list[specs.Part](), None
-    if shape.vocab is not None:
-        tables.append(specs.LookupTable("token embedding", shape.vocab, width))
-        head = specs.Dense("head", width, shape.vocab, tied=shape.tied is not False)
-    if shape.positions == "learned" and shape.max_positions is not None:
-        tables.append(specs.LookupTable("position embedding", shape.max_positions, width))
-    feed_forward, shift = _feed_forward(shape), shape.norm == "layernorm"
-    labels = ["attention norm", *["feed-forward norm"] * (feed_forward is not None), "final norm"]
-    norms = [specs.Norm(label, width, shift=shift) for label in labels if shape.norm is not None]
-    layer = specs.LayerSpec((_attention(shape),), feed_forward, tuple(norms[:-1]))
-    stack = specs.StackSpec(
-        name="decoder",
-        groups=(specs.LayerGroup(layer, shape.layers or 1),),
-        embeddings=tuple(tables),
-        norms=tuple(norms[-1:]) if shape.layers is not None else (),
-        head=head,
-        max_positions=shape.max_positions,
-    )
-    return specs.ModelSpec(name, "", (stack,))
-
-
-def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
-    latent = None
-    head_dim = shape.head_dim or shape.d_model // shape.heads
-    value_dim = shape.v_head_dim or head_dim
-    if shape.kv_lora is not None:
-        rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
-        latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
-        head_dim, value_dim = rope + nope, shape.v_head_dim or nope
-    inner = shape.bias and latent is None  # latent keys and values are rebuilt without biases
-    return specs.AttentionSpec(
-        *(shape.d_model, shape.heads, shape.kv_heads or shape.heads, head_dim, value_dim),
-        *(inner, inner, inner, shape.bias),
-        window=shape.window,
-        latent=latent,
-        linear=shape.linear,
-    )
-
-
-def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
-    width, gated = shape.d_expert or shape.d_ff or 0, shape.ffn in _GATED
-    expert = specs.FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
-    if shape.experts is None:
-        return None if shape.d_ff is None else expert._replace(d_ff=shape.d_ff)
-    shared = shape.shared_experts or 0
-    return specs.ExpertsSpec(
-        expert=expert,
-        experts=shape.experts,
-        active=shape.active_experts or 0,
-        shared=expert._replace(d_ff=shared * width) if shared else None,
-    )
+# Shapes of files ------------------------------------------------------------------------------
 
 
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:

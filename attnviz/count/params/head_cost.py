@@ -60,9 +60,8 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     shared = 1 if spec.latent is not None else spec.heads // group
     keeps = writes and kind != "encoder" and kept.kind != "linear"
     numbers = kept.per_token // shared if keeps else 0
-    return HeadCost(
-        *spec.per_head.values(), group, byte_count(numbers, cost.cache_dtype), cost.cache_dtype
-    )
+    cached = byte_count(numbers, cost.cache_dtype)
+    return HeadCost(**spec.per_head, group=group, cache_bytes=cached, dtype=cost.cache_dtype)
 
 
 SHORT_SINK, SHORT_RECENT = 64, 256

@@ -8,7 +8,8 @@ from importlib.metadata import version
 
 import numpy as np
 
-from attnviz.count.params.find_spec import find_spec, spec_from_options
+from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.request import spec_from_options
 from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
 from attnviz.errors import AttnvizError, UnsupportedError, UsageError
 from attnviz.learn.verify.backends import backend_check
