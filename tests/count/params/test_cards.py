@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.count.params.counting.cards import CardFit, Gpu, all_cards, find_cards, fit_cards
-from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.cards import CardFit, Gpu, all_cards, find_cards, fit_cards
+from attnviz.count.params.cost import CostReport, count_cost
 from attnviz.count.params.find_spec import find_spec
-from attnviz.count.params.request import complete_gpu
-from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.request import complete_gpu, spec_from_options
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory
