@@ -10,15 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from attnviz.count.params.cost import (
-    BITS,
-    BuiltCount,
-    CostReport,
-    bits,
-    count_cache,
-    largest,
-    settled_length,
-)
+from attnviz.count.params.cache import BITS, bits, count_cache, largest, settled_length
+from attnviz.count.params.cost import BuiltCount, CostReport
 from attnviz.count.params.specs import (
     ExpertsSpec,
     FeedForwardSpec,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.count.params.cost import BuiltCount, CostReport
-from attnviz.count.params.report import Case
+from attnviz.count.params.parts import Case
 from attnviz.count.params.specs import ModelSpec, total
 from attnviz.count.params.wording import beyond, bytes_text, count, factor, operations, short
 from attnviz.draw import document as doc
@@ -226,8 +226,7 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         return ("yes" if _fits(pair[0]) else "no") if pair[0].fit else ""
 
     layers = size(lambda spec: sum(stack.depth for stack in spec.stacks))
-    return doc.table(
-        pairs,
+    columns = [
         doc.ColumnOf[_Pair]("", lambda pair: pair[0].name, right=False),
         doc.ColumnOf("layers", layers, keep=5),
         doc.ColumnOf("heads", size(lambda spec: spec.attention.heads), keep=4),
@@ -237,10 +236,12 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         doc.ColumnOf("cache/token", kept, keep=7),
         doc.ColumnOf("FLOPs/token", speed, keep=3),
         doc.ColumnOf("fits", fits),
-        row=lambda pair: {"bar": (pair[1].total, most)},
-        least=3,
-        bars="size",
-    )
+    ]
+
+    def row(pair: _Pair) -> dict[str, Any]:
+        return {"bar": (pair[1].total, most)}
+
+    return doc.table(pairs, *columns, row=row, least=3, bars="size")
 
 
 def _fits(case: Case) -> bool:

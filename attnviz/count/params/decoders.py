@@ -223,7 +223,7 @@ class ExpertsRow(NamedTuple):
     every: Literal["", "first_k_dense_replace", "decoder_sparse_step"] = ""
 
 
-class Decoder(NamedTuple):
+class DecoderFamily(NamedTuple):
     """The switches of one family of decoders, as ``families.toml`` sets them.
 
     norm, layer_norms: the kind of its norms, and how many a layer has. first_norm, final_norm:
@@ -286,7 +286,7 @@ def read_decoder(
     """Return the spec of a decoder; ``rule`` names switches that follow from several fields."""
     own = {"falcon": _falcon, "opt": _opt, "multi query": _multi_query}
     switches |= own[rule](fields) if rule else {}
-    row = Decoder(**switches, experts=None if experts is None else ExpertsRow(**experts))
+    row = DecoderFamily(**switches, experts=None if experts is None else ExpertsRow(**experts))
     nested = fields.get("attn_config") or {}  # of MPT
     crossed = row.positions and fields.flag("add_cross_attention")
     if nested.get("kv_n_heads") or nested.get("qk_ln") or crossed:
@@ -334,7 +334,7 @@ def _opt(fields: Fields) -> dict[str, Any]:
     return {"layer_norms": 2 * affine, "final_norm": closing and affine, "narrow": narrow}
 
 
-def _groups(fields: Fields, row: Decoder) -> tuple[LayerGroup, ...]:
+def _groups(fields: Fields, row: DecoderFamily) -> tuple[LayerGroup, ...]:
     layers = fields.whole("num_hidden_layers")
     windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
     if windows is None and isinstance(sparse, bool):
@@ -345,7 +345,7 @@ def _groups(fields: Fields, row: Decoder) -> tuple[LayerGroup, ...]:
     return group_layers([made[kind] for kind in kinds])
 
 
-def _windows(fields: Fields, row: Decoder, layers: int) -> list[int | None] | None:
+def _windows(fields: Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
     """Return each layer's window in tokens, None for all keys; None if no layer has a window."""
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
@@ -396,7 +396,7 @@ def _slides(fields: Fields, slides: Slides, layer: int) -> bool:
     return slides == "every"
 
 
-def _sparse(fields: Fields, row: Decoder, layers: int) -> list[bool] | bool:
+def _sparse(fields: Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
     """Return for each layer whether it has experts; a single bool if all layers are alike."""
     mixture = row.experts
     if mixture is None:
@@ -426,7 +426,9 @@ def _bounded(layers: int) -> None:
         raise UnclaimedError
 
 
-def _decoder_layer(fields: Fields, row: Decoder, window: int | None, sparse: bool) -> LayerSpec:
+def _decoder_layer(
+    fields: Fields, row: DecoderFamily, window: int | None, sparse: bool
+) -> LayerSpec:
     norms = row.layer_norms
     if norms == "parallel":
         norms = 1 if fields.flag("use_parallel_residual") else 2
@@ -435,7 +437,7 @@ def _decoder_layer(fields: Fields, row: Decoder, window: int | None, sparse: boo
     return layer_of(attention, feed_forward=inner, norms=norms, norm=row.norm)
 
 
-def _attention(fields: Fields, row: Decoder, window: int | None) -> AttentionSpec:
+def _attention(fields: Fields, row: DecoderFamily, window: int | None) -> AttentionSpec:
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
     own, dim = row.kv_heads, None
     if row.own_head_dim:
@@ -488,7 +490,7 @@ def _latent(fields: Fields) -> AttentionSpec:
 
 
 def _feed_forward(
-    fields: Fields, row: Decoder, mixture: ExpertsRow | None
+    fields: Fields, row: DecoderFamily, mixture: ExpertsRow | None
 ) -> FeedForwardSpec | ExpertsSpec:
     """Return a layer's feed-forward part; ``mixture`` has its experts, None for one without."""
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)

@@ -28,7 +28,7 @@ from attnviz.count.params.specs import (
 )
 
 
-class Encoder(NamedTuple):
+class EncoderFamily(NamedTuple):
     """The switches by which a family of encoders differs from BERT.
 
     pooled: whether the bare model has a pooler. types: whether it has a table of segment types.
@@ -50,7 +50,7 @@ def read_encoder(
     fields: Fields, *, purpose: Literal["bare", "masked", "pretraining"], **switches: Any
 ) -> ModelSpec:
     """Return the spec of an encoder: bare, with its masked head, or with both trained heads."""
-    row = Encoder(**switches)
+    row = EncoderFamily(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise UnclaimedError
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
@@ -88,7 +88,7 @@ def read_encoder(
     return ModelSpec(fields.name, "", (stack,))
 
 
-class Vision(NamedTuple):
+class VisionFamily(NamedTuple):
     """The switches by which a family of vision transformers differs from ViT.
 
     tokens: the names of learned vectors before the patches; each has a row in the position table.
@@ -109,7 +109,7 @@ def read_vision(
     fields: Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
     """Return the spec of a vision transformer, bare or with a classifier."""
-    row = Vision(**switches)
+    row = VisionFamily(**switches)
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
     sizes = [fields.get(key) for key in ("image_size", "patch_size")]
     if fields.flag("use_swiglu_ffn") or not all(isinstance(size, int) for size in sizes):
@@ -148,7 +148,7 @@ def read_vision(
 # Encoder–decoders: BART, Whisper, T5 ----------------------------------------------------------
 
 
-class Bart(NamedTuple):
+class BartFamily(NamedTuple):
     """The switches by which a family of encoder–decoders differs from BART.
 
     position_table: whether positions have a table; it has ``spare_positions`` rows beyond the
@@ -167,7 +167,7 @@ class Bart(NamedTuple):
 
 def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec:
     """Return the spec of encoder and decoder, which share one token table with the head."""
-    row = Bart(**switches)
+    row = BartFamily(**switches)
     width, vocab = fields.wholes("d_model", "vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
     other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)

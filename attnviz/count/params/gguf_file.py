@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, GGUFValueType
 
-from attnviz.count.params.cost import LayerCache, MadeModel
+from attnviz.count.params.cache import LayerCache
+from attnviz.count.params.cost import MadeModel
 from attnviz.count.params.quantised import Storage, StoredLine
 from attnviz.errors import LoadError
 from attnviz.reading import damaged

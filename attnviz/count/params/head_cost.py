@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from attnviz.count.params.cost import CostReport, byte_count, count_cache, kept_by
+from attnviz.count.params.cache import byte_count, count_cache, kept_by
+from attnviz.count.params.cost import CostReport
 from attnviz.count.params.params import params
 from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import NamedModel, ParamsRequest

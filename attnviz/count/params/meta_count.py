@@ -14,7 +14,8 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.count.params.cost import CacheKind, LayerCache, MadeModel
+from attnviz.count.params.cache import CacheKind, LayerCache
+from attnviz.count.params.cost import MadeModel
 from attnviz.count.params.quantised import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError

@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from attnviz.count.params.cache import bits
 from attnviz.count.params.cost import (
     DEFAULT_TOKENS,
     BuiltCount,
     CostReport,
     MadeModel,
     Stated,
-    bits,
     count_cost,
     longest_context,
 )
-from attnviz.count.params.report import Case, ParamsReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import (
     RUNNING,
     SHAPE,

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from attnviz.count.params.cost import byte_count
+from attnviz.count.params.cache import byte_count
 from attnviz.count.params.specs import ModelSpec
 from attnviz.reading import read_toml
 

@@ -18,7 +18,8 @@ from attnviz.count.params.compare import (
     telling_metrics,
 )
 from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
-from attnviz.count.params.report import Case, ParamsReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.count.params.tables import (
     FEW_LENGTHS,

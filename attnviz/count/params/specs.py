@@ -328,16 +328,16 @@ class LayerSpec(NamedTuple):
             yield f"{kind}attention", spec
 
     @property
-    def placed(self) -> Iterator[Placed]:
+    def placed(self) -> Iterator[PlacedTerm]:
         """Yield the parameters of the layer."""
         for name, attention in self.named_attentions:
-            yield from (Placed(term, "attention", name) for term in attention.terms)
+            yield from (PlacedTerm(term, "attention", name) for term in attention.terms)
         if self.feed_forward is not None:
             name = self.feed_forward.name
-            yield from (Placed(term, "feed_forward", name) for term in self.feed_forward.terms)
+            yield from (PlacedTerm(term, "feed_forward", name) for term in self.feed_forward.terms)
         for term in terms_of((*self.norms, *self.parts)):
             norm = term.role == "norm"
-            yield Placed(term, "norm" if norm else "other", "norms" if norm else term.label)
+            yield PlacedTerm(term, "norm" if norm else "other", "norms" if norm else term.label)
 
     @property
     def idle(self) -> int:
@@ -424,7 +424,7 @@ class StackSpec(NamedTuple):
                 yield group.repeat, attention
 
     @property
-    def placed(self) -> Iterator[Placed]:
+    def placed(self) -> Iterator[PlacedTerm]:
         """Yield the parameters of the stack: outside the layers, then of each group of them."""
         yield from _outside(self.embeddings, "embedding", self)
         yield from _outside((*self.norms, *self.parts), "other", self)
@@ -480,7 +480,7 @@ class ModelSpec(NamedTuple):
         return alone and self.total == total(self.attention.terms)
 
     @property
-    def placed(self) -> Iterator[Placed]:
+    def placed(self) -> Iterator[PlacedTerm]:
         """Yield all parameters, shared ones once: those of the stacks, then those outside them."""
         for stack in self.stacks:
             yield from stack.placed
@@ -513,7 +513,7 @@ class ModelSpec(NamedTuple):
         return tuple(terms)
 
 
-class Placed(NamedTuple):
+class PlacedTerm(NamedTuple):
     """A term of a model with its place.
 
     share: the purpose that it counts for, one of ``SHARES``. name: of the part that it is in.
@@ -532,10 +532,12 @@ class Placed(NamedTuple):
         return self.term.number * (1 if self.group is None else self.group.stored)
 
 
-def _outside(parts: Iterable[Part], role: str, stack: StackSpec | None = None) -> Iterator[Placed]:
+def _outside(
+    parts: Iterable[Part], role: str, stack: StackSpec | None = None
+) -> Iterator[PlacedTerm]:
     """Yield the parameters of parts outside the layers."""
     for term in terms_of(parts, role):
-        yield Placed(term, term.role, term.label, stack)
+        yield PlacedTerm(term, term.role, term.label, stack)
 
 
 SHARES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
@@ -544,7 +546,7 @@ experts; token, position and type tables, patch embeddings, special tokens; norm
 attentions; the matrix onto the vocabulary if it is not the token table; poolers, projectors."""
 
 
-def shares_of(placed: Iterable[Placed]) -> dict[str, int]:
+def shares_of(placed: Iterable[PlacedTerm]) -> dict[str, int]:
     """Return the numbers of some parameters by purpose; they add up to the number of all."""
     shares = dict.fromkeys(SHARES, 0)
     for part in placed:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from attnviz.count.params.cost import (
-    STATES,
-    BuiltCount,
-    CacheCount,
-    CacheLine,
-    CostReport,
-    bits,
-    byte_count,
-)
-from attnviz.count.params.report import PROJECTIONS, Case, PartLine, part_lines
+from attnviz.count.params.cache import STATES, CacheCount, CacheLine, bits, byte_count
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import PROJECTIONS, Case, PartLine, part_lines
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, shares_of
 from attnviz.count.params.wording import (
     bytes_text,
@@ -149,26 +142,23 @@ def _below(line: PartLine) -> list[str]:
 
 def layer_table(cost: CostReport) -> doc.Table:
     """Return a table with a row for each kind of layer: how many, attention, parameters."""
-    kinds = [
-        (stack, group, shares_of(group.layer.placed))
-        for stack in cost.spec.stacks
-        for group in stack.groups
-    ]
-    several = len(cost.spec.stacks) > 1
-    return doc.table(
-        kinds,
-        doc.ColumnOf(
-            "layers", lambda kind: f"{kind[0].name}: " * several + layer_span(kind[1]), right=False
-        ),
-        doc.ColumnOf("kind", lambda kind: kind[1].kind, right=False, keep=4),
-        doc.ColumnOf("attention", lambda kind: count(kind[2]["attention"])),
-        doc.ColumnOf("MLP", lambda kind: count(kind[2]["feed_forward"])),
-        doc.ColumnOf(
-            "norms", lambda kind: count(kind[2]["norm"] + kind[2]["other"]), keep=3, tone="faint"
-        ),
-        doc.ColumnOf("one layer", lambda kind: count(sum(kind[2].values())), tone="strong"),
-        title=[("Layers", True)],
+    columns = (
+        doc.Column("layers", right=False),
+        doc.Column("kind", right=False, keep=4),
+        doc.Column("attention"),
+        doc.Column("MLP"),
+        doc.Column("norms", keep=3, tone="faint"),
+        doc.Column("one layer", tone="strong"),
     )
+    rows = []
+    for stack in cost.spec.stacks:
+        name = f"{stack.name}: " * (len(cost.spec.stacks) > 1)
+        for group in stack.groups:
+            shares = shares_of(group.layer.placed)
+            counts = (shares["attention"], shares["feed_forward"], shares["norm"] + shares["other"])
+            numbers = map(count, (*counts, sum(shares.values())))
+            rows.append(doc.Row((name + layer_span(group), group.kind, *numbers)))
+    return doc.Table(columns, rows, [("Layers", True)])
 
 
 def brief_parameter_table(cost: CostReport) -> doc.Table:

@@ -5,7 +5,8 @@ Counts, shares, sizes and factors are computed with integers only, and so are ex
 
 from __future__ import annotations
 
-from attnviz.count.params.cost import BuiltCount, CacheCount, CostReport
+from attnviz.count.params.cache import CacheCount
+from attnviz.count.params.cost import BuiltCount, CostReport
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, LayerGroup
 from attnviz.draw.numbers import counted, spans
 

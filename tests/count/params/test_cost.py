@@ -12,17 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.count.params.cost import (
-    BITS,
-    DEFAULT_TOKENS,
-    CacheCount,
-    CostReport,
-    Lengths,
-    bits,
-    byte_count,
-    count_cost,
-    longest_context,
-)
+from attnviz.count.params.cache import BITS, CacheCount, Lengths, bits, byte_count
+from attnviz.count.params.cost import DEFAULT_TOKENS, CostReport, count_cost, longest_context
 from attnviz.count.params.families import spec_from_config
 from attnviz.count.params.specs import (
     AttentionSpec,

@@ -292,9 +292,7 @@ SMALL = ("--d-model", "64", "--heads", "8")
         ((*SMALL, "--save", "x.npz"), "end it in one of .json, .csv, .md, .txt, .html, .svg"),
     ],
 )  # fmt: skip
-def test_usage_ends_with_2(
-    refused: Any, arguments: tuple[str, ...], line: str
-) -> None:
+def test_usage_ends_with_2(refused: Any, arguments: tuple[str, ...], line: str) -> None:
     assert line in refused(2, "params", *arguments)
 
 

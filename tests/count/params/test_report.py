@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attnviz.count.params.cost import CostReport
-from attnviz.count.params.report import Case, PartLine, part_lines
+from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.specs import shares_of
 from attnviz.count.params.tables import layer_table
 from attnviz.draw.numbers import spans

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 
 from attnviz.count.params.compare import MARK
 from attnviz.count.params.cost import BuiltCount, MadeModel
-from attnviz.count.params.report import Case, ParamsReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
