@@ -226,8 +226,8 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
         return ("yes" if _fits(pair[0]) else "no") if pair[0].fit else ""
 
     layers = size(lambda spec: sum(stack.depth for stack in spec.stacks))
-    columns = [
-        doc.ColumnOf[_Pair]("", lambda pair: pair[0].name, right=False),
+    columns: list[doc.ColumnOf[_Pair]] = [
+        doc.ColumnOf("", lambda pair: pair[0].name, right=False),
         doc.ColumnOf("layers", layers, keep=5),
         doc.ColumnOf("heads", size(lambda spec: spec.attention.heads), keep=4),
         doc.ColumnOf("d_model", size(lambda spec: spec.attention.d_model), keep=4),

@@ -121,7 +121,8 @@ class Storage(NamedTuple):
 def matrices(spec: ModelSpec) -> Iterator[WeightMatrix]:
     """Yield the matrices of an architecture that formats may quantise, those of layers last."""
     for part in sorted(spec.placed, key=lambda part: part.group is not None):
-        term, start, indices = part.term, "model.", (0,)
+        term, start = part.term, "model."
+        indices: Sequence[int] = (0,)
         if part.stack is not None and part.group is not None:
             start = f"{'model' if part.stack.causal else part.stack.name}.layers.#."
             layers = range(part.group.repeat) if part.group.indices is None else part.group.indices

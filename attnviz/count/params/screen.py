@@ -64,9 +64,10 @@ def document(report: ParamsReport) -> doc.Document:
         made = _compared(report, costs)
     elif len(costs) > 1:
         made = _side_by_side(cases, costs)
+    elif isinstance(costs[0], BuiltCount):
+        made = _built(cases[0], costs[0])
     else:
-        make = _built if isinstance(costs[0], BuiltCount) else _single
-        made = make(cases[0], costs[0], request)
+        made = _single(cases[0], costs[0], request)
     if request.gpu:
         made = _on_cards(made, report)
     return made._replace(hints=doc.next_steps(_hints(report), tone="faint"))
@@ -193,7 +194,7 @@ def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
     )
 
 
-def _built(case: Case, built: BuiltCount, view: ParamsRequest) -> doc.Document:
+def _built(case: Case, built: BuiltCount) -> doc.Document:
     """Return the document of a model that was built: its parts, which add up to the total."""
     made, title = built.made, title_words(built)
     parts, overview = built_table(built), overview_table(case, built)

@@ -254,8 +254,6 @@ class FeedForwardSpec(NamedTuple):
     up_bias: bool = False
     down_bias: bool = False
 
-    name = "feed-forward"
-
     @property
     def terms(self) -> tuple[Term, ...]:
         """Return the parameters: 2·d·f, 3·d·f if gated, and biases."""
@@ -291,8 +289,6 @@ class ExpertsSpec(NamedTuple):
     router_bias: bool = False
     parts: tuple[Part, ...] = ()
     buffers: Buffers = ()
-
-    name = "experts"
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -333,7 +329,7 @@ class LayerSpec(NamedTuple):
         for name, attention in self.named_attentions:
             yield from (PlacedTerm(term, "attention", name) for term in attention.terms)
         if self.feed_forward is not None:
-            name = self.feed_forward.name
+            name = "experts" if isinstance(self.feed_forward, ExpertsSpec) else "feed-forward"
             yield from (PlacedTerm(term, "feed_forward", name) for term in self.feed_forward.terms)
         for term in terms_of((*self.norms, *self.parts)):
             norm = term.role == "norm"

@@ -215,7 +215,9 @@ def counted(folder: Path, **options: Any) -> CostReport:
     return case.cost
 
 
-def check(path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"):
+def check(
+    path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"
+) -> None:
     right = sum(tensor.nbytes for tensor in tensors.values())
     bare = counted(folder_of(path / "bare", about, key))
     assert bare.weight_bytes == right

@@ -216,18 +216,3 @@ def test_what_the_first_sentence_warns_of(first: Any) -> None:
     assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b against")
     shown = first(80, 24, "llama-3-8b", "--tokens", "8192", "--memory", "24GB")
     assert shown[1] == "Fits in 24 GB: needs 17.13 GB."
-
-
-def test_masked_pairs_are_left_out(run: Run, first: Any) -> None:
-    """Causal attention sees half of the n² pairs; the whole is in everything alone."""
-    shape = ("--d-model", "64", "--heads", "4", "--tokens", "1000")
-    projections, pairs = 2 * 1000 * 4 * 64**2, 4 * 1000**2 * 64
-    causal, whole = projections + pairs // 2, projections + pairs
-    flops = run("params", *shape, "--json").document["flops"]
-    assert (flops["total"], flops["total_visible"]) == (whole, causal)
-    brief = "\n".join(first(80, 24, *shape))
-    assert f"{causal / 1e6:.1f} MFLOP" in brief
-    assert f"{whole / 1e6:.1f} MFLOP" not in brief
-    assert f"{whole / 1e6:.1f} MFLOP" in run("params", *shape).out
-    encoder = run("params", "bert-base", "--json").document["flops"]
-    assert encoder["total"] == encoder["total_visible"]
