@@ -173,4 +173,4 @@ def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:
     packages, modules = imported(["params", "--d-model", "4096", "--heads", "32", "--json"])
     assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
     drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.wording"}
-    assert not modules & (drawing | {"attnviz.count.params.config.read"})
+    assert not modules & (drawing | {"attnviz.count.params.families"})

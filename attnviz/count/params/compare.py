@@ -1,37 +1,21 @@
-"""Compares cases in tables and sentences: values of an option of one architecture, or models."""
+"""Compares cases: values of an option of one architecture, models, and the GPUs that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.parts import Case, attention_only, main_attention, main_group
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
-from attnviz.count.params.wording import (
-    bytes_text,
-    count,
-    factor,
-    operations,
-    percentage,
-    run_words,
-    short,
-)
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import Case
+from attnviz.count.params.specs import ModelSpec, total
+from attnviz.count.params.wording import beyond, bytes_text, count, factor, operations, short
 from attnviz.draw import document as doc
+
+if TYPE_CHECKING:  # most runs name no card
+    from attnviz.count.params.cards import CardFit
 
 MARK = "*"
 """Marks the heading of a column whose numbers differ, for readers without colour or bold."""
-
-_SHARES = {
-    "attention": "attention",
-    "feed_forward": "MLP",
-    "embedding": "embedding",
-    "norm": "norms",
-    "head": "LM head",
-    "other": "other",
-}
-"""The shares of the parameters, and their names in a table."""
 
 _MOST_TOLD = 3
 
@@ -41,7 +25,6 @@ class Metric(NamedTuple):
 
     key: its name in JSON. title: its name above a column and in a sentence.
     number: returns it for the counts of a case; None if a case has none. text: returns it as text.
-    shape: whether it describes the architecture itself rather than running it.
     always: whether a model that was built has it too.
     """
 
@@ -49,7 +32,6 @@ class Metric(NamedTuple):
     title: str
     number: Callable[[Any], int | None]
     text: Callable[[int], str]
-    shape: bool = False
     always: bool = False
 
     def value(self, case: Case) -> int | None:
@@ -67,13 +49,17 @@ class Metric(NamedTuple):
         """Return the number of a case as text, a dash if there is none."""
         value = self.value(case)
         if self.key == "context" and case.fit is not None:
-            return "any" if value is None else count(value) if value else "none"
+            return _most(value)
         return self.text(value) if value else "–"
 
 
+def _most(number: int | None) -> str:
+    return "any" if number is None else count(number) if number else "none"
+
+
 def _forward(cost: CostReport) -> int:
-    forward = main_group(cost).layer.feed_forward
-    return 0 if forward is None else forward.of()
+    forward = cost.spec.common.layer.feed_forward
+    return 0 if forward is None else total(forward.terms)
 
 
 def _per_token(count: CostReport | BuiltCount) -> int | None:
@@ -81,11 +67,11 @@ def _per_token(count: CostReport | BuiltCount) -> int | None:
 
 
 _METRICS = (
-    Metric("head_dim", "head_dim", lambda a: main_attention(a).spec.head_dim, count, True),
-    Metric("attention", "attention", lambda a: main_attention(a).of(), count, True),
-    Metric("ffn", "MLP", _forward, count, True),
-    Metric("total", "total", lambda a: a.total, count, shape=True, always=True),
-    Metric("active", "active", lambda a: a.parameters.active, count, True),
+    Metric("head_dim", "head_dim", lambda a: a.spec.attention.head_dim, count),
+    Metric("attention", "attention", lambda a: total(a.spec.attention.terms), count),
+    Metric("ffn", "MLP", _forward, count),
+    Metric("total", "total", lambda a: a.total, count, always=True),
+    Metric("active", "active", lambda a: a.spec.active, count),
     Metric("weights", "weights", lambda a: a.weight_bytes, bytes_text, always=True),
     Metric("cache_per_token", "cache/token", _per_token, bytes_text, always=True),
     Metric("cache", "cache", lambda a: a.cache and a.cache.bytes, bytes_text, always=True),
@@ -101,9 +87,9 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
     """Return the metrics that some case has and that do not merely repeat another metric."""
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
-    if costs and all(map(attention_only, costs)):
+    if costs and all(cost.spec.attention_only for cost in costs):
         left_out = {"total", "ffn", "active"}
-    elif all(cost.parameters.active == cost.total for cost in costs):
+    elif all(cost.spec.active == cost.total for cost in costs):
         left_out = {"active"}
     return tuple(m for m in _METRICS if m.key not in left_out and any(map(m.value, cases)))
 
@@ -124,10 +110,13 @@ def compared_table(
         else:
             kept = metric.key in ("attention", "total")
             columns.append(doc.Column(metric.title, tone="faint", keep=9 if kept else 4))
-    rows = [doc.Row([*case.values, *(m.cell(case) for m in metrics)]) for case in cases]
     rows = [
-        row._replace(tone="faint", below=[f"not possible: {case.refusal}"]) if case.refusal else row
-        for row, case in zip(rows, cases, strict=True)
+        doc.Row(
+            [*case.values, *(metric.cell(case) for metric in metrics)],
+            tone="faint" if case.refusal else "plain",
+            below=[f"not possible: {case.refusal}"] if case.refusal else (),
+        )
+        for case in cases
     ]
     return doc.Table(columns, rows, lead=len(options), least=3 * brief)
 
@@ -177,11 +166,26 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
-    specs = [main_attention(cost).spec for cost in costs]
-    grows = len({main_attention(cost).of() for cost in costs}) > 1
+    specs = [cost.spec.attention for cost in costs]
+    grows = len({total(spec.terms) for spec in specs}) > 1
     whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
-    if option == "heads":
-        yield from _why_heads(specs, grows, whole)
+    if option == "heads" and not grows and whole:
+        cuts = [f"{count(spec.heads)} × {count(spec.head_dim)}" for spec in (specs[0], specs[-1])]
+        yield (
+            "The count does not depend on the number of heads: head_dim = d_model / heads, so "
+            f"{' = '.join(cuts)} = {count(specs[0].d_model)} columns, the same matrices cut "
+            "otherwise."
+        )
+    elif option == "heads" and len({spec.head_dim for spec in specs}) == 1:
+        yield (
+            "The count grows with the number of heads: head_dim is fixed at "
+            f"{count(specs[0].head_dim)}, so each head brings columns of its own."
+        )
+    elif option == "heads" and grows:
+        yield (
+            "The count changes with key and value alone: they have kv_heads × head_dim columns, "
+            "and head_dim is d_model / heads."
+        )
     elif option == "kv-heads" and grows:
         rest = "query and output keep their size" if whole else "query and output stay"
         yield (
@@ -192,36 +196,13 @@ def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
         yield "Longer texts: cache and projections grow as n, attention FLOPs and weights as n²."
 
 
-def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iterator[str]:
-    first, last = specs[0], specs[-1]
-    if not grows and whole:
-        cuts = " = ".join(f"{count(s.heads)} × {count(s.head_dim)}" for s in (first, last))
-        yield (
-            "The count does not depend on the number of heads: head_dim = d_model / heads, so "
-            f"{cuts} = {count(first.d_model)} columns, the same matrices cut otherwise."
-        )
-    elif len({spec.head_dim for spec in specs}) == 1:
-        yield (
-            "The count grows with the number of heads: head_dim is fixed at "
-            f"{count(first.head_dim)}, so each head brings columns of its own."
-        )
-    elif grows:
-        yield (
-            "The count changes with key and value alone: they have kv_heads × head_dim columns, "
-            "and head_dim is d_model / heads."
-        )
+# Models side by side --------------------------------------------------------------------------
+
+_Pair = tuple[Case, "CostReport | BuiltCount"]
 
 
-_KEEPS = {
-    "layers": 5,
-    "heads": 4,
-    "d_model": 4,
-    "parameters": 9,
-    "weights": 8,
-    "cache/token": 7,
-    "FLOPs/token": 3,
-    "fits": 9,
-}
+def _counted(cases: Sequence[Case]) -> list[_Pair]:
+    return [(case, case.counts) for case in cases if case.counts is not None]
 
 
 def model_table(cases: Sequence[Case]) -> doc.Table:
@@ -229,20 +210,38 @@ def model_table(cases: Sequence[Case]) -> doc.Table:
 
     Of a model that was built the sizes are dashes.
     """
-    pairs = [(case, case.counts) for case in cases if case.counts is not None]
-    most, rows = max(cost.total for _, cost in pairs), []
-    for case, cost in pairs:
-        sizes, speed = ("–", "–", "–"), "–"
-        if isinstance(cost, CostReport):
-            spec, depth = main_attention(cost).spec, sum(stack.depth for stack in cost.spec.stacks)
-            sizes = (count(depth), count(spec.heads), count(spec.d_model))
-            speed = operations(cost.flops.per_token)
-        weights = (short(cost.total), bytes_text(cost.weight_bytes))
-        kept = bytes_text(_per_token(cost)) if cost.cache and cost.cache.lines else "–"
-        fits = ("yes" if _fits(case) else "no") if case.fit else ""
-        rows.append(doc.Row((case.name, *sizes, *weights, kept, speed, fits), (cost.total, most)))
-    columns = [doc.Column(title, keep=keep) for title, keep in _KEEPS.items()]
-    return doc.Table([doc.Column("", right=False), *columns], rows, least=3, bars="size")
+    pairs = _counted(cases)
+    most = max(cost.total for _, cost in pairs)
+
+    def size(write: Callable[[ModelSpec], int]) -> Callable[[_Pair], str]:
+        return lambda pair: count(write(pair[1].spec)) if isinstance(pair[1], CostReport) else "–"
+
+    def kept(pair: _Pair) -> str:
+        return bytes_text(_per_token(pair[1])) if pair[1].cache and pair[1].cache.lines else "–"
+
+    def speed(pair: _Pair) -> str:
+        return operations(pair[1].flops.per_token) if isinstance(pair[1], CostReport) else "–"
+
+    def fits(pair: _Pair) -> str:
+        return ("yes" if _fits(pair[0]) else "no") if pair[0].fit else ""
+
+    layers = size(lambda spec: sum(stack.depth for stack in spec.stacks))
+    columns: list[doc.ColumnOf[_Pair]] = [
+        doc.ColumnOf("", lambda pair: pair[0].name, right=False),
+        doc.ColumnOf("layers", layers, keep=5),
+        doc.ColumnOf("heads", size(lambda spec: spec.attention.heads), keep=4),
+        doc.ColumnOf("d_model", size(lambda spec: spec.attention.d_model), keep=4),
+        doc.ColumnOf("parameters", lambda pair: short(pair[1].total)),
+        doc.ColumnOf("weights", lambda pair: bytes_text(pair[1].weight_bytes), keep=8),
+        doc.ColumnOf("cache/token", kept, keep=7),
+        doc.ColumnOf("FLOPs/token", speed, keep=3),
+        doc.ColumnOf("fits", fits),
+    ]
+
+    def row(pair: _Pair) -> dict[str, Any]:
+        return {"bar": (pair[1].total, most)}
+
+    return doc.table(pairs, *columns, row=row, least=3, bars="size")
 
 
 def _fits(case: Case) -> bool:
@@ -250,64 +249,9 @@ def _fits(case: Case) -> bool:
     return case.fit is not None and needed is not None and needed <= case.fit.memory
 
 
-def side_by_side_table(cases: Sequence[Case]) -> doc.Table:
-    """Return a table with a column for each counted model, and a row for each size and count."""
-    costs = [case.cost for case in cases if case.cost is not None]
-
-    def row(label: str, write: Callable[[CostReport], str], **more: Any) -> doc.Row:
-        return doc.Row([label, *map(write, costs)], **more)
-
-    def layers(cost: CostReport) -> str:
-        return " + ".join(count(stack.depth) for stack in cost.spec.stacks)
-
-    def size(name: str, cost: CostReport) -> str:
-        return count(getattr(main_attention(cost).spec, name))
-
-    sizes = {"d_model": "d_model", "heads": "heads", "key/value heads": "kv_heads"}
-    sizes["head_dim"] = "head_dim"
-    rows = [
-        row("layers", layers),
-        *(row(label, partial(size, name)) for label, name in sizes.items()),
-        row("d_ff", _inner_width),
-        row("Parameters", lambda cost: "", tone="strong", ruled=True),
-        *_share_rows(costs),
-        row("Running", lambda cost: "", tone="strong", ruled=True),
-        row("counted for", run_words, tone="faint"),
-    ]
-    for metric in telling_metrics(cases):
-        if not metric.shape:
-            rows.append(doc.Row([metric.title, *map(metric.cell, cases)]))
-    return doc.Table(
-        [doc.Column("", right=False), *(doc.Column(case.name) for case in cases)], rows
-    )
-
-
-def _inner_width(cost: CostReport) -> str:
-    forward = main_group(cost).layer.spec.feed_forward
-    if isinstance(forward, ExpertsSpec):
-        return f"{count(forward.experts)} × {count(forward.expert.d_ff)}"
-    return "–" if forward is None else count(forward.d_ff)
-
-
-def _share_rows(costs: Sequence[CostReport]) -> Iterator[doc.Row]:
-    """Yield rows with the parameters by role, which add up, and their shares below."""
-    totals = [cost.total for cost in costs]
-    for name, label in _SHARES.items():
-        numbers = [getattr(cost.parameters.shares, name) for cost in costs]
-        if any(numbers):
-            yield doc.Row([label, *(count(number) if number else "–" for number in numbers)])
-            pairs = zip(numbers, totals, strict=True)
-            shares = [percentage(part, whole) if part else "" for part, whole in pairs]
-            yield doc.Row(["", *shares], tone="faint")
-    yield doc.Row(["total", *map(count, totals)], tone="strong")
-    active = [cost.parameters.active for cost in costs]
-    if active != totals:
-        yield doc.Row(["active a token", *map(count, active)], tone="strong")
-
-
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences: which models fit the memory, how the largest relates to the smallest."""
-    pairs = [(case, case.counts) for case in cases if case.counts is not None]
+    pairs = _counted(cases)
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, _ in pairs if _fits(case)]
         listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""
@@ -322,3 +266,155 @@ def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
     if before and after:
         text += f", cache/token {factor(after, before)}"
     yield f"{text}."
+
+
+# GPUs: which can hold a model, how much text they hold, and what bounds their speed -------------
+
+_MOST_NAMED = 4
+_MOST_CASES = 6
+_KEEPS = {
+    "fits": 9,
+    "free": 8,
+    "max batch": 7,
+    "max tokens": 7,
+    "tok/s ≤": 8,
+    "each ≤": 6,
+    "bound by": 4,
+    "at max batch ≤": 2,
+    "prefill ≥": 3,
+    "pass ≥": 8,
+    "memory": 1,
+}
+_WORDS = ("fits", "bound by")
+"""The columns without numbers."""
+
+
+def card_finding(cases: Sequence[Case]) -> str:
+    """Return a sentence: which GPUs hold the model; for several cases, how many hold each."""
+    (case, cost), gpus = _counted(cases)[0], cases[0].gpus
+    if len(cases) == 1:
+        return (_of_one(gpus[0]) if len(gpus) == 1 else _of_several(gpus)) + beyond(cost)
+    kept, joint = (cases, " · ") if len(cases) <= _MOST_CASES else ([case, cases[-1]], " … ")
+    named = [(" ".join(case.values) or case.name, case.gpus) for case in kept]
+    if len(gpus) == 1:
+        verdicts = [f"{name} {_verdict(fits[0])}" for name, fits in named]
+        return f"On {gpus[0].card.name}: {joint.join(verdicts)}."
+    held = [f"{name} {sum(fit.fits for fit in fits)}" for name, fits in named]
+    return f"Cards that hold it, of {len(gpus)}: {joint.join(held)}."
+
+
+def _of_one(fit: CardFit) -> str:
+    need, speed = f"needs {bytes_text(fit.need.total)} of {bytes_text(fit.card.memory)}", ""
+    if not fit.fits:
+        by_size = f"; {count(fit.cards)} such cards have the room" if fit.cards else ""
+        return f"Does not fit on one {fit.card.name}: {need}{by_size}."
+    if fit.decode is not None:
+        each = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
+        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{each}"
+    return f"Fits on {fit.card.name}: {need}{speed}."
+
+
+def _of_several(gpus: Sequence[CardFit]) -> str:
+    need, holding = f"Needs {bytes_text(gpus[0].need.total)}", [fit for fit in gpus if fit.fits]
+    if len(gpus) <= _MOST_NAMED:
+        return f"{need}: {' · '.join(f'{fit.card.name} {_verdict(fit)}' for fit in gpus)}."
+    if not holding:
+        return f"{need}: none of {len(gpus)} cards holds it alone."
+    which = f"the smallest {min(holding, key=lambda fit: fit.card.memory).card.name}"
+    fastest = max(holding, key=lambda fit: fit.decode.each if fit.decode is not None else 0)
+    which += f", the fastest {fastest.card.name}" if fastest.decode is not None else ""
+    many = "all" if len(holding) == len(gpus) else f"{len(holding)} of"
+    return f"{need}: {many} {len(gpus)} cards hold it, {which}."
+
+
+def _verdict(fit: CardFit) -> str:
+    """Return ✓ if the model fits on a GPU, else ✗ and how many such GPUs could hold it."""
+    return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
+
+
+def _rate(number: float) -> str:
+    """Return a number of tokens per second as a string of about three digits."""
+    return count(round(number)) if number >= 100 else f"{number:.3g}"
+
+
+def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> doc.Table:
+    """Return a table with a row for each GPU, or for each case and GPU.
+
+    options: the compared options. every: True if all GPUs were asked for; then those that hold the
+        model come first, and among the others the largest.
+    """
+    names, rows = options or ([""] if len(cases) > 1 else []), []
+    cells = [
+        (case.values or [case.name] * len(names), fit, _cells(fit, cost))
+        for case, cost in _counted(cases)
+        for fit in (_ordered(case.gpus) if every else case.gpus)
+    ]
+    titles = [title for title in _KEEPS if any(own.get(title) for *_, own in cells)]
+    columns = [
+        *(doc.Column(name, right=bool(options)) for name in names),
+        doc.Column("card", right=False),
+        *(doc.Column(title, title not in _WORDS, keep=_KEEPS[title]) for title in titles),
+    ]
+    for values, fit, own in cells:
+        named = [*values, fit.card.name]
+        tones: dict[int, doc.Tone] = {len(named): "good" if fit.fits else "bad"}
+        rows.append(doc.Row([*named, *(own.get(title, "") for title in titles)], tones=tones))
+    return doc.Table(columns, rows, lead=len(names) + 1, least=3)
+
+
+def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
+    return [fit for fit in gpus if fit.fits] + [fit for fit in reversed(gpus) if not fit.fits]
+
+
+def _cells(fit: CardFit, cost: CostReport | BuiltCount) -> dict[str, str]:
+    """Return the cells of a GPU's row by column title; a column without any text is left out."""
+    decode, full = fit.decode, fit.full
+    causal = isinstance(cost, CostReport) and cost.spec.main.causal
+    none = "–" if causal else ""
+    return {
+        "fits": _verdict(fit),
+        "free": ("-" if not fit.fits else "") + bytes_text(abs(fit.free)),
+        "max batch": _most(fit.batch),
+        "max tokens": _most(fit.context),
+        "tok/s ≤": none if decode is None else _rate(decode.tokens_per_second),
+        "each ≤": "" if cost.batch == 1 else none if decode is None else _rate(decode.each),
+        "bound by": "" if decode is None else decode.bound,
+        "at max batch ≤": none if full is None else _rate(full.tokens_per_second),
+        "prefill ≥" if causal else "pass ≥": _seconds(fit.prefill) if fit.fits else none,
+        "memory": bytes_text(fit.card.memory),
+    }
+
+
+def _seconds(seconds: float | None) -> str:
+    """Return a time as a string of three digits: ``464 ms``, ``2.19 s``; empty for None."""
+    if seconds is None:
+        return ""
+    unit, size = next(scale for scale in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= scale[1])
+    return f"{seconds / (size or 1e-6):,.3g} {unit}"
+
+
+def card_notes(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield notes for the table of GPUs: the memory that is needed, and cautions."""
+    need, gpus = cases[0].gpus[0].need, cases[0].gpus
+    if len(cases) == 1:
+        sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields}
+        del sizes["step"]  # of tokens
+        words = [f"{name} {bytes_text(size)}" for name, size in sizes.items() if size]
+        yield f"{' + '.join(words)}."
+    counts = [cost for _, cost in _counted(cases)]
+    built = [count.name for count in counts if isinstance(count, BuiltCount)]
+    if len(built) < len(counts):
+        split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
+        by_size = "; ✗ 2×: two such cards have the room" if split else ""
+        yield f"Bounds at the vendor's peak rates{by_size}."
+    if built:
+        names = ", ".join(dict.fromkeys(built))
+        yield f"Of {names} activations, logits and speed are not counted."
+    limits = {cost.limit for cost in counts}
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    if limit is not None and any((fit.context or limit) > limit for fit in gpus):
+        ends = f"the model's positions end at {count(limit)}"
+        yield f"max tokens: by memory; {'positions may end earlier' if len(limits) > 1 else ends}."
+    lacking = [fit.card.name for fit in gpus if "bfloat16" not in fit.card.flops]
+    if lacking and any(cost.dtype == "bfloat16" for cost in counts):
+        yield f"{', '.join(lacking)}: no bfloat16, taken as float16."

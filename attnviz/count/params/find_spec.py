@@ -11,20 +11,24 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from attnviz.count.params.config.read import quantisation_fields, spec_from_config, stored_dtype
-from attnviz.count.params.counting.cost import MadeModel
-from attnviz.count.params.counting.parameters import ParameterCount
-from attnviz.count.params.shapes import spec_from_options, spec_from_shape
-from attnviz.count.params.specs import ModelSpec
-from attnviz.errors import LoadError
+from attnviz.count.params import specs
+from attnviz.count.params.cost import MadeModel
+from attnviz.count.params.families import (
+    misspelt_field,
+    quantisation_fields,
+    spec_from_config,
+    stored_dtype,
+)
+from attnviz.count.params.request import SHAPE, spec_from_options
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.resolve import resolve
-from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.reading import PACKAGED, damaged
+from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
+from attnviz.reading import PACKAGED, damaged, fits
 
 if TYPE_CHECKING:  # few models are quantised
-    from attnviz.count.params.counting.quantised import Storage
+    from attnviz.count.params.quantised import Storage
 
 _BUNDLED = PACKAGED / "tiny"
 
@@ -74,7 +78,7 @@ class FoundSpec(NamedTuple):
     source: str
     revision: str | None
     config: Mapping[str, Any]
-    spec: ModelSpec | None
+    spec: specs.ModelSpec | None
     architecture: str | None = None
     stored: StoredWeights | None = None
     made: MadeModel | None = None
@@ -84,7 +88,7 @@ class FoundSpec(NamedTuple):
         """Return the dtype of the parameters that the config names; empty if it names none."""
         return stored_dtype(self.config)
 
-    def storage(self, counted: ParameterCount | MadeModel, dtype: str) -> Storage | None:
+    def storage(self, counted: specs.ModelSpec | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 
         counted: the parameters. dtype: of those that are not quantised.
@@ -98,7 +102,7 @@ class FoundSpec(NamedTuple):
         # Weights that are packed without a word have a bit for each parameter at least.
         if not about and (not packed or 8 * sum(sizes.values()) < counted.total):
             return None
-        from attnviz.count.params.counting import quantised
+        from attnviz.count.params import quantised
 
         lines = tuple(quantised.StoredLine(kind, None, size) for kind, size in sizes.items())
         if not about:
@@ -187,6 +191,63 @@ def _shape(shape: Shape, name: str) -> FoundSpec:
     spec = spec_from_shape(shape)
     spec = spec and spec._replace(name=name)
     return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)
+
+
+# Shapes of files ------------------------------------------------------------------------------
+
+
+def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
+    """Return the spec of a built-in configuration; None if its model class cannot be counted.
+
+    Raises LoadError for an unknown key, with the nearest known one, or numbers that do not fit.
+    """
+    if shape.config:
+        spec = spec_from_config(
+            shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None
+        )
+        if (wrong := misspelt_field(shape.config)) is not None:
+            raise LoadError(
+                f"the shape {shape.name!r} has an unknown field {wrong[0]!r}; did you mean "
+                f"{wrong[1]!r}?"
+            )
+        return None if spec is None else spec._replace(notes=(*shape.notes, *spec.notes))
+    try:
+        stacks = tuple(_stack(table) for table in shape.stacks)
+        tables = tuple(_made(specs.LookupTable, table) for table in shape.tables)
+        matrices = tuple(_made(specs.Dense, table) for table in shape.matrices)
+    except UsageError as error:
+        raise LoadError(f"the shape {shape.name!r} cannot be counted: {error}") from error
+    return specs.ModelSpec(shape.name, shape.source, stacks, tables, matrices, shape.notes)
+
+
+def _stack(table: Mapping[str, Any]) -> specs.StackSpec:
+    """Return the stack of a file's table: a ``StackSpec``, or options of the command line."""
+    if "groups" in table:
+        stack: specs.StackSpec = _made(specs.StackSpec, table)
+        return stack
+    for key in table:
+        if key.replace("-", "_") not in SHAPE:
+            known = [name.replace("_", "-") for name in SHAPE] if "-" in key else SHAPE
+            raise UsageError(f"unknown key {key!r}{nearest(key, known)}")
+    return spec_from_options(**{key.replace("-", "_"): own for key, own in table.items()}).main
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Return what a value of a file describes: a named tuple of specs, a tuple, or the value.
+
+    kind: its type. Raises UsageError for a value that is not of this type.
+    """
+    if get_origin(kind) is tuple and isinstance(value, list):
+        return tuple(_made(get_args(kind)[0], item) for item in value)
+    for own in (kind, *get_args(kind)):
+        if isinstance(value, dict) and hasattr(own, "_fields"):
+            needed = set(own._fields) - own._field_defaults.keys()
+            if needed <= value.keys() <= set(own._fields):
+                hints = get_type_hints(own)
+                return own(**{key: _made(hints[key], item) for key, item in value.items()})
+    if not fits(value, kind) or (type(value) is int and value < 1):
+        raise UsageError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
+    return value
 
 
 # Stored weights -------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, GGUFValueType
 
-from attnviz.count.params.counting.cache import LayerCache
-from attnviz.count.params.counting.cost import MadeModel
-from attnviz.count.params.counting.quantised import Storage, StoredLine
+from attnviz.count.params.cache import LayerCache
+from attnviz.count.params.cost import MadeModel
+from attnviz.count.params.quantised import Storage, StoredLine
 from attnviz.errors import LoadError
 from attnviz.reading import damaged
 

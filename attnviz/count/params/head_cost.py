@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from attnviz.count.params.counting.cache import byte_count, count_cache, kept_by
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.counting.parameters import AttentionCount
+from attnviz.count.params.cache import byte_count, count_cache, kept_by
+from attnviz.count.params.cost import CostReport
 from attnviz.count.params.params import params
-from attnviz.count.params.parts import main_stack
 from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import NamedModel, ParamsRequest
+from attnviz.count.params.specs import AttentionSpec
 from attnviz.errors import UnsupportedError
 from attnviz.records import Kind
 
@@ -54,16 +53,16 @@ def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     Raises UnsupportedError if the model's class or this layer cannot be counted.
     """
     cost = _counted(counted)
-    if (attention := _attention(cost, layer, kind)) is None:
+    if (spec := _attention(cost, layer, kind)) is None:
         raise UnsupportedError(_UNKNOWN)
-    spec, head = attention.spec, attention.per_head
-    writes = main_stack(cost).spec.causal or len(cost.parameters.stacks) > 1
+    writes = cost.spec.main.causal or len(cost.spec.stacks) > 1
     group = spec.heads if spec.latent is not None else spec.heads // spec.kv_heads
     kept = kept_by(spec)
     shared = 1 if spec.latent is not None else spec.heads // group
     keeps = writes and kind != "encoder" and kept.kind != "linear"
     numbers = kept.per_token // shared if keeps else 0
-    return HeadCost(*head, group, byte_count(numbers, cost.cache_dtype), cost.cache_dtype)
+    cached = byte_count(numbers, cost.cache_dtype)
+    return HeadCost(**spec.per_head, group=group, cache_bytes=cached, dtype=cost.cache_dtype)
 
 
 SHORT_SINK, SHORT_RECENT = 64, 256
@@ -94,13 +93,13 @@ def short_cache(
     Raises UnsupportedError if the model's class cannot be counted.
     """
     cost, saved = _counted(counted), 0
-    for layer in range(main_stack(cost).spec.depth):
+    for layer in range(cost.spec.main.depth):
         attention = _attention(cost, layer, "self")
-        cache = None if attention is None else kept_by(attention.spec)
+        cache = None if attention is None else kept_by(attention)
         if attention is None or cache is None or cache.kind not in ("full", "sliding"):
             continue
         held = min(tokens, cache.window or tokens)
-        heads = attention.spec.kv_heads
+        heads = attention.kv_heads
         cut = max(held - SHORT_SINK - SHORT_RECENT, 0)
         others = heads - sum(at == layer for at, _ in kept)
         saved += others * (cache.per_token // heads) * cut
@@ -115,13 +114,13 @@ def _counted(counted: ParamsReport) -> CostReport:
     return cost
 
 
-def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
-    """Return the parameters of a layer's attention of a kind; None if it is not counted."""
-    stacks = cost.parameters.stacks
-    named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]
-    for stack in [main_stack(cost)] if kind == "self" else named:
+def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionSpec | None:
+    """Return a layer's attention of a kind; None if it is not counted."""
+    stacks = cost.spec.stacks
+    named = [stack for stack in stacks if (stack.name == "encoder") == (kind == "encoder")]
+    for stack in [cost.spec.main] if kind == "self" else named:
         for group in stack.groups:
             if group.indices is None or layer in group.indices:
-                matching = [a for a in group.layer.attentions if a.spec.cross == (kind == "cross")]
+                matching = [a for a in group.layer.attentions if a.cross == (kind == "cross")]
                 return matching[0] if matching else None
     return None

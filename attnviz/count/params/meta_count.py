@@ -14,9 +14,9 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.count.params.counting.cache import CacheKind, LayerCache
-from attnviz.count.params.counting.cost import MadeModel
-from attnviz.count.params.counting.quantised import MatrixKind, WeightMatrix
+from attnviz.count.params.cache import CacheKind, LayerCache
+from attnviz.count.params.cost import MadeModel
+from attnviz.count.params.quantised import MatrixKind, WeightMatrix
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.counting.cache import bits
-from attnviz.count.params.counting.cost import (
+from attnviz.count.params.cache import bits
+from attnviz.count.params.cost import (
     DEFAULT_TOKENS,
     BuiltCount,
     CostReport,
@@ -18,7 +18,6 @@ from attnviz.count.params.counting.cost import (
     count_cost,
     longest_context,
 )
-from attnviz.count.params.counting.parameters import ParameterCount, count_parameters
 from attnviz.count.params.parts import Case
 from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import (
@@ -29,8 +28,8 @@ from attnviz.count.params.request import (
     Running,
     check_size,
     parse_choices,
+    spec_from_options,
 )
-from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
@@ -57,7 +56,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     """
     cards = None
     if request.gpu:  # most runs name no card
-        from attnviz.count.params.counting.cards import find_cards, fit_cards
+        from attnviz.count.params.cards import find_cards, fit_cards
 
         cards = find_cards(request.gpu)
     choices = [parse_choices(text) for text in request.compare]
@@ -156,9 +155,11 @@ def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
     if model.loaded is not None:
         named = spec_of_loaded(model.loaded)
     else:
-        first, revision = model.shapes_first, request.revision
         named = find_spec(
-            model.name, revision=revision, offline=request.offline, shapes_first=first
+            model.name,
+            revision=request.revision,
+            offline=request.offline,
+            shapes_first=model.shapes_first,
         )
     if request.revision is not None and named.revision is None:
         raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
@@ -176,40 +177,41 @@ def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 def _of_shape(shape: Mapping[str, Any], running: Running) -> Case:
     for name, value in shape.items():
         check_size(name, value)
-    spec = spec_from_options(**shape)
-    return _fitted(_cost(spec, running, _stored(running, count_parameters(spec))), running)
+    return _counted(spec_from_options(**shape), running)
 
 
 def _of_name(named: FoundSpec, running: Running) -> Case:
-    if named.spec is not None:
-        stored = _stored(running, count_parameters(named.spec), named)
-        case = _cost(named.spec, running, stored)
-        return _fitted(case, running)._replace(revision=named.revision)
-    made = named.made
-    assert made is not None
-    built = BuiltCount(
-        name=named.name,
-        source=named.source,
-        revision=named.revision,
-        made=made,
-        tokens=running.tokens or min(DEFAULT_TOKENS, made.limit or DEFAULT_TOKENS),
-        batch=running.batch,
-        total=made.total,
-        buffer_total=made.buffers,
-        limit=made.limit,
-        **_stored(running, made, named),
-    )
-    return _fitted(Case(named.name, built, revision=named.revision), running)
+    counted = named.spec or named.made
+    assert counted is not None
+    return _counted(counted, running, named)._replace(revision=named.revision)
 
 
-def _cost(spec: ModelSpec, running: Running, stored: Mapping[str, Any]) -> Case:
-    tokens, source = running.tokens, running.source_tokens
-    cost = count_cost(spec, batch=running.batch, tokens=tokens, source_tokens=source, **stored)
-    return Case(spec.name, cost)
-
-
-def _fitted(case: Case, running: Running) -> Case:
-    """Return the case with the context that fits into the requested memory, if one was given."""
+def _counted(
+    counted: ModelSpec | MadeModel, running: Running, named: FoundSpec | None = None
+) -> Case:
+    """Return the counts of a model, with the context that fits into a memory if one was given."""
+    stored = _stored(running, counted, named)
+    if isinstance(counted, ModelSpec):
+        tokens, source = running.tokens, running.source_tokens
+        count = count_cost(
+            counted, batch=running.batch, tokens=tokens, source_tokens=source, **stored
+        )
+        case = Case(counted.name, count)
+    else:
+        assert named is not None
+        built = BuiltCount(
+            name=named.name,
+            source=named.source,
+            revision=named.revision,
+            made=counted,
+            tokens=running.tokens or min(DEFAULT_TOKENS, counted.limit or DEFAULT_TOKENS),
+            batch=running.batch,
+            total=counted.total,
+            buffer_total=counted.buffers,
+            limit=counted.limit,
+            **stored,
+        )
+        case = Case(named.name, built)
     if running.memory is None:
         return case
     memory = read_size(running.memory, "--memory")
@@ -234,7 +236,7 @@ def _tellable(case: Case) -> CostReport | BuiltCount:
 
 
 def _stored(
-    running: Running, counted: ParameterCount | MadeModel, named: FoundSpec | None = None
+    running: Running, counted: ModelSpec | MadeModel, named: FoundSpec | None
 ) -> dict[str, Any]:
     """Return the fields of ``Count`` on how parameters and cache are stored.
 
@@ -242,29 +244,33 @@ def _stored(
     more numbers than the model has parameters, only their main dtype counts.
     Raises LoadError if the config names an unknown dtype.
     """
-    dtype: str = running.dtype
+    dtype, others, storage = str(running.dtype), dict[str, int](), None
     stated: Stated = "option"
-    others: Mapping[str, int] = {}
-    storage = None
     if dtype == "auto":
-        dtype, stated, others = _dtypes(named, counted.total)
-        storage = None if named is None else named.storage(counted, dtype)
-        stated = "files" if storage is not None and storage.buffered else stated
-    cache: str = running.cache_dtype
+        dtype, stated = _USUAL, ""
+        if named is not None:
+            dtype, stated, others = _dtypes(named, counted.total)
+            storage = named.storage(counted, dtype)
+            stated = "files" if storage is not None and storage.buffered else stated
+    cache = str(running.cache_dtype)
     if cache == "auto":
         cache = _USUAL if dtype in _NARROW or dtype.startswith("float8_") else dtype
-    names = ("dtype", "cache_dtype", "others", "stated", "storage")
-    return dict(zip(names, (dtype, cache, others, stated, storage), strict=True))
+    return {
+        "dtype": dtype,
+        "cache_dtype": cache,
+        "others": others,
+        "stated": stated,
+        "storage": storage,
+    }
 
 
-def _dtypes(named: FoundSpec | None, total: int) -> tuple[str, Stated, Mapping[str, int]]:
+def _dtypes(named: FoundSpec, total: int) -> tuple[str, Stated, dict[str, int]]:
     """Return the main dtype, what states it, and how many parameters have which other dtypes."""
-    stored = None if named is None else named.stored
+    stored = named.stored
     if stored is not None and stored.numbers and not stored.quantised:
-        main, *rest = stored.numbers
-        beside = {kind: stored.numbers[kind] for kind in rest}
-        return main, "files", beside if sum(beside.values()) < total else {}
-    if named is None or not named.dtype:
+        (main, _), *rest = stored.numbers.items()
+        return main, "files", dict(rest) if sum(many for _, many in rest) < total else {}
+    if not named.dtype:
         return _USUAL, "", {}
     try:
         bits(named.dtype)

@@ -17,17 +17,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.counting.parameters import FeedForwardCount
-from attnviz.count.params.parts import Case, layer_kind, main_attention, main_group, part_lines
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.request import ParamsRequest
-from attnviz.count.params.specs import FeedForwardSpec
+from attnviz.count.params.specs import (
+    ExpertsSpec,
+    FeedForwardSpec,
+    ModelSpec,
+    shares_of,
+    total,
+)
 from attnviz.draw.report import Report
 
 if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card
     from _typeshed import SupportsWrite
 
-    from attnviz.count.params.counting.cards import CardFit
+    from attnviz.count.params.cards import CardFit
     from attnviz.draw.document import Document
 
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
@@ -140,40 +145,49 @@ def _row(options: tuple[str, ...], case: Case) -> dict[str, Any]:
 
 
 def _case(case: Case) -> dict[str, Any]:
+    """Return the JSON object of a case; a part of it for a model that was built."""
     assert case.counts is not None
-    shared = {
-        "weights": _weights(case.counts),
-        "needed_bytes": case.counts.needed_bytes,
-        "kv_cache": _plain(case.counts.cache),
+    count = case.counts
+    told = {
+        "weights": _weights(count),
+        "needed_bytes": count.needed_bytes,
+        "kv_cache": _plain(count.cache),
     }
     fits: dict[str, Any] = {} if case.fit is None else {"memory": case.fit._asdict()}
     fits |= {"gpus": [_card(fit) for fit in case.gpus]} if case.gpus else {}
-    if isinstance(case.counts, BuiltCount):
-        return {**_built(case.counts), **shared, **fits}
-    cost, parameters = case.counts, case.counts.parameters
-    length = _named(cost, ("tokens", "source_tokens", "batch"))
-    attention, shares = main_attention(cost), parameters.shares._asdict()
+    if isinstance(count, BuiltCount):
+        return {**_built(count), **told, **fits}
+    spec, length = count.spec, _named(count, ("tokens", "source_tokens", "batch"))
+    attention, shares = spec.attention.terms, shares_of(spec.placed)
     return {
-        "model": _model(cost, case.revision),
+        "model": {
+            "name": spec.name,
+            "revision": case.revision,
+            "dtype": count.dtype,
+            "layers": spec.main.depth,
+            **_named(spec.attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
+            "max_positions": spec.main.max_positions,
+            **_named(spec, ("source", "architecture", "notes")),
+        },
         "counted_by": "arithmetic",
         **length,
         "attention": {
-            **{role: attention.of(role) for role in _ATTENTION},
-            "total": attention.of(),
+            **{role: total(attention, role) for role in _ATTENTION},
+            "total": total(attention),
         },
-        "per_head": attention.per_head._asdict(),
-        "ffn": _forward(cost),
+        "per_head": spec.attention.per_head,
+        "ffn": _forward(spec),
         **{name: shares[name] for name in ("embedding", "norm", "head", "other")},
-        "layers": sum(stack.spec.depth for stack in parameters.stacks),
-        "total": cost.total,
-        "active": parameters.active,
+        "layers": sum(stack.depth for stack in spec.stacks),
+        "total": count.total,
+        "active": spec.active,
         "shares": shares,
-        "parts": _parts(cost),
-        "layer_kinds": _kinds(cost),
-        "buffers": [{"name": term.label, "count": term.number} for term in parameters.buffers],
-        **shared,
-        "flops": {**length, **_named(cost.flops, _FLOPS)},
-        "attention_maps": _named(cost.maps, ("bytes", "values", "maps")),
+        "parts": [_part(line) for line in part_lines(spec)],
+        "layer_kinds": _kinds(spec),
+        "buffers": [{"name": term.label, "count": term.number} for term in spec.buffers],
+        **told,
+        "flops": {**length, **_named(count.flops, _FLOPS)},
+        "attention_maps": _named(count.maps, ("bytes", "values", "maps")),
         **fits,
     }
 
@@ -210,67 +224,61 @@ def _weights(count: CostReport | BuiltCount) -> dict[str, Any]:
     }
 
 
-def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
-    spec, attention = cost.spec, main_attention(cost).spec
-    return {
-        "name": spec.name,
-        "revision": revision,
-        "dtype": cost.dtype,
-        "layers": spec.main.depth,
-        **_named(attention, ("heads", "kv_heads", "head_dim", "value_dim", "d_model")),
-        "max_positions": spec.main.max_positions,
-        **_named(spec, ("source", "architecture", "notes")),
-    }
-
-
-def _forward(cost: CostReport) -> dict[str, Any]:
+def _forward(spec: ModelSpec) -> dict[str, Any]:
     """Return the JSON object of a feed-forward part; all numbers are 0 without one."""
-    forward = main_group(cost).layer.feed_forward or FeedForwardCount(FeedForwardSpec(0, 0), ())
+    layer = spec.common.layer
+    forward = layer.feed_forward or FeedForwardSpec(0, 0)
+    terms, roles = forward.terms, ("up", "gate", "down", "bias", "router")
+    shared, expert = None, None
+    if isinstance(forward, ExpertsSpec):
+        shared, expert = forward.shared, forward.expert
     return {
-        "total": forward.of(),
-        "active": forward.of() - forward.idle,
-        **{role: forward.of(role) for role in ("up", "gate", "down", "bias", "router")},
-        "shared": forward.shared,
-        "other": forward.of("other", "norm"),
-        "per_expert": forward.per_expert,
+        "total": total(terms),
+        "active": total(terms) - layer.idle,
+        **{role: total(terms, role) for role in roles},
+        "shared": total(shared.terms) if shared else 0,
+        "other": total(terms, "other", "norm"),
+        "per_expert": total(expert.terms) if expert else 0,
     }
 
 
-def _parts(cost: CostReport) -> list[dict[str, Any]]:
-    """Return the lines of the table of parameters; with ``detail`` one is a part of another."""
-    return [
-        {
-            "name": line.label,
-            **_named(line, ("role", "stack", "detail")),
-            "count": line.number,
-            "one_layer": line.each,
-            "layers": line.layers,
-            "one_head": line.per_head,
-            "formulas": [
-                {"name": term.label, "count": term.number, "formula": term.formula}
-                for term in line.terms
-            ],
-        }
-        for line in part_lines(cost.parameters)
-    ]
+def _part(line: PartLine) -> dict[str, Any]:
+    """Return the JSON object of a line of parameters; with ``detail`` it is a part of another."""
+    return {
+        "name": line.label,
+        **_named(line, ("role", "stack", "detail")),
+        "count": line.number,
+        "one_layer": line.each,
+        "layers": line.layers,
+        "one_head": line.per_head,
+        "formulas": [
+            {"name": term.label, "count": term.number, "formula": term.formula}
+            for term in line.terms
+        ],
+    }
 
 
-def _kinds(cost: CostReport) -> list[dict[str, Any]]:
+def _kinds(spec: ModelSpec) -> list[dict[str, Any]]:
     """Return a JSON object for each kind of layer; ``indices`` is null if a stack has one kind."""
-    return [
-        {
-            "stack": stack.spec.name,
-            "kind": layer_kind(group),
-            "layers": group.repeat,
-            **_named(group, ("stored", "indices")),
-            "attention": group.layer.shares.attention,
-            "ffn": group.layer.shares.feed_forward,
-            **_named(group.layer.shares, ("norm", "other", "total")),
-            "active": group.layer.active,
-        }
-        for stack in cost.parameters.stacks
-        for group in stack.groups
-    ]
+    kinds = []
+    for stack in spec.stacks:
+        for group in stack.groups:
+            shares = shares_of(group.layer.placed)
+            kinds.append(
+                {
+                    "stack": stack.name,
+                    "kind": group.kind,
+                    "layers": group.repeat,
+                    **_named(group, ("stored", "indices")),
+                    "attention": shares["attention"],
+                    "ffn": shares["feed_forward"],
+                    "norm": shares["norm"],
+                    "other": shares["other"],
+                    "total": sum(shares.values()),
+                    "active": sum(shares.values()) - group.layer.idle,
+                }
+            )
+    return kinds
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
@@ -298,11 +306,11 @@ def _lines(cost: CostReport | BuiltCount) -> Iterator[_Line]:
         for name, number in (*cost.made.parts, ("total", cost.total)):
             yield section, "", name, "sum" if name == "total" else "", number, unit
         return
-    for line in part_lines(cost.parameters):
+    for line in part_lines(cost.spec):
         yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
     yield section, "", "total", "sum", cost.total, unit
-    yield section, "", "active", "sum", cost.parameters.active, unit
-    for term in cost.parameters.buffers:
+    yield section, "", "active", "sum", cost.spec.active, unit
+    for term in cost.spec.buffers:
         yield "buffers", "", term.label, "", term.number, "numbers"
     for name in ("attention_projections", "attention_scores", "ffn", "head", "other", "total"):
         yield "flops", "", name, "", getattr(cost.flops, name), "operations"

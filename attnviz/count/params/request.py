@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
-from attnviz.count.params.specs import MOST
+from attnviz.count.params.specs import (
+    MOST,
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
+    LayerGroup,
+    LayerSpec,
+    LookupTable,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+)
 from attnviz.errors import UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import Options, flag, option, read_size
@@ -124,13 +138,12 @@ class Running(Options, panel="Running it"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("tokens", "source_tokens", "batch"):
-            check_count(name, getattr(self, name))
+        _check_counts(tokens=self.tokens, source_tokens=self.source_tokens, batch=self.batch)
 
 
 def complete_gpu(incomplete: str) -> list[str]:
     """Return the GPU names that begin with ``incomplete``, in upper or lower case."""
-    from attnviz.count.params.counting.cards import all_cards  # only when the shell asks
+    from attnviz.count.params.cards import all_cards  # only when the shell asks
 
     names = ("all", *(card.name for card in all_cards()))
     return [name for name in names if name.lower().startswith(incomplete.lower())]
@@ -155,7 +168,7 @@ class Serving(Options, panel="Serving it on a card"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gpu:
-            check_count("chunk", self.chunk)
+            _check_counts(chunk=self.chunk)
             read_size(self.overhead, "--overhead", 0)
         elif (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
@@ -163,7 +176,7 @@ class Serving(Options, panel="Serving it on a card"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """The options for what is shown: comparisons, arithmetic, kinds of layers."""
+    """The options for what is shown."""
 
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",
@@ -216,14 +229,12 @@ RUNNING = tuple(field.name for field in fields(Running))
 """The names of the options that describe how a shape runs."""
 
 
-def check_count(name: str, value: int | None) -> None:
-    """Raise UsageError for an option's value below 1, or one that is too large to be meant.
-
-    name: of the option, with underscores.
-    """
-    if value is not None and value < 1:
-        raise UsageError(f"{_typed(name)} must be 1 or more, not {value}")
-    check_size(name, value)
+def _check_counts(**counts: int | None) -> None:
+    """Raise UsageError for an option's value below 1, or one that is too large to be meant."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{_typed(name)} must be 1 or more, not {value}")
+        check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:
@@ -258,6 +269,7 @@ _CHOICES = {
     "norm": ("layernorm", "rmsnorm"),
     "positions": ("learned", "rotary", "none"),
 }
+_GATED = ("swiglu", "geglu")
 _SWITCHES = ("bias", "tied", "linear")
 _MAY_BE_ZERO = ("rope_dim", "shared_experts")
 _NEEDS = {
@@ -273,6 +285,7 @@ _EXCLUDES = (
     ("kv_lora", "head_dim", "the width of a head is --nope-dim + --rope-dim"),
     ("linear", "window", "linear attention keeps a state and no tokens"),
     ("linear", "kv_lora", "linear attention keeps a state and no tokens"),
+    ("d_ff", "d_expert", "every layer is a mixture of experts"),
 )
 _MOST_SHOWN = 12
 _LARGEST_TRIED = 4096
@@ -287,7 +300,8 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if name not in SHAPE:
             raise UsageError(f"no option {name!r}{nearest(name, SHAPE)}")
-        _check_value(name, value)
+        if wanted := _wanted(name, value):
+            raise UsageError(f"{_typed(name)} must be {wanted}")
     for name in ("d_model", "heads"):
         if name not in given:
             raise UsageError(f"{_typed(name)} is missing: a shape needs --d-model and --heads")
@@ -298,74 +312,114 @@ def check_options(given: Mapping[str, Any]) -> None:
     for name, other, why in _EXCLUDES:
         if given.get(name) and other in given:
             raise UsageError(f"{_typed(name)} and {_typed(other)} exclude each other: {why}")
-    _check_together(given)
-    _check_heads(given)
+    for broken in _broken(given):
+        raise UsageError(broken)
 
 
-def _check_value(name: str, value: object) -> None:
+def _wanted(name: str, value: object) -> str:
+    """Return what was expected in place of an option's value; empty if it is valid."""
     least = 0 if name in _MAY_BE_ZERO else 1
-    wanted = ""
     if name in _SWITCHES:
-        wanted = "" if isinstance(value, bool) else f"true or false, not {value!r}"
-    elif name in _CHOICES:
+        return "" if isinstance(value, bool) else f"true or false, not {value!r}"
+    if name in _CHOICES:
         known = _CHOICES[name]
-        wanted = "" if value in known else f"one of {', '.join(known)}, not {value!r}"
-    elif not isinstance(value, int) or isinstance(value, bool):
-        wanted = f"a whole number, not {value!r}"
-    elif value < least:
-        wanted = f"{least} or more, not {value}"
-    if wanted:
-        raise UsageError(f"{_typed(name)} must be {wanted}")
+        return "" if value in known else f"one of {', '.join(known)}, not {value!r}"
+    if not isinstance(value, int) or isinstance(value, bool):
+        return f"a whole number, not {value!r}"
+    return "" if value >= least else f"{least} or more, not {value}"
 
 
-def _check_together(given: Mapping[str, Any]) -> None:
-    experts, active = given.get("experts"), given.get("active_experts")
-    widths = given.keys() & {"d_expert", "d_ff"}
-    for broken, message in (
-        (
-            given.get("positions") == "learned" and "max_positions" not in given,
-            "--positions learned needs --max-positions, the rows of the table",
-        ),
-        (
-            "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys(),
-            "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width",
-        ),
-        (
-            experts and active is None,
-            "--experts needs --active-experts, those that a token passes through",
-        ),
-        (
-            experts and len(widths) == 2,
-            "--d-ff and --d-expert exclude each other: every layer is a mixture of experts",
-        ),
-        (experts and not widths, "--experts needs --d-expert, the inner width of one expert"),
-        (
-            experts and active and active > experts,
-            f"--active-experts {active} is more than there are: --experts {experts}",
-        ),
-    ):
-        if broken:
-            raise UsageError(message)
-
-
-def _check_heads(given: Mapping[str, Any]) -> None:
-    d_model, heads = given["d_model"], given["heads"]
-    if d_model % heads and "head_dim" not in given and "kv_lora" not in given:
-        raise UsageError(
+def _broken(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield sentences on the rules about several options that these break."""
+    d_model, heads, experts = given["d_model"], given["heads"], given.get("experts")
+    active, kv_heads = given.get("active_experts"), given.get("kv_heads", heads)
+    if given.get("positions") == "learned" and "max_positions" not in given:
+        yield "--positions learned needs --max-positions, the rows of the table"
+    if "kv_lora" in given and not {"rope_dim", "nope_dim"} <= given.keys():
+        yield "--kv-lora needs --rope-dim and --nope-dim, the two parts of a head's width"
+    if experts and active is None:
+        yield "--experts needs --active-experts, those that a token passes through"
+    if experts and not given.keys() & {"d_expert", "d_ff"}:
+        yield "--experts needs --d-expert, the inner width of one expert"
+    if experts and active > experts:
+        yield f"--active-experts {active} is more than there are: --experts {experts}"
+    if d_model % heads and not given.keys() & {"head_dim", "kv_lora"}:
+        yield (
             f"--heads {heads} does not divide --d-model {d_model}: {_divisors(d_model, heads)} "
             f"do; or give the width of a head with --head-dim, which lifts the rule"
         )
-    kv_heads = given.get("kv_heads", heads)
     if heads % kv_heads:
-        raise UsageError(
-            f"--kv-heads {kv_heads} does not divide --heads {heads}: {_divisors(heads, kv_heads)} "
-            f"do"
-        )
+        divisors = _divisors(heads, kv_heads)
+        yield f"--kv-heads {kv_heads} does not divide --heads {heads}: {divisors} do"
 
 
 def _divisors(number: int, wanted: int) -> str:
     """Return the divisors of ``number`` as a string; of many only those nearest to ``wanted``."""
     divisors = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
-    if len(divisors) > _MOST_SHOWN:
-        divisors = sorted(sorted(divisors, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])
-    return ", ".join(str(size) for size in divisors)
+    nearest_first = sorted(divisors, key=lambda size: abs(size - wanted))
+    return ", ".join(map(str, sorted(nearest_first[:_MOST_SHOWN])))
+
+
+# The architecture that they describe ----------------------------------------------------------
+
+
+def spec_from_options(*, name: str = "", **options: object) -> ModelSpec:
+    """Return the spec of the architecture that options describe; None means not given.
+
+    Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
+    other or lack their partner, and an unknown name.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    check_options(given)
+    shape = ShapeOptions(**cast("dict[str, Any]", given))
+    width, tables, head = shape.d_model, list[Part](), None
+    if shape.vocab is not None:
+        tables.append(LookupTable("token embedding", shape.vocab, width))
+        head = Dense("head", width, shape.vocab, tied=shape.tied is not False)
+    if shape.positions == "learned" and shape.max_positions is not None:
+        tables.append(LookupTable("position embedding", shape.max_positions, width))
+    feed_forward, shift = _feed_forward(shape), shape.norm == "layernorm"
+    labels = ["attention norm", *["feed-forward norm"] * (feed_forward is not None), "final norm"]
+    norms = [Norm(label, width, shift=shift) for label in labels if shape.norm is not None]
+    layer = LayerSpec((_attention(shape),), feed_forward, tuple(norms[:-1]))
+    stack = StackSpec(
+        name="decoder",
+        groups=(LayerGroup(layer, shape.layers or 1),),
+        embeddings=tuple(tables),
+        norms=tuple(norms[-1:]) if shape.layers is not None else (),
+        head=head,
+        max_positions=shape.max_positions,
+    )
+    return ModelSpec(name, "", (stack,))
+
+
+def _attention(shape: ShapeOptions) -> AttentionSpec:
+    latent = None
+    head_dim = shape.head_dim or shape.d_model // shape.heads
+    value_dim = shape.v_head_dim or head_dim
+    if shape.kv_lora is not None:
+        rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
+        latent = LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
+        head_dim, value_dim = rope + nope, shape.v_head_dim or nope
+    inner = shape.bias and latent is None  # latent keys and values are rebuilt without biases
+    return AttentionSpec(
+        *(shape.d_model, shape.heads, shape.kv_heads or shape.heads, head_dim, value_dim),
+        *(inner, inner, inner, shape.bias),
+        window=shape.window,
+        latent=latent,
+        linear=shape.linear,
+    )
+
+
+def _feed_forward(shape: ShapeOptions) -> FeedForwardSpec | ExpertsSpec | None:
+    width, gated = shape.d_expert or shape.d_ff or 0, shape.ffn in _GATED
+    expert = FeedForwardSpec(shape.d_model, width, gated, shape.bias, shape.bias)
+    if shape.experts is None:
+        return None if shape.d_ff is None else expert._replace(d_ff=shape.d_ff)
+    shared = shape.shared_experts or 0
+    return ExpertsSpec(
+        expert=expert,
+        experts=shape.experts,
+        active=shape.active_experts or 0,
+        shared=expert._replace(d_ff=shared * width) if shared else None,
+    )

@@ -7,36 +7,37 @@ from functools import partial
 
 from attnviz.count.params.compare import (
     MARK,
+    card_finding,
+    card_notes,
+    card_table,
     change_finding,
     change_reasons,
     compared_table,
     model_table,
-    side_by_side_table,
     size_sentences,
     telling_metrics,
 )
-from attnviz.count.params.counting.cost import BuiltCount, CostReport, MemoryFit
-from attnviz.count.params.parts import Case, attention_only, main_attention
+from attnviz.count.params.cost import BuiltCount, CostReport, MemoryFit
+from attnviz.count.params.parts import Case
 from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import ParamsRequest
-from attnviz.count.params.running import (
+from attnviz.count.params.tables import (
     FEW_LENGTHS,
     LENGTHS,
-    cache_facts,
+    brief_parameter_table,
+    built_table,
     detail_table,
-    facts_table,
+    layer_table,
     length_table,
     overview_table,
+    parameter_table,
 )
-from attnviz.count.params.specs import AttentionSpec
-from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
 from attnviz.count.params.wording import (
     beyond,
     bytes_text,
     count,
     dtype_words,
     heading_words,
-    percentage,
     run_words,
     short,
     title_words,
@@ -51,6 +52,8 @@ _LEAST_BELOW = 10
 
 _LEAST_SAID = 3
 """The sentences about the cards that every first screen has."""
+
+_Counts = CostReport | BuiltCount
 
 
 def document(report: ParamsReport) -> doc.Document:
@@ -91,7 +94,7 @@ def _made(
     heading: Sequence[str],
     finding: str,
     first: doc.First,
-    explanation: doc.Explanation,
+    counted: str,
     sentences: Sequence[str] = (),
     several: bool = False,
 ) -> doc.Document:
@@ -100,7 +103,7 @@ def _made(
     title: a name, and remarks after it. notes: sources and cautions. tables: the counts. sentences:
         what the numbers mean. heading: the words of the first line.
     finding: the answer in a sentence. first: returns the first screen for a terminal's size.
-    explanation: for newcomers. several: whether it is about several models.
+    counted: how, for newcomers. several: whether it is about several models.
     """
     name, *words = title
     asked = f"hat {name} cost{'s' * (not several)}"
@@ -113,7 +116,7 @@ def _made(
             *(doc.Group([table]) for table in tables),
             doc.Group(list(map(doc.Say, sentences))),
         ],
-        explanation,
+        doc.Explanation("params", counted),
         heading=[(word, not index) for index, word in enumerate(heading)],
         finding=finding,
         first=first,
@@ -133,11 +136,10 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> doc.Document:
             detail_table(cost, view.formula),
             *length_table(case, cost, LENGTHS),
         ],
-        sentences=list(_readings(cost)),
         heading=heading_words(cost),
         finding=_need(cost, case.fit) + beyond(cost),
         first=partial(_first, case, cost, view),
-        explanation=_explanation(cost),
+        counted=_counted_for(cost),
     )
 
 
@@ -149,6 +151,8 @@ def _first(
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
     if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        if len(cost.spec.stacks) > 1 and _height(parameters) > lines - len(overview.rows) - 5:
+            parameters = brief_parameter_table(cost)
         tables = [parameters, *length_table(case, cost, LENGTHS), *more]
         return [doc.Group([overview]), doc.Group(tables, beside=_BESIDE._replace(most=len(tables)))]
     if view.formula or view.per_layer:
@@ -158,7 +162,7 @@ def _first(
         return [doc.Group([table]) for table in shown]
     lengths = length_table(case, cost, FEW_LENGTHS, across=True)
     rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
-    if rest < _height(parameters) and not attention_only(cost):
+    if rest < _height(parameters) and not cost.spec.attention_only:
         parameters = brief_parameter_table(cost)
     if rest < _height(parameters):
         overview = overview_table(case, cost, maps=False)
@@ -172,11 +176,9 @@ def _height(table: doc.Table) -> int:
 
 def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
     """Return the document with finding, table and notes on the GPUs put first."""
-    from attnviz.count.params import serving_table  # most runs name no card
-
     cases = [case for case in report.cases if case.counts is not None]
-    cards = serving_table.card_table(cases, report.options, "all" in report.request.gpu)
-    notes = serving_table.card_notes(cases)
+    cards = card_table(cases, report.options, "all" in report.request.gpu)
+    notes = list(map(doc.Note, card_notes(cases)))
 
     def first(columns: int, lines: int) -> list[doc.Group]:
         rest = lines - len(cards.rows) - len(notes) - 3
@@ -187,7 +189,7 @@ def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
     about, *groups = made.groups
     return made._replace(
         groups=[about, doc.Group([cards, *notes]), *groups],
-        finding=serving_table.card_finding(cases),
+        finding=card_finding(cases),
         first=first,
     )
 
@@ -195,22 +197,7 @@ def _on_cards(made: doc.Document, report: ParamsReport) -> doc.Document:
 def _built(case: Case, built: BuiltCount) -> doc.Document:
     """Return the document of a model that was built: its parts, which add up to the total."""
     made, title = built.made, title_words(built)
-    rest = built.total - sum(number for _, number in made.parts)
-    rows: list[tuple[str, int]] = [*made.parts, *[("outside these", rest)] * bool(rest)]
-    last = ("total", built.total)
-    parts = doc.table(
-        [*rows, last],
-        doc.ColumnOf("part", lambda part: part[0], right=False),
-        doc.ColumnOf("parameters", lambda part: count(part[1])),
-        doc.ColumnOf("share", lambda part: percentage(part[1], built.total), keep=6),
-        row=lambda part: (
-            {"tone": "strong", "ruled": True}
-            if part is last
-            else {"bar": (part[1], built.total) if part in made.parts else None}
-        ),
-    )
-    kept = [] if built.cache is None else cache_facts(built.cache)
-    overview = overview_table(case, built)
+    parts, overview = built_table(built), overview_table(case, built)
     buffers = f"note: {count(made.buffers)} numbers of buffers, not trained"
     unknown = "its cache is not known, " * (built.cache is None)
     told, how = "from the header of the file", "Counted from its header:"
@@ -222,7 +209,7 @@ def _built(case: Case, built: BuiltCount) -> doc.Document:
     return _made(
         (*title[:2], run_words(built), *title[2:]),
         [*_origin_lines(built), *[buffers] * bool(made.buffers)],
-        [parts, overview, facts_table({"KV cache and states": kept})],
+        [parts, overview, detail_table(built)],
         heading=("/".join(built.name.rsplit("/", 2)[-2:]), *title[1:]),
         finding=f"{_need(built, case.fit)}{beyond(built)} {how} {unknown}operations and "
         "activations are not counted.",
@@ -230,11 +217,11 @@ def _built(case: Case, built: BuiltCount) -> doc.Document:
             doc.Group([overview, *map(doc.Note, made.notes)]),
             doc.Group([parts._replace(least=3)]),
         ],
-        explanation=doc.Explanation("params", f"counted exactly, {told}."),
+        counted=f"counted exactly, {told}.",
     )
 
 
-def _compared(report: ParamsReport, costs: Sequence[CostReport | BuiltCount]) -> doc.Document:
+def _compared(report: ParamsReport, costs: Sequence[_Counts]) -> doc.Document:
     """Return the document of compared cases, at least one of which could be counted."""
     options, cases = report.options, report.cases
     metrics = telling_metrics(cases)
@@ -243,7 +230,7 @@ def _compared(report: ParamsReport, costs: Sequence[CostReport | BuiltCount]) ->
     shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
     notes = [f"{MARK} changes from row to row"] if brief else []
-    if isinstance(costs[0], CostReport) and not attention_only(costs[0]):
+    if isinstance(costs[0], CostReport) and not costs[0].spec.attention_only:
         notes.append("attention and MLP: of one layer")
     reasons = change_reasons(options, cases)
     return _made(
@@ -257,30 +244,25 @@ def _compared(report: ParamsReport, costs: Sequence[CostReport | BuiltCount]) ->
             doc.Group([compared_table(options, cases, brief or metrics, True)]),
             doc.Group(list(map(doc.Say, reasons))),
         ],
-        explanation=_explanation(*costs),
+        counted=_counted_for(*costs),
     )
 
 
-def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport | BuiltCount]) -> doc.Document:
+def _side_by_side(cases: Sequence[Case], costs: Sequence[_Counts]) -> doc.Document:
     kinds = sorted({cost.storage.scheme if cost.storage else cost.dtype for cost in costs})
-    title = (f"{len(cases)} models", *kinds)
+    title, table = (f"{len(cases)} models", *kinds), model_table(cases)
     pairs = list(zip(cases, costs, strict=True))
     assumed = [case.name for case, cost in pairs if not cost.stated]
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
     sources = [(case.name, _source(cost)) for case, cost in pairs]
-    full = model_table(cases) if any(case.built for case in cases) else side_by_side_table(cases)
     return _made(
         title,
         [*(f"{name}: {source}" for name, source in sources if source), *note],
-        [full],
+        [table],
         heading=title,
         finding=" ".join(size_sentences(cases)),
-        first=lambda columns, lines: [
-            doc.Group(
-                [full if len(full.rows) < lines else model_table(cases), *map(doc.Note, note)]
-            )
-        ],
-        explanation=_explanation(*costs),
+        first=lambda columns, lines: [doc.Group([table, *map(doc.Note, note)])],
+        counted=_counted_for(*costs),
         several=True,
     )
 
@@ -288,11 +270,11 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport | BuiltCount
 # Sentences ------------------------------------------------------------------------------------
 
 
-def _source(cost: CostReport | BuiltCount) -> str:
+def _source(cost: _Counts) -> str:
     return cost.source if isinstance(cost, BuiltCount) else cost.spec.source
 
 
-def _origin_lines(cost: CostReport | BuiltCount) -> Iterator[str]:
+def _origin_lines(cost: _Counts) -> Iterator[str]:
     """Yield lines with the source of the numbers and the notes that belong to them."""
     if source := _source(cost):
         yield f"source: {source}"
@@ -304,7 +286,7 @@ def _origin_lines(cost: CostReport | BuiltCount) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
+def _need(cost: _Counts, fit: MemoryFit | None) -> str:
     """Return a sentence on the needed memory, and whether it is there.
 
     fit: what fits in the given memory; None if no memory was given.
@@ -315,7 +297,7 @@ def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
         if over <= 0:
             return f"Fits in {memory}: needs {needed}."
         return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
-    if isinstance(cost, CostReport) and attention_only(cost):
+    if isinstance(cost, CostReport) and cost.spec.attention_only:
         return f"{count(cost.total)} parameters{_why_so_many(cost)}."
     many = f"{short(cost.total)} parameters: "
     if cost.weight_bytes is None and cost.storage is not None:
@@ -329,7 +311,7 @@ def _need(cost: CostReport | BuiltCount, fit: MemoryFit | None) -> str:
 
 
 def _why_so_many(cost: CostReport) -> str:
-    spec = main_attention(cost).spec
+    spec = cost.spec.attention
     product = f"{count(spec.heads)} × {count(spec.head_dim)}"
     if spec.latent is not None or spec.linear:
         return " in one attention layer"
@@ -340,75 +322,8 @@ def _why_so_many(cost: CostReport) -> str:
     return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
 
 
-def _readings(cost: CostReport) -> Iterator[str]:
-    """Yield sentences on what is noteworthy about this architecture."""
-    spec = main_attention(cost).spec
-    if spec.latent is None and not spec.linear:
-        yield _width_sentence(spec)
-    if cost.cache.bytes_per_token:
-        yield from _sharing(spec)
-    if not attention_only(cost):
-        yield from _tied(cost)
-
-
-def _width_sentence(spec: AttentionSpec) -> str:
-    """Return a sentence on whether the count depends on the number of heads."""
-    inner = spec.heads * spec.head_dim
-    product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
-    if inner != spec.d_model:
-        return (
-            f"The count depends on the number of heads: heads × head_dim = {product} is not "
-            f"d_model = {count(spec.d_model)}."
-        )
-    if spec.kv_heads != spec.heads:
-        return (
-            "Query and output do not depend on the number of heads: heads × head_dim = "
-            f"{product} = d_model. Key and value do: they have "
-            f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
-            f"{count(spec.kv_heads * spec.head_dim)} columns."
-        )
-    other = ""
-    if spec.head_dim % 2 == 0:
-        more, narrower = 2 * spec.heads, spec.head_dim // 2
-        other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
-    return (
-        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
-        f"d_model{other}. The width of a head and the number of attention weights do."
-    )
-
-
-def _sharing(spec: AttentionSpec) -> Iterator[str]:
-    """Yield sentences on what shared or latent keys and values save in the cache."""
-    if spec.latent is not None:
-        held = spec.latent.kv_lora + spec.latent.rope_dim
-        full = spec.heads * (spec.head_dim + spec.value_dim)
-        yield (
-            f"A token is kept as one vector of {count(held)} numbers a layer instead of "
-            f"{count(full)} for all heads: {percentage(full - held, full)} of the cache is saved."
-        )
-    elif spec.kv_heads != spec.heads:
-        group = spec.heads // spec.kv_heads
-        saved = percentage(spec.heads - spec.kv_heads, spec.heads)
-        yield (
-            f"{count(group)} query heads share one key/value head: the cache keeps "
-            f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
-        )
-
-
-def _tied(cost: CostReport) -> Iterator[str]:
-    heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
-    tables = sum(head.inputs * head.outputs for head in heads if head.tied)
-    if tables:
-        yield (
-            "The LM head is tied to the token embedding, counted once; untied it would add "
-            f"{count(tables)} parameters."
-        )
-
-
-def _explanation(*costs: CostReport | BuiltCount) -> doc.Explanation:
-    """Return the explanation for beginners, which says for what lengths and dtype was counted."""
+def _counted_for(*costs: _Counts) -> str:
+    """Return for beginners how, and for what lengths and dtype was counted."""
     words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
-    counted_for = words.pop() if len(words) == 1 else ""
-    return doc.Explanation(
-        "params", f"nothing was run: counted exactly from the shape{counted_for}."
-    )
+    told = words.pop() if len(words) == 1 else ""
+    return f"nothing was run: counted exactly from the shape{told}."

@@ -1,17 +1,57 @@
-"""The description of a transformer in plain numbers, from which everything is counted.
+"""The description of a transformer in plain numbers, and the parameters that it has.
 
 A ``ModelSpec`` consists of stacks, a stack of groups of equal layers, a layer of attentions, a
 feed-forward part and norms. All are named tuples of exact integers, which are made in a fraction of
-the time of dataclasses and need only the standard library, so that counting starts at once.
+the time of dataclasses and need only the standard library, so that counting starts at once. Every
+parameter belongs to a ``Term``: a product that is written out, so that a person can check it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
 """The largest size that is accepted: beyond it a typing error is likelier."""
+
+
+class Term(NamedTuple):
+    """A summand of a count, with its arithmetic.
+
+    label: what is counted, in words. number: the count.
+    formula: the arithmetic in numbers, such as ``4096 × 4096 = 16,777,216``.
+    symbols: the same arithmetic in names, such as ``d_model × heads × head_dim``; may be empty.
+    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent`` (matrices
+        that heads share), ``bias``, ``norm``, ``up``, ``gate``, ``down``, ``router``,
+        ``embedding``, ``head``, ``other``.
+    factors: the sizes whose product is the count: of a matrix (inputs, outputs), of equal ones
+        (copies, inputs, outputs); empty if it is no product.
+    """
+
+    label: str
+    number: int
+    formula: str
+    symbols: str = ""
+    role: str = "other"
+    factors: tuple[int, ...] = ()
+
+
+def product(label: str, *factors: int, role: str = "other", symbols: str = "") -> Term:
+    """Return the product of ``factors`` as a term that shows the multiplication as its formula.
+
+    label, role, symbols: those of the term.
+    """
+    number = math.prod(factors)
+    formula = f"{number:,}"
+    if len(factors) > 1:
+        formula = f"{' × '.join(map(str, factors))} = {formula}"
+    return Term(label, number, formula, symbols, role, factors)
+
+
+def total(terms: Iterable[Term], *roles: str) -> int:
+    """Return the sum of the terms' numbers, or only of those with one of the ``roles``."""
+    return sum(term.number for term in terms if not roles or term.role in roles)
 
 
 class Dense(NamedTuple):
@@ -56,14 +96,30 @@ class Norm(NamedTuple):
 Part: TypeAlias = Dense | LookupTable | Norm
 
 
-class Buffer(NamedTuple):
-    """Numbers that a checkpoint stores but that are not trained.
+def terms_of(parts: Iterable[Part], role: str = "other") -> tuple[Term, ...]:
+    """Return the terms of matrices, tables and norms; norms have the role ``norm``.
 
-    label: their name in tables. numbers: how many.
+    role: the share of the parameters that the other terms belong to.
+    Of a tied matrix only the bias is counted here.
     """
+    terms = []
+    for part in parts:
+        match part:
+            case Dense(label, inputs, outputs):
+                if not part.tied:
+                    terms.append(product(label, inputs, outputs, role=role))
+                if part.bias:
+                    terms.append(product(f"{label} bias", outputs, role=role))
+            case LookupTable(label, rows, width):
+                terms.append(product(label, *[rows] * (rows != 1), width, role=role))
+            case Norm(label, width):
+                if vectors := part.scale + part.shift:
+                    terms.append(product(label, *[2] * (vectors > 1), width, role="norm"))
+    return tuple(terms)
 
-    label: str
-    numbers: int
+
+Buffers: TypeAlias = tuple[tuple[str, int], ...]
+"""Names and sizes of arrays that a checkpoint stores but that are not trained."""
 
 
 class LatentSpec(NamedTuple):
@@ -115,6 +171,74 @@ class AttentionSpec(NamedTuple):
     source_width: int | None = None
     parts: tuple[Part, ...] = ()
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Return the parameters: d·(H·D) + d·(K·D) + d·(K·V) + (H·V)·d, biases, norms, others."""
+        projections = (_latent if self.latent else _projections)(self)
+        return (*projections, *_biases(self), *terms_of(self.parts))
+
+    @property
+    def per_head(self) -> dict[str, int]:
+        """Return the parameters of a head's projections by role, of key and value of a KV head.
+
+        Biases, and the latent matrices that heads share, are left out.
+        """
+        heads = {"query": self.heads, "key": self.kv_heads, "value": self.kv_heads}
+        heads["output"] = self.heads
+        numbers = {role: total(self.terms, role) // many for role, many in heads.items()}
+        if (latent := self.latent) is not None and latent.q_lora is not None:  # as the way down is
+            numbers["query"] = latent.q_lora * (latent.nope_dim + latent.rope_dim)
+        return numbers
+
+
+def _projections(spec: AttentionSpec) -> Iterator[Term]:
+    d, source = spec.d_model, spec.source_width or spec.d_model
+    read = "d_model" if source == d else "d_source"
+    value = "head_dim" if spec.value_dim == spec.head_dim else "v_head_dim"
+    shared = "heads" if spec.kv_heads == spec.heads else "kv_heads"
+    for role, inputs, outputs, symbols in (
+        ("query", d, spec.heads * spec.head_dim, "d_model × (heads × head_dim)"),
+        ("key", source, spec.kv_heads * spec.head_dim, f"{read} × ({shared} × head_dim)"),
+        ("value", source, spec.kv_heads * spec.value_dim, f"{read} × ({shared} × {value})"),
+        ("output", spec.heads * spec.value_dim, d, f"(heads × {value}) × d_model"),
+    ):
+        yield product(role, inputs, outputs, role=role, symbols=symbols)
+
+
+def _latent(spec: AttentionSpec) -> Iterator[Term]:
+    """Yield the terms of latent attention (DeepSeek-V2): to latent vectors, from them to heads."""
+    assert spec.latent is not None
+    d, heads, (narrow, rope, nope, squeezed, _) = spec.d_model, spec.heads, spec.latent
+    width, values = heads * (nope + rope), heads * spec.value_dim
+    wide = "(heads × (nope_dim + rope_dim))"
+    queries = [("query", "query", d, width, f"d_model × {wide}")]
+    if squeezed is not None:
+        queries = [
+            ("query", "query down", d, squeezed, "d_model × q_lora"),
+            ("query", "query up", squeezed, width, f"q_lora × {wide}"),
+        ]
+    for role, label, inputs, outputs, symbols in (
+        *queries,
+        ("latent", "key and value down", d, narrow + rope, "d_model × (kv_lora + rope_dim)"),
+        ("key", "key up", narrow, heads * nope, "kv_lora × (heads × nope_dim)"),
+        ("value", "value up", narrow, values, "kv_lora × (heads × v_head_dim)"),
+        ("output", "output", values, d, "(heads × v_head_dim) × d_model"),
+    ):
+        yield product(label, inputs, outputs, role=role, symbols=symbols)
+
+
+def _biases(spec: AttentionSpec) -> Iterator[Term]:
+    widths = {
+        "query": spec.query_bias * spec.heads * spec.head_dim,
+        "key": spec.key_bias * spec.kv_heads * spec.head_dim,
+        "value": spec.value_bias * spec.kv_heads * spec.value_dim,
+        "output": spec.output_bias * spec.d_model,
+    }
+    if spec.latent is not None and spec.latent.down_bias:
+        widths["down"] = spec.latent.kv_lora + spec.latent.rope_dim
+        widths["query down"] = spec.latent.q_lora or 0
+    return (product(f"{name} bias", size, role="bias") for name, size in widths.items() if size)
+
 
 class FeedForwardSpec(NamedTuple):
     """The sizes and switches of the part of a layer that processes each token by itself.
@@ -129,6 +253,22 @@ class FeedForwardSpec(NamedTuple):
     gated: bool = False
     up_bias: bool = False
     down_bias: bool = False
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Return the parameters: 2·d·f, 3·d·f if gated, and biases."""
+        return tuple(_matrices(self))
+
+
+def _matrices(spec: FeedForwardSpec, prefix: str = "", *copies: int) -> Iterator[Term]:
+    d, f, times = spec.d_model, spec.d_ff, "experts × " if copies else ""
+    for role in ("up", "gate") if spec.gated else ("up",):
+        yield product(f"{prefix}{role}", *copies, d, f, role=role, symbols=f"{times}d_model × d_ff")
+    yield product(f"{prefix}down", *copies, f, d, role="down", symbols=f"{times}d_ff × d_model")
+    if spec.up_bias:
+        yield product(f"{prefix}up bias", *copies, *[2] * spec.gated, f, role="bias")
+    if spec.down_bias:
+        yield product(f"{prefix}down bias", *copies, d, role="bias")
 
 
 class ExpertsSpec(NamedTuple):
@@ -148,21 +288,60 @@ class ExpertsSpec(NamedTuple):
     shared: FeedForwardSpec | None = None
     router_bias: bool = False
     parts: tuple[Part, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
+    buffers: Buffers = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Return the parameters of all experts, the router, the shared expert and other parts."""
+        d, shared = self.expert.d_model, self.shared
+        return (
+            *_matrices(self.expert, "experts ", self.experts),
+            product("router", d, self.experts, role="router", symbols="d_model × experts"),
+            *[product("router bias", self.experts, role="bias")] * self.router_bias,
+            *(() if shared is None else _matrices(shared, "shared expert ")),
+            *terms_of(self.parts),
+        )
 
 
 class LayerSpec(NamedTuple):
     """The description of one layer.
 
-    Its fields are its attentions, its feed-forward part or None, its norms, other parts and
-    buffers.
+    Its fields are its attentions, its feed-forward part or None, its norms, and other parts.
     """
 
     attentions: tuple[AttentionSpec, ...]
     feed_forward: FeedForwardSpec | ExpertsSpec | None = None
     norms: tuple[Norm, ...] = ()
     parts: tuple[Part, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
+
+    @property
+    def named_attentions(self) -> Iterator[tuple[str, AttentionSpec]]:
+        """Yield each attention with its name in tables."""
+        for spec in self.attentions:
+            kind = "self " * (len(self.attentions) > 1)
+            if spec.cross or spec.linear:
+                kind = "cross " if spec.cross else "linear "
+            yield f"{kind}attention", spec
+
+    @property
+    def placed(self) -> Iterator[PlacedTerm]:
+        """Yield the parameters of the layer."""
+        for name, attention in self.named_attentions:
+            yield from (PlacedTerm(term, "attention", name) for term in attention.terms)
+        if self.feed_forward is not None:
+            name = "experts" if isinstance(self.feed_forward, ExpertsSpec) else "feed-forward"
+            yield from (PlacedTerm(term, "feed_forward", name) for term in self.feed_forward.terms)
+        for term in terms_of((*self.norms, *self.parts)):
+            norm = term.role == "norm"
+            yield PlacedTerm(term, "norm" if norm else "other", "norms" if norm else term.label)
+
+    @property
+    def idle(self) -> int:
+        """Return the parameters of the experts that one token does not pass through."""
+        mixture = self.feed_forward
+        if not isinstance(mixture, ExpertsSpec):
+            return 0
+        return (mixture.experts - mixture.active) * total(mixture.expert.terms)
 
 
 class LayerGroup(NamedTuple):
@@ -182,6 +361,22 @@ class LayerGroup(NamedTuple):
     def stored(self) -> int:
         """Return how many of the layers have their own parameters."""
         return 1 if self.shared else self.repeat
+
+    @property
+    def kind(self) -> str:
+        """Return the attention of the layers in a few words, such as ``sliding 4,096``."""
+        words = []
+        for spec in self.layer.attentions:
+            if spec.cross or spec.linear:
+                words.append("cross" if spec.cross else "linear")
+            elif spec.window is not None:
+                words.append(f"sliding {spec.window:,}")
+            else:
+                words.append("latent" if spec.latent is not None else "full")
+        forward = self.layer.feed_forward
+        if isinstance(forward, ExpertsSpec):
+            words.append(f"{forward.active:,} of {forward.experts:,} experts")
+        return ", ".join(words)
 
 
 class StackSpec(NamedTuple):
@@ -210,7 +405,7 @@ class StackSpec(NamedTuple):
     tokens: int | None = None
     max_positions: int | None = None
     reads: Literal["target", "source"] = "target"
-    buffers: tuple[Buffer, ...] = ()
+    buffers: Buffers = ()
 
     @property
     def depth(self) -> int:
@@ -223,6 +418,16 @@ class StackSpec(NamedTuple):
         for group in self.groups:
             for attention in group.layer.attentions:
                 yield group.repeat, attention
+
+    @property
+    def placed(self) -> Iterator[PlacedTerm]:
+        """Yield the parameters of the stack: outside the layers, then of each group of them."""
+        yield from _outside(self.embeddings, "embedding", self)
+        yield from _outside((*self.norms, *self.parts), "other", self)
+        yield from _outside([] if self.head is None else [self.head], "head", self)
+        for group in self.groups:
+            for part in group.layer.placed:
+                yield part._replace(stack=self, group=group)
 
 
 class ModelSpec(NamedTuple):
@@ -252,6 +457,97 @@ class ModelSpec(NamedTuple):
         """Return the stack that represents the model: the last causal one, else the last one."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
+
+    @property
+    def common(self) -> LayerGroup:
+        """Return the main stack's most frequent kind of layer; the first of equally frequent."""
+        return max(self.main.groups, key=lambda group: group.repeat)
+
+    @property
+    def attention(self) -> AttentionSpec:
+        """Return the self-attention of ``common``; its first attention if there is none."""
+        attentions = self.common.layer.attentions
+        return next((spec for spec in attentions if not spec.cross), attentions[0])
+
+    @property
+    def attention_only(self) -> bool:
+        """Return True if it is nothing but the attention of one layer."""
+        alone = len(self.stacks) == self.common.repeat == len(self.common.layer.attentions) == 1
+        return alone and self.total == total(self.attention.terms)
+
+    @property
+    def placed(self) -> Iterator[PlacedTerm]:
+        """Yield all parameters, shared ones once: those of the stacks, then those outside them."""
+        for stack in self.stacks:
+            yield from stack.placed
+        yield from _outside(self.embeddings, "embedding")
+        yield from _outside(self.parts, "other")
+
+    @property
+    def total(self) -> int:
+        """Return the number of parameters."""
+        return sum(part.number for part in self.placed)
+
+    @property
+    def active(self) -> int:
+        """Return how many parameters one token passes through, without the experts not chosen.
+
+        Tables count in full, as is usual.
+        """
+        groups = [group for stack in self.stacks for group in stack.groups]
+        return self.total - sum(group.layer.idle * group.stored for group in groups)
+
+    @property
+    def buffers(self) -> tuple[Term, ...]:
+        """Return the numbers that are stored but not trained; they are not part of the total."""
+        terms: list[Term] = []
+        for stack in self.stacks:
+            terms += [product(label, numbers) for label, numbers in stack.buffers]
+            for group in stack.groups:
+                inner = getattr(group.layer.feed_forward, "buffers", ())
+                terms += [product(label, group.stored, numbers) for label, numbers in inner]
+        return tuple(terms)
+
+
+class PlacedTerm(NamedTuple):
+    """A term of a model with its place.
+
+    share: the purpose that it counts for, one of ``SHARES``. name: of the part that it is in.
+    stack: the stack that it belongs to, or None. group: the layers that have it, or None.
+    """
+
+    term: Term
+    share: str
+    name: str
+    stack: StackSpec | None = None
+    group: LayerGroup | None = None
+
+    @property
+    def number(self) -> int:
+        """Return how many parameters it has in all layers that have their own."""
+        return self.term.number * (1 if self.group is None else self.group.stored)
+
+
+def _outside(
+    parts: Iterable[Part], role: str, stack: StackSpec | None = None
+) -> Iterator[PlacedTerm]:
+    """Yield the parameters of parts outside the layers."""
+    for term in terms_of(parts, role):
+        yield PlacedTerm(term, term.role, term.label, stack)
+
+
+SHARES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
+"""The purposes of parameters: all inside the attentions; feed-forward parts with routers and
+experts; token, position and type tables, patch embeddings, special tokens; norms outside the
+attentions; the matrix onto the vocabulary if it is not the token table; poolers, projectors."""
+
+
+def shares_of(placed: Iterable[PlacedTerm]) -> dict[str, int]:
+    """Return the numbers of some parameters by purpose; they add up to the number of all."""
+    shares = dict.fromkeys(SHARES, 0)
+    for part in placed:
+        shares[part.share] += part.number
+    return shares
 
 
 def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:

@@ -5,11 +5,9 @@ Counts, shares, sizes and factors are computed with integers only, and so are ex
 
 from __future__ import annotations
 
-from attnviz.count.params.counting.cache import CacheCount
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.counting.parameters import GroupCount
-from attnviz.count.params.parts import attention_only, main_attention, main_group
-from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.count.params.cache import CacheCount
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, LayerGroup
 from attnviz.draw.numbers import counted, spans
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -92,7 +90,7 @@ def factor(part: int, whole: int) -> str:
     return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
 
 
-def layer_span(group: GroupCount) -> str:
+def layer_span(group: LayerGroup) -> str:
     """Return the indices of a group's layers as a string: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
@@ -115,16 +113,16 @@ def title_words(cost: CostReport | BuiltCount) -> tuple[str, ...]:
     """Return the model's name, its sizes and the dtype, each as one string, for a title."""
     if isinstance(cost, BuiltCount):
         return (cost.name, cost.made.architecture, dtype_words(cost))
-    attention = main_attention(cost).spec
+    attention = cost.spec.attention
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
         heads += f" (value {count(attention.value_dim)})"
     words = [f"d_model {count(attention.d_model)}", heads + _kv_words(attention)]
-    if not attention_only(cost):
+    if not cost.spec.attention_only:
         words.insert(0, _depths(cost))
     if attention.latent is not None:
         words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
-    forward = main_group(cost).layer.spec.feed_forward
+    forward = cost.spec.common.layer.feed_forward
     if isinstance(forward, ExpertsSpec):
         words.append(experts_words(forward))
     elif forward is not None:
@@ -140,17 +138,17 @@ def experts_words(spec: ExpertsSpec) -> str:
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
     """Return the model's name, its sizes and the counted lengths, each as one string."""
-    spec = main_attention(cost).spec
+    spec = cost.spec.attention
     heads = counted(spec.heads, "head") + _kv_words(spec)
     shape = f"{_depths(cost, brief=True)} × {heads}"
-    if attention_only(cost):
+    if cost.spec.attention_only:
         shape = f"d_model {count(spec.d_model)} · {heads}"
     name = "/".join(_name(cost).rsplit("/", 2)[-2:])
     return (name, shape, run_words(cost), dtype_words(cost))
 
 
 def _name(cost: CostReport) -> str:
-    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
+    return cost.spec.name or ("attention layer" if cost.spec.attention_only else "transformer")
 
 
 def _kv_words(spec: AttentionSpec) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.parts import layer_kind
+from attnviz.count.params.cost import CostReport
 from attnviz.count.params.tables import brief_parameter_table
 from attnviz.count.params.wording import bytes_text, dtype_words, layer_span, title_words
 from attnviz.count.params.wording import short as short_count
@@ -193,7 +192,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
     if cost is not None:
         lines["shape"] += title_words(cost)[1:-1]
         lines["size"] = [
-            f"{short_count(cost.parameters.total)} parameters",
+            f"{short_count(cost.spec.total)} parameters",
             f"{bytes_text(cost.weight_bytes)} of weights",
         ]
         if cost.cache.bytes_per_token:
@@ -226,13 +225,13 @@ def _cost(report: ModelReport) -> CostReport | None:
 def _kinds(cost: CostReport) -> list[str]:
     """Return strings on the attention of each kind of layer, with the layers that have it."""
     kinds = []
-    for stack in cost.parameters.stacks:
-        name = f"{stack.spec.name} " if len(cost.parameters.stacks) > 1 else ""
+    for stack in cost.spec.stacks:
+        name = f"{stack.name} " if len(cost.spec.stacks) > 1 else ""
         for group in stack.groups:
-            seen = "causal" if stack.spec.causal else "both ways"
+            seen = "causal" if stack.causal else "both ways"
             span, many = layer_span(group), "s" if group.repeat > 1 else ""
             where = f"layer{many} {span}" if span[0].isdigit() else f"{span} layer{many}"
-            kinds.append(f"{name}{layer_kind(group)} attention, {seen}, in {where}")
+            kinds.append(f"{name}{group.kind} attention, {seen}, in {where}")
     return kinds
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attnviz.count.params.counting.cost import count_cost
+from attnviz.count.params.cost import count_cost
 from attnviz.count.params.parts import Case
-from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.request import spec_from_options
 from attnviz.count.params.specs import (
     AttentionSpec,
     Dense,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from attnviz.count.params.counting.cost import BuiltCount
+from attnviz.count.params.cost import BuiltCount
 from attnviz.count.params.params import params
 from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import LoadError, UsageError

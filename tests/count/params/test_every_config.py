@@ -14,7 +14,7 @@ import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache, PretrainedConfig
 from transformers.utils import logging
 
-from ....every_causal import causal_kinds, small_config
+from ...every_causal import causal_kinds, small_config
 
 TOKENS = 10
 """More than the window of four that small configs have."""

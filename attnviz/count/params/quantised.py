@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from attnviz.count.params.counting.cache import byte_count
-from attnviz.count.params.counting.parameters import ParameterCount, Term
+from attnviz.count.params.cache import byte_count
+from attnviz.count.params.specs import ModelSpec
 from attnviz.reading import read_toml
 
 _FORMATS = Path(__file__).with_name("schemes.toml")
@@ -118,26 +118,25 @@ class Storage(NamedTuple):
         return sum(line.bytes for line in self.lines) if self.lines else None
 
 
-def matrices(counted: ParameterCount) -> Iterator[WeightMatrix]:
-    """Yield the matrices of an architecture that formats may quantise."""
-    outside = [*counted.terms, *(term for stack in counted.stacks for term in stack.terms)]
-    placed: list[tuple[Term, str, Sequence[int]]] = [(term, "model.", (0,)) for term in outside]
-    for stack in counted.stacks:
-        prefix = f"{'model' if stack.spec.causal else stack.spec.name}.layers.#."
-        for group in stack.groups:
-            layers = range(group.repeat) if group.indices is None else group.indices
-            for part in (*group.layer.attentions, group.layer.feed_forward):
-                terms = () if part is None else part.terms
-                placed += [(term, prefix, layers[: group.stored]) for term in terms]
-    for term, start, indices in placed:
+def matrices(spec: ModelSpec) -> Iterator[WeightMatrix]:
+    """Yield the matrices of an architecture that formats may quantise, those of layers last."""
+    for part in sorted(spec.placed, key=lambda part: part.group is not None):
+        term, start = part.term, "model."
+        indices: Sequence[int] = (0,)
+        if part.stack is not None and part.group is not None:
+            start = f"{'model' if part.stack.causal else part.stack.name}.layers.#."
+            layers = range(part.group.repeat) if part.group.indices is None else part.group.indices
+            indices = layers[: part.group.stored]
+            if part.share not in ("attention", "feed_forward"):
+                continue
         if term.role in _KINDS and len(term.factors) > 1:
             *copies, inputs, outputs = term.factors
             kind: MatrixKind = "experts" if copies else _KINDS[term.role]
             if kind == "embedding":  # a row for each token, as a head has
                 inputs, outputs = outputs, inputs
             known = _table()["names"].get(term.label, (term.label.replace(" ", "_"),))
-            named, many = tuple(start + name for name in known), math.prod(copies)
-            yield WeightMatrix(named, kind, inputs, outputs, many, indices)
+            named = tuple(start + name for name in known)
+            yield WeightMatrix(named, kind, inputs, outputs, math.prod(copies), indices)
 
 
 # What a config says ---------------------------------------------------------------------------

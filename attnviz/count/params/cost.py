@@ -1,4 +1,4 @@
-"""Counts what a model costs: cache, operations, attention maps, memory."""
+"""Counts what a model costs: cache, operations, attention maps, and what fits in a memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from attnviz.count.params.counting.cache import (
+from attnviz.count.params.cache import (
     CacheCount,
     LayerCache,
     Lengths,
@@ -18,20 +18,22 @@ from attnviz.count.params.counting.cache import (
     count_cache,
     count_kept,
     largest,
-    lengths,
     settled_length,
 )
-from attnviz.count.params.counting.parameters import (
-    FeedForwardCount,
-    ParameterCount,
-    StackCount,
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    ModelSpec,
+    Part,
+    StackSpec,
     Term,
-    count_parameters,
+    total,
 )
-from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
 
 if TYPE_CHECKING:  # few models are quantised
-    from attnviz.count.params.counting.quantised import Storage, WeightMatrix
+    from attnviz.count.params.quantised import Storage, WeightMatrix
 
 DEFAULT_TOKENS = 2048
 """The default number of tokens, for models whose positions allow as many."""
@@ -95,9 +97,6 @@ class Count(ABC):
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
 
-# A model without a spec -----------------------------------------------------------------------
-
-
 class MadeModel(NamedTuple):
     """What building a model without memory, or the header of its file, tells.
 
@@ -137,7 +136,6 @@ class BuiltCount(Count):
     made: MadeModel
 
     def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount | None:
-        """Return the cache for another length, and for another batch unless that is None."""
         if self.made.kept is None:
             return None
         kept = Counter((kept, tokens) for kept in self.made.kept)
@@ -145,23 +143,18 @@ class BuiltCount(Count):
         return count_kept(kept, length, batch=many, dtype=self.cache_dtype)
 
 
-# A model with a spec --------------------------------------------------------------------------
-
-
 class FlopCount(NamedTuple):
-    """The operations of one forward pass, counted by ``count_cost``.
+    """The operations of one forward pass.
 
     attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers.
-    attention_scores: attention scores and mixing of values over all query–key pairs, 4·b·n²·H·D:
-        the part that grows with the square of the length. attention_scores_visible: the same
-        without masked pairs: half of them if causal, and only a band if a window slides.
+    attention_scores: scores and mixing of values over all query–key pairs, 4·b·n²·H·D.
+        attention_scores_visible: the same without masked pairs: half of them if causal, and only a
+        band if a window slides.
     ffn: the feed-forward parts with their routers; of experts only the active ones.
-    head: the matrix onto the vocabulary, at every token.
-    other: embeddings that multiply, poolers, projectors.
-    total: all of these, with ``attention_scores``.
-    per_token: those of one more token, without scores.
-    scores_per_token: the scores of one token over ``tokens`` keys.
-    terms: lines that add up to the total.
+    head: the matrix onto the vocabulary, at every token. other: embeddings that multiply, poolers.
+    total: all of these, with ``attention_scores``; the ``terms`` add up to it.
+    per_token: those of one more token, without scores. scores_per_token: its scores over
+        ``tokens`` keys.
     """
 
     attention_projections: int
@@ -199,11 +192,10 @@ class MapCount(NamedTuple):
 class CostReport(Count):
     """All counts of an architecture, for one length, batch and dtype; made by ``count_cost``.
 
-    spec, parameters: the counted architecture. source_tokens: the length of the encoder's input.
+    spec: the counted architecture. source_tokens: the length of the encoder's input.
     """
 
     spec: ModelSpec
-    parameters: ParameterCount
     source_tokens: int
 
     def at(self, tokens: int) -> Lengths:
@@ -212,14 +204,13 @@ class CostReport(Count):
         The source is as long as the target, unless its own length was given.
         """
         source = None if self.source_tokens == self.tokens else self.source_tokens
-        return lengths(self.spec, tokens, source)
+        return Lengths.for_model(self.spec, tokens, source)
 
     def at_length(self, tokens: int) -> CostReport:
         """Return the cost of the same architecture at another length."""
         return replace(self, tokens=tokens, source_tokens=self.at(tokens).source)
 
     def cache_at(self, tokens: int, batch: int | None = None) -> CacheCount:
-        """Return the cache for another length, and for another batch unless that is None."""
         length, many = self.at(tokens), batch or self.batch
         return count_cache(self.spec, length, batch=many, dtype=self.cache_dtype)
 
@@ -268,18 +259,16 @@ def count_cost(
     """
     longest = spec.main.tokens or spec.main.max_positions
     tokens = tokens or min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
-    parameters = count_parameters(spec)
     for kind in (dtype, cache_dtype or dtype):
         bits(kind)
     return CostReport(
         spec=spec,
-        parameters=parameters,
         tokens=tokens,
-        source_tokens=lengths(spec, tokens, source_tokens).source,
+        source_tokens=Lengths.for_model(spec, tokens, source_tokens).source,
         dtype=dtype,
         cache_dtype=cache_dtype or dtype,
-        total=parameters.total,
-        buffer_total=parameters.buffer_total,
+        total=spec.total,
+        buffer_total=total(spec.buffers),
         limit=spec.main.max_positions,
         **more,
     )
@@ -289,7 +278,7 @@ _LINES = {
     "projections": "attention projections",
     "scores": "attention scores and mixing",
     "feed-forward": "MLP",
-    "head": "head",
+    "head": "LM head",
     "other": "other",
 }
 """The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
@@ -298,14 +287,12 @@ scores that no mask hides."""
 
 def _flops(cost: CostReport) -> FlopCount:
     """Return the operations of a forward pass of all sequences."""
-    length, batch, parameters = cost.at(cost.tokens), cost.batch, cost.parameters
-    stacks = [
-        (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
-    ]
-    summed = {role: batch * sum(item[role] for _, item in stacks) for role in (*_LINES, "visible")}
+    length, batch, stacks = cost.at(cost.tokens), cost.batch, cost.spec.stacks
+    passes = [(stack, _stack(stack, length.of(stack), length.source)) for stack in stacks]
+    summed = {role: batch * sum(own[role] for _, own in passes) for role in (*_LINES, "visible")}
     summed["other"] += batch * _dense(cost.spec.parts, length.target)
-    grows = [s for s in parameters.stacks if s.spec.tokens is None and s.spec.reads == "target"]
-    written = grows or [stacks[-1][0]]
+    grows = [stack for stack in stacks if stack.tokens is None and stack.reads == "target"]
+    written = grows or [stacks[-1]]
     return FlopCount(
         attention_projections=summed["projections"],
         attention_scores=summed["scores"],
@@ -315,30 +302,32 @@ def _flops(cost: CostReport) -> FlopCount:
         other=summed["other"],
         total=sum(summed[role] for role in _LINES),
         per_token=sum(map(_linear_step, written)),
-        scores_per_token=sum(_score_step(stack.spec, length) for stack in written),
-        terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
+        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        terms=tuple(
+            term
+            for stack, own in passes
+            for term in _terms(stack, own, length, batch=batch, several=len(stacks) > 1)
+        ),
     )
 
 
-def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
+def _stack(stack: StackSpec, tokens: int, source: int) -> Counter[str]:
     """Return the operations of one stack for one sequence, by role."""
     operations: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
-            spec = attention.spec
-            keys = source if spec.cross else tokens
-            here, there = attention.of("query", "output", "latent"), attention.of("key", "value")
-            projected = 2 * (tokens * here + keys * there) + _dense(spec.parts, tokens)
+            keys, terms = source if attention.cross else tokens, attention.terms
+            projected = 2 * tokens * total(terms, "query", "output", "latent")
+            projected += 2 * keys * total(terms, "key", "value") + _dense(attention.parts, tokens)
             operations["projections"] += group.repeat * projected
-            operations["scores"] += group.repeat * _scores(spec, tokens, keys)
-            operations["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
-        if group.layer.feed_forward is not None:
-            operations["feed-forward"] += (
-                group.repeat * tokens * _feed_forward(group.layer.feed_forward)
-            )
-        operations["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
-    operations["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
-    operations["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+            operations["scores"] += group.repeat * _scores(attention, tokens, keys)
+            visible = _visible(attention, tokens, keys, stack.causal)
+            operations["visible"] += group.repeat * visible
+        forward = group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+        operations["feed-forward"] += forward
+        operations["other"] += group.repeat * _dense(group.layer.parts, tokens)
+    operations["other"] += _dense((*stack.embeddings, *stack.parts), tokens)
+    operations["head"] = _dense([] if stack.head is None else [stack.head], tokens)
     return operations
 
 
@@ -360,15 +349,12 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
     return halves * spec.heads * (spec.head_dim + spec.value_dim)
 
 
-def _feed_forward(count: FeedForwardCount) -> int:
-    """Return the operations per token of the feed-forward part, or of its active experts."""
-    spec = count.spec
+def _feed_forward(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
+    """Return the operations per token of a feed-forward part, of experts only the active ones."""
     if not isinstance(spec, ExpertsSpec):
-        return 2 * count.of("up", "gate", "down")
-    wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
-    shared = spec.shared
-    common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
-    return 2 * (spec.active * wide + common + count.of("router")) + _dense(spec.parts, 1)
+        return 0 if spec is None else 2 * total(spec.terms, "up", "gate", "down")
+    experts = spec.active * _feed_forward(spec.expert) + _feed_forward(spec.shared)
+    return experts + 2 * total(spec.terms, "router") + _dense(spec.parts, 1)
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
@@ -383,7 +369,7 @@ def _dense(parts: Iterable[Part], tokens: int) -> int:
     )
 
 
-def _linear_step(stack: StackCount) -> int:
+def _linear_step(stack: StackSpec) -> int:
     """Return the operations of one more token, without scores and the source's keys and values."""
     longer, shorter = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(longer[role] - shorter[role] for role in _LINES if role != "scores")
@@ -400,20 +386,20 @@ def _score_step(stack: StackSpec, length: Lengths) -> int:
 
 
 def _terms(
-    stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
+    stack: StackSpec, summed: Mapping[str, int], length: Lengths, *, batch: int, several: bool
 ) -> Iterator[Term]:
-    """Yield terms with the operations of a stack, ``item`` of one sequence, by role."""
-    tokens = length.of(stack.spec)
+    """Yield terms with the operations of a stack.
+
+    summed: those of one sequence, by role. several: True names the stack.
+    """
+    tokens, name = length.of(stack), f"{stack.name} " * several
     for role, label in _LINES.items():
-        operations = item[role]
-        if not operations:
-            continue
-        squared = role == "scores"
-        factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
-        factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
-        number = batch * operations
-        formula = f"{batch} × {operations if rest else factors} = {number:,}"
-        yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
+        if operations := summed[role]:
+            squared = role == "scores"
+            factor, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+            factors = f"4 × {tokens}² × {factor}" if squared else f"2 × {tokens} × {factor}"
+            formula = f"{batch} × {operations if rest else factors} = {batch * operations:,}"
+            yield Term(f"{name}{label}", batch * operations, formula, role=role)
 
 
 # What fits in a memory --------------------------------------------------------------------------
@@ -422,12 +408,12 @@ def _terms(
 class MemoryFit(NamedTuple):
     """The longest context that fits in a memory next to the parameters.
 
-    memory: the bytes of the memory. weights: the bytes of parameters and buffers. tokens: the
-        longest context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
+    memory, weights: the bytes of the memory, and of parameters and buffers. tokens: the longest
+        context for ``batch`` sequences; 0 if not one token fits, None if there is no limit.
     binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
         it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
-    cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
-    left: bytes that stay free at ``tokens``; negative if the parameters do not fit.
+    cache: bytes of the cache at ``tokens``, or of a cache that does not grow. left: bytes that stay
+        free then; negative if the parameters do not fit.
     by_memory: the longest context if positions set no limit; None if the cache does not grow.
     max_positions: the longest sequence that the model allows, or None.
     """

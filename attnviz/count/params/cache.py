@@ -6,7 +6,7 @@ The module also has the bits of a number and the lengths of texts, which such co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
@@ -15,16 +15,8 @@ from attnviz.errors import UsageError
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "int4": 4}
 """The bits of a number of each dtype that ``--dtype`` takes."""
 
-_OTHER_NAMES = {
-    "float64": 64,
-    "fp32": 32,
-    "fp16": 16,
-    "half": 16,
-    "bf16": 16,
-    "fp8": 8,
-    "float8_e4m3fn": 8,
-    "float8_e5m2": 8,
-}
+_OTHER_NAMES = {"float64": 64, "fp32": 32, "fp16": 16, "half": 16, "bf16": 16}
+_OTHER_NAMES |= dict.fromkeys(("fp8", "float8_e4m3fn", "float8_e5m2"), 8)
 
 
 def bits(dtype: str) -> int:
@@ -55,6 +47,17 @@ class Lengths(NamedTuple):
     target: int
     source: int
 
+    @classmethod
+    def for_model(cls, spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
+        """Return the lengths for ``tokens`` tokens of the target.
+
+        source_tokens: the length of the source. Without it the source has as many tokens as the
+            target, unless the model fixes their number.
+        """
+        read = [stack for stack in spec.stacks if stack.reads == "source"]
+        fixed = read[-1].tokens if read else None
+        return cls(tokens, fixed or source_tokens or tokens)
+
     def of(self, stack: StackSpec) -> int:
         """Return the number of tokens that a stack processes."""
         if stack.tokens is not None:
@@ -62,19 +65,10 @@ class Lengths(NamedTuple):
         return self.target if stack.reads == "target" else self.source
 
 
-def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
-    """Return the lengths of target and source for ``tokens`` tokens of the target.
-
-    spec: the architecture. source_tokens: the length of the source. Without it the source has as
-        many tokens as the target, unless the model fixes their number.
-    """
-    read = [stack for stack in spec.stacks if stack.reads == "source"]
-    fixed = read[-1].tokens if read else None
-    return Lengths(tokens, fixed or source_tokens or tokens)
-
-
 CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross"]
-"""How a layer keeps the tokens that it has read."""
+"""How a layer keeps the tokens that it has read: all of them, those of a window, their latent
+vectors; a state that does not grow, such as that of a state space model; the last inputs of a short
+convolution; the source, once."""
 
 STATES = {"linear": "states", "convolution": "convolutions"}
 """The kinds of caches that do not grow, and what they are called."""
@@ -83,10 +77,8 @@ STATES = {"linear": "states", "convolution": "convolutions"}
 class LayerCache(NamedTuple):
     """The cache of one attention layer for one sequence.
 
-    kind: as in ``CacheLine``.
-    per_token: the numbers cached for each token; for a state, all its numbers.
-    window: the most tokens that are cached; None for all.
-    dtype: a state's own dtype; empty for the dtype of the cache.
+    per_token: the numbers cached for each token; for a state, all its numbers. window: the most
+    tokens that are cached; None for all. dtype: a state's own; empty for that of the cache.
     """
 
     kind: CacheKind
@@ -98,12 +90,8 @@ class LayerCache(NamedTuple):
 class CacheLine(NamedTuple):
     """The cache of equal layers for one sequence; a line of ``CacheCount``.
 
-    kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the latent vector),
-        ``linear`` (a state that does not grow, such as that of a state space model),
-        ``convolution`` (the last inputs of a short convolution), ``cross`` (the source, once).
-    layers: how many layers have such a cache.
-    per_token: the numbers that one layer caches for each token; for a state, all its numbers.
-    held: for how many tokens they are cached; 1 for a state.
+    layers: how many layers have such a cache. kind, per_token, window: those of each.
+    held: for how many tokens numbers are cached; 1 for a state.
     values: numbers of all these layers for one sequence. formula: the arithmetic of ``values``.
     dtype: of these numbers.
     """
@@ -119,16 +107,14 @@ class CacheLine(NamedTuple):
 
 
 class CacheCount(NamedTuple):
-    """The cache of an architecture, counted by ``count_cache``.
+    """The cache of an architecture for ``batch`` sequences of ``tokens`` tokens.
 
-    tokens, source_tokens, batch, dtype: the lengths, the number of sequences and the dtype counted
-        for. bits: of one number. lines: the caches of the layers, equal layers together.
+    bits: of one number. lines: the caches of the layers, equal layers together.
     values_per_token, bytes_per_token: what one more token adds while no window is full.
     bytes_per_token_late: the same once all sliding windows are full.
     cross_bytes_per_token: what one more token of the source adds.
-    bytes: everything for ``tokens`` and ``batch``.
-    cross_bytes: the part of ``bytes`` that cross attention caches.
-    constant_bytes: the part of ``bytes`` that does not grow: states and convolutions.
+    bytes: everything. cross_bytes: the part of it that cross attention caches.
+    constant_bytes: the part that does not grow: states and convolutions.
     """
 
     tokens: int
@@ -161,46 +147,8 @@ def count_cache(
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
-def count_kept(
-    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, *, batch: int, dtype: str
-) -> CacheCount:
-    """Count the cache: 2·L·K·D·tokens numbers for full attention, fewer for the other kinds.
-
-    A window includes the current token. A library that drops the oldest token before it adds one
-    therefore caches one token less (window − 1) between two generation steps.
-    kept: by (a layer's cache, tokens) the number of layers. batch: the number of sequences.
-    dtype: of the cached numbers, unless a layer has its own.
-    """
-    lines = tuple(_lines(kept, length, dtype))
-
-    def added(*kinds: str) -> int:
-        return sum(line.layers * line.per_token for line in lines if line.kind in kinds)
-
-    def held(*kinds: str) -> int:
-        values: Counter[str] = Counter()
-        for line in lines:
-            if not kinds or line.kind in kinds:
-                values[line.dtype] += batch * line.values
-        return sum(byte_count(numbers, kind) for kind, numbers in values.items())
-
-    late, per_token = added("full", "latent"), added("full", "latent", "sliding")
-    return CacheCount(
-        *(length.target, length.source, batch, dtype, bits(dtype), lines),
-        values_per_token=per_token,
-        bytes_per_token=byte_count(per_token, dtype),
-        bytes_per_token_late=byte_count(late, dtype),
-        cross_bytes_per_token=byte_count(added("cross"), dtype),
-        bytes=held(),
-        cross_bytes=held("cross"),
-        constant_bytes=held(*STATES),
-    )
-
-
 def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
-    """Return the cache of a layer with this attention.
-
-    seen: True leaves out tokens that are cached although a window hides them from the next one.
-    """
+    """Return the cache of a layer with this attention; ``seen`` is that of ``count_cache``."""
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
@@ -213,9 +161,17 @@ def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
     return LayerCache("full", values)
 
 
-def _lines(
-    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, dtype: str
-) -> Iterator[CacheLine]:
+def count_kept(
+    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, *, batch: int, dtype: str
+) -> CacheCount:
+    """Count the cache: 2·L·K·D·tokens numbers for full attention, fewer for the other kinds.
+
+    A window includes the current token. A library that drops the oldest token before it adds one
+    therefore caches one token less (window − 1) between two generation steps.
+    kept: by (a layer's cache, tokens) the number of layers. batch: the number of sequences.
+    dtype: of the cached numbers, unless a layer has its own.
+    """
+    lines = []
     for ((kind, per_token, window, own), tokens), layers in kept.items():
         held = tokens if window is None else min(window, tokens)
         if kind in STATES or kind == "cross":
@@ -223,7 +179,29 @@ def _lines(
         values = layers * per_token * held
         formula = f"{layers} × {per_token} × {held} = {values:,}"
         sizes = (layers, per_token, window, held, values)
-        yield CacheLine(kind, *sizes, formula=formula, dtype=own or dtype)
+        lines.append(CacheLine(kind, *sizes, formula=formula, dtype=own or dtype))
+
+    def added(*kinds: str) -> int:
+        return sum(line.layers * line.per_token for line in lines if line.kind in kinds)
+
+    def held_bytes(*kinds: str) -> int:
+        values: Counter[str] = Counter()
+        for line in lines:
+            if not kinds or line.kind in kinds:
+                values[line.dtype] += batch * line.values
+        return sum(byte_count(numbers, kind) for kind, numbers in values.items())
+
+    late, per_token = added("full", "latent"), added("full", "latent", "sliding")
+    return CacheCount(
+        *(length.target, length.source, batch, dtype, bits(dtype), tuple(lines)),
+        values_per_token=per_token,
+        bytes_per_token=byte_count(per_token, dtype),
+        bytes_per_token_late=byte_count(late, dtype),
+        cross_bytes_per_token=byte_count(added("cross"), dtype),
+        bytes=held_bytes(),
+        cross_bytes=held_bytes("cross"),
+        constant_bytes=held_bytes(*STATES),
+    )
 
 
 def settled_length(cache: CacheCount | None) -> int:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.count.params.counting.cost import CostReport, count_cost
-from attnviz.count.params.request import SHAPE
-from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.cost import CostReport, count_cost
+from attnviz.count.params.request import SHAPE, spec_from_options
+from attnviz.count.params.specs import shares_of
 from attnviz.errors import UsageError
 
 
@@ -33,45 +33,36 @@ def test_options_that_are_not_given_are_none() -> None:
 
 def test_a_whole_decoder() -> None:
     sizes = {"layers": 32, "d_ff": 11008, "vocab": 32000, "max_positions": 4096}
-    llama = counted(
-        d_model=4096,
-        heads=32,
-        ffn="swiglu",
-        tied=False,
-        norm="rmsnorm",
-        positions="rotary",
-        **sizes,
-    )
-    assert llama.parameters.total == 6_738_415_616
+    kinds = {"ffn": "swiglu", "tied": False, "norm": "rmsnorm", "positions": "rotary"}
+    llama = counted(d_model=4096, heads=32, **kinds, **sizes)
+    assert llama.total == 6_738_415_616
     assert llama.cache.bytes_per_token == 524_288
     sizes = {"layers": 12, "d_ff": 3072, "vocab": 50257, "max_positions": 1024}
     gpt2 = counted(d_model=768, heads=12, bias=True, norm="layernorm", positions="learned", **sizes)
-    assert gpt2.parameters.total == 124_439_808
+    assert gpt2.total == 124_439_808
 
 
 def test_norms_and_heads_are_counted_once() -> None:
-    one = counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm").parameters
-    assert one.shares.norm == 12
-    assert (
-        counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm", layers=1).parameters.shares.norm == 18
-    )
+    shape = {"d_model": 6, "heads": 2, "d_ff": 5, "norm": "rmsnorm"}
+    norms = [
+        shares_of(counted(**shape, **more).spec.placed)["norm"] for more in ({}, {"layers": 1})
+    ]
+    assert norms == [12, 18]
     shape = {"d_model": 6, "heads": 2, "vocab": 11}
     tied, untied = counted(**shape, tied=True), counted(**shape, tied=False)
-    assert counted(**shape).parameters.total == tied.parameters.total == 144 + 66
-    assert untied.parameters.total == 144 + 132
+    assert counted(**shape).total == tied.total == 144 + 66
+    assert untied.total == 144 + 132
     assert tied.flops.head == untied.flops.head == 2 * 66
 
 
 def test_mixture_and_latent_attention() -> None:
-    mixture = counted(
-        d_model=6, heads=2, experts=5, active_experts=2, shared_experts=3, d_expert=4, ffn="geglu"
-    ).parameters
-    assert mixture.shares.feed_forward == 5 * 72 + 30 + 3 * 72
+    experts = {"experts": 5, "active_experts": 2, "shared_experts": 3, "d_expert": 4}
+    mixture = counted(d_model=6, heads=2, ffn="geglu", **experts).spec
+    assert shares_of(mixture.placed)["feed_forward"] == 5 * 72 + 30 + 3 * 72
     assert mixture.total - mixture.active == 3 * 72
-    latent = counted(
-        d_model=7168, heads=128, kv_lora=512, q_lora=1536, rope_dim=64, nope_dim=128, v_head_dim=128
-    )
-    assert latent.parameters.total == 187_107_328 - 2048  # without its norms
+    widths = {"kv_lora": 512, "q_lora": 1536, "rope_dim": 64, "nope_dim": 128, "v_head_dim": 128}
+    latent = counted(d_model=7168, heads=128, **widths)
+    assert latent.total == 187_107_328 - 2048  # without its norms
     assert latent.cache.bytes_per_token == 2 * 576
 
 
@@ -80,8 +71,7 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
     options = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads}
     if d_model % heads == 0 and heads % kv_heads == 0:
         width = d_model // heads
-        expected = 2 * d_model**2 + 2 * d_model * kv_heads * width
-        assert counted(**options).parameters.total == expected
+        assert counted(**options).total == 2 * d_model**2 + 2 * d_model * kv_heads * width
     elif d_model % heads:
         message = refused(**options)
         named = message.split(": ")[1].split(" do;")[0].split(", ")
@@ -89,6 +79,9 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
         assert "--head-dim, which lifts the rule" in message
     else:
         assert "does not divide --heads" in refused(**options)
+
+
+LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +92,12 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
             "--heads 7 does not divide --d-model 12: 1, 2, 3, 4, 6, 12 do; or give the width of a "
             "head with --head-dim, which lifts the rule",
         ),
+        (
+            {"d_model": 5040, "heads": 11},
+            "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16",
+        ),
+        ({"d_model": None}, "--d-model is missing: a shape needs --d-model and --heads"),
+        ({"heads": None}, "--heads is missing"),
         ({"kv_heads": 3}, "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
         ({"heads": 0}, "--heads must be 1 or more, not 0"),
         ({"vocab": True}, "--vocab must be a whole number, not True"),
@@ -114,20 +113,10 @@ def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) ->
             "--d-ff and --d-expert exclude each other",
         ),
         ({"kv_lora": 3}, "--kv-lora needs --rope-dim and --nope-dim"),
-        (
-            {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2, "kv_heads": 2},
-            "--kv-lora and --kv-heads exclude each other: all heads are rebuilt from one latent",
-        ),
+        (LATENT | {"kv_heads": 2}, "exclude each other: all heads are rebuilt from one latent"),
         ({"linear": True, "window": 3}, "--linear and --window exclude each other"),
         ({"kv_haeds": 2}, "no option 'kv_haeds'; did you mean 'kv_heads'?"),
     ],
 )
 def test_what_does_not_fit_together(options: dict[str, Any], says: str) -> None:
     assert says in refused(**{"d_model": 12, "heads": 4, **options})
-
-
-def test_what_is_missing_or_does_not_divide_is_named() -> None:
-    assert refused(heads=2) == "--d-model is missing: a shape needs --d-model and --heads"
-    assert refused(d_model=2).startswith("--heads is missing")
-    message = refused(d_model=5040, heads=11)
-    assert "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18 do; or" in message

@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnviz.count.params.config import decoder, encoders
-from attnviz.count.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
+from attnviz.count.params.decoders import Fields, UnclaimedError, read_decoder
+from attnviz.count.params.encoders import (
+    read_bart,
+    read_encoder,
+    read_t5,
+    read_vision,
+    read_whisper,
+)
 from attnviz.count.params.specs import ModelSpec
 from attnviz.reading import read_toml
 
 _FAMILIES = Path(__file__).with_name("families.toml")
-_READERS = {**decoder.READERS, **encoders.READERS}
+_READERS: Mapping[str, Callable[..., ModelSpec]] = {
+    "decoder": read_decoder,
+    "gpt": read_decoder,
+    "encoder": read_encoder,
+    "vision": read_vision,
+    "t5": read_t5,
+    "bart": read_bart,
+    "whisper": read_whisper,
+}
+"""By kind of families, what makes a spec of a config."""
+
+
+class Adapter(NamedTuple):
+    """The rules that turn configs of one ``model_type`` into ``ModelSpec``s.
+
+    classes: for each supported model class the function that makes a spec of ``Fields``.
+    assumed: the class that is counted where a config names none.
+    defaults: the fields that its config class fills in.
+    spellings: other names of a field, the family's own first.
+    """
+
+    classes: Mapping[str, Callable[..., ModelSpec]]
+    assumed: str
+    defaults: Mapping[str, Any]
+    spellings: Mapping[str, Sequence[str]]
 
 
 @cache
@@ -33,7 +63,7 @@ def families(kind: str = "") -> dict[str, Adapter]:
 
 
 def _adapter(
-    read: Reader,
+    read: Callable[..., ModelSpec],
     kind: Mapping[str, Any],
     prefix: str,
     classes: Mapping[str, str] | None = None,
@@ -49,6 +79,7 @@ def _adapter(
     sizes: default sizes, in the order that ``kind`` gives. defaults: default fields.
     spellings: other names of fields. switches: keywords for ``read``.
     """
+    switches = {**kind.get("switches", {}), **switches}
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
     filled = dict(zip(kind.get("order", ()), sizes, strict=False))

@@ -6,14 +6,19 @@ Speeds are bounds by a roofline, from the vendors' numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
-from attnviz.count.params.counting.cache import BITS, bits, count_cache, largest, settled_length
-from attnviz.count.params.counting.cost import BuiltCount, CostReport
-from attnviz.count.params.counting.parameters import GroupCount, StackCount
-from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, LayerSpec
+from attnviz.count.params.cache import BITS, bits, count_cache, largest, settled_length
+from attnviz.count.params.cost import BuiltCount, CostReport
+from attnviz.count.params.specs import (
+    ExpertsSpec,
+    FeedForwardSpec,
+    LayerGroup,
+    LayerSpec,
+    total,
+)
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory, nearest
 from attnviz.reading import read_toml
@@ -99,7 +104,7 @@ def _plain(name: str) -> str:
 
 
 class Need(NamedTuple):
-    """The bytes of GPU memory that serving a model takes; ``total`` is their sum.
+    """The bytes of GPU memory that serving a model takes, for ``step`` tokens in one pass.
 
     activations, logits: None for a model that was built, of which they are not counted.
     """
@@ -185,13 +190,14 @@ def fit_cards(
     def need(tokens: int, batch: int) -> Need:
         return _need(cost, tokens, batch, chunk)._replace(overhead=overhead)
 
-    counted = cost if isinstance(cost, CostReport) else None
+    known = cost if isinstance(cost, CostReport) else None
     needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.cache), chunk)
     shared = needed.weights + needed.cache
+    stored = cost.dtype if cost.storage is None else cost.storage.narrowest or "int4"
 
     def fit(card: Gpu) -> CardFit:
         batch = largest(lambda batch: need(cost.tokens, batch).total, card.memory, settled)
-        free = card.memory - needed.total
+        free, rate = card.memory - needed.total, card.rate(stored)
         return CardFit(
             card=card,
             need=needed,
@@ -199,23 +205,13 @@ def fit_cards(
             cards=-(-shared // (free + shared)) if free + shared > 0 else None,
             batch=batch,
             context=largest(lambda n: need(n, cost.batch).total, card.memory, settled),
-            rate=_rate(cost, card),
-            prefill=None if counted is None else _prefill_seconds(counted, card),
-            decode=_decode(counted, card, cost.batch) if counted and free >= 0 else None,
-            full=_decode(counted, card, batch) if counted and batch else None,
+            rate=rate,
+            prefill=None if known is None else _prefill_seconds(known, card, rate),
+            decode=_decode(known, card, rate, cost.batch) if known and free >= 0 else None,
+            full=_decode(known, card, rate, batch) if known and batch else None,
         )
 
     return tuple(map(fit, cards))
-
-
-def _rate(cost: CostReport | BuiltCount, card: Gpu) -> float:
-    """Return the most operations a second of a GPU on the narrowest parameters."""
-    if cost.storage is None:
-        return card.rate(cost.dtype)
-    return card.rate(cost.storage.narrowest or "int4")
-
-
-# Memory ------------------------------------------------------------------------------------------
 
 
 def _need(cost: CostReport | BuiltCount, tokens: int, batch: int, chunk: int) -> Need:
@@ -260,10 +256,7 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
     return (2 + spec.gated) * spec.d_ff
 
 
-# Time --------------------------------------------------------------------------------------------
-
-
-def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
+def _decode(cost: CostReport, card: Gpu, rate: float, batch: int) -> Decode | None:
     """Return the bound of a generation step; None if the model does not generate."""
     if not cost.spec.main.causal:
         return None
@@ -271,58 +264,50 @@ def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
     read = count_cache(cost.spec, length, batch=batch, dtype=dtype, seen=True).bytes
     read += _weights_read(cost, batch)
     operations = batch * (cost.flops.per_token + cost.flops.scores_per_token)
-    reading, computing = read / card.bandwidth, operations / _rate(cost, card)
+    reading, computing = read / card.bandwidth, operations / rate
     bound: Literal["bandwidth", "compute"] = "bandwidth" if reading >= computing else "compute"
     return Decode(batch, read, operations, max(reading, computing), bound)
 
 
-def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
+def _prefill_seconds(cost: CostReport, card: Gpu, rate: float) -> float:
     """Return the least seconds of a pass over all prompts, of whose logits the last count."""
     operations, read = cost.flops.total_visible, 0
     if cost.spec.main.causal:
         operations -= cost.flops.head - cost.flops.head // cost.tokens
         read = _weights_read(cost, cost.batch * cost.tokens)
-    return max(operations / _rate(cost, card), read / card.bandwidth)
+    return max(operations / rate, read / card.bandwidth)
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
     """Return the bytes of parameters that a step of this many tokens loads.
 
-    Of quantised ones, what it does not load counts at its own size, all else at the mean.
-    """
-    stacks = [stack for stack in cost.parameters.stacks if stack.spec.causal]
-    weights, stored = cost.weight_bytes or 0, cost.storage
-    if stored is not None and stored.experts is not None and len(cost.spec.stacks) == 1:
-        head = stacks[0].spec.head
-        tables = 0 if head is not None and head.tied else stored.tables or 0
-        idle = max((_idle(group, tokens) for group in stacks[0].groups), default=0)
-        return round(weights - tables - stored.experts * idle)
-    numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
-    return weights * numbers // max(cost.total, 1)
-
-
-def _idle(group: GroupCount, tokens: int) -> float:
-    """Return the share of a layer's routed experts that no token is sent to; 0 without experts."""
-    spec = group.layer.spec.feed_forward
-    return (1 - spec.active / spec.experts) ** tokens if isinstance(spec, ExpertsSpec) else 0
-
-
-def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
-    """Yield a stack's number of parameters, then, as negative numbers, those a step does not load.
-
     Of tables a step looks up single rows, unless they are the LM head too. Keys and values of a
     source are cached. Of E experts, k of which are active, it loads those that a token was sent to:
     with even routing E × (1 − (1 − k/E)^tokens), which is k for one token.
+    Of quantised parameters, what it does not load counts at its own size, all else at the mean.
     """
-    yield stack.shares.total - stack.shares.embedding
-    head = stack.spec.head
-    if head is not None and head.tied:
-        yield head.inputs * head.outputs
-    for group in stack.groups:
-        forward = group.layer.feed_forward
-        if forward is not None and isinstance(forward.spec, ExpertsSpec):
-            experts = group.stored * forward.per_expert * forward.spec.experts
-            yield -experts * _idle(group, tokens)
-        for attention in group.layer.attentions:
-            if attention.spec.cross:
-                yield -group.stored * attention.of("key", "value")
+    stacks = [stack for stack in cost.spec.stacks if stack.causal]
+    weights, stored = cost.weight_bytes or 0, cost.storage
+
+    def idle(group: LayerGroup) -> float:
+        spec = group.layer.feed_forward
+        return (1 - spec.active / spec.experts) ** tokens if isinstance(spec, ExpertsSpec) else 0
+
+    if stored is not None and stored.experts is not None and len(cost.spec.stacks) == 1:
+        head = stacks[0].head
+        tables = 0 if head is not None and head.tied else stored.tables or 0
+        unread = max((idle(group) for group in stacks[0].groups), default=0)
+        return round(weights - tables - stored.experts * unread)
+    numbers = 0.0
+    for stack in stacks:
+        numbers += sum(part.number for part in stack.placed if part.share != "embedding")
+        if stack.head is not None and stack.head.tied:
+            numbers += stack.head.inputs * stack.head.outputs
+        for group in stack.groups:
+            forward = group.layer.feed_forward
+            if isinstance(forward, ExpertsSpec):
+                experts = group.stored * total(forward.expert.terms) * forward.experts
+                numbers -= experts * idle(group)
+            for attention in group.layer.attentions:
+                numbers -= attention.cross * group.stored * total(attention.terms, "key", "value")
+    return weights * round(numbers) // max(cost.total, 1)

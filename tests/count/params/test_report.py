@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.cost import CostReport
 from attnviz.count.params.parts import Case, PartLine, part_lines
+from attnviz.count.params.specs import shares_of
 from attnviz.count.params.tables import layer_table
 from attnviz.draw.numbers import spans
 
 
 def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
     assert case.cost is not None
-    return case.cost, part_lines(case.cost.parameters)
+    return case.cost, tuple(part_lines(case.cost.spec))
 
 
-def test_lines_and_roles_add_up(any_case: Case) -> None:
+def test_lines_roles_and_terms_add_up(any_case: Case) -> None:
     cost, lines = lines_of(any_case)
-    assert sum(line.number for line in lines if not line.detail) == cost.parameters.total
-    cost, lines = lines_of(any_case)
+    assert sum(line.number for line in lines if not line.detail) == cost.total
+    shares = shares_of(cost.spec.placed)
     for role in ("attention", "feed_forward", "norm", "head"):
         counted = sum(line.number for line in lines if line.role == role and not line.detail)
-        assert counted == getattr(cost.parameters.shares, role), role
+        assert counted == shares[role], role
+    for line in lines:
+        if line.each is not None:
+            assert line.number == line.each * line.layers
+            assert sum(term.number for term in line.terms) == line.each
 
 
 def test_details_add_up_to_the_line_above(any_case: Case) -> None:
@@ -42,22 +47,11 @@ def test_details_add_up_to_the_line_above(any_case: Case) -> None:
     check(above, details)
 
 
-def test_terms_add_up_to_one_layer(any_case: Case) -> None:
-    for line in lines_of(any_case)[1]:
-        if line.each is not None:
-            assert line.number == line.each * line.layers
-            assert sum(term.number for term in line.terms) == line.each
-
-
-def test_one_head_holds_its_part(case: Callable[..., Case]) -> None:
+def test_one_head_and_the_kinds_of_layers(case: Callable[..., Case]) -> None:
     _, lines = lines_of(case("biased"))
     heads = {line.label: line.per_head for line in lines if line.detail}
     assert heads == {"query": 28, "key": 28, "value": 28, "output": 28, "biases": None}
-
-
-def test_kinds_of_layers(case: Callable[..., Case]) -> None:
-    cost, _ = lines_of(case("decoder"))
-    cells = [tuple(row.cells[:2]) for row in layer_table(cost).rows]
+    cells = [tuple(row.cells[:2]) for row in layer_table(lines_of(case("decoder"))[0]).rows]
     assert cells == [("0, 2", "full"), ("1, 3–4", "sliding 3, 2 of 5 experts")]
 
 

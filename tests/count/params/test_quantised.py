@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.cost import CostReport
 from attnviz.count.params.params import params
 from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import UsageError
@@ -54,83 +54,78 @@ def zeros(kind: str, *shape: int) -> np.ndarray:
     return np.zeros(shape, kind)
 
 
+Array = tuple[str, tuple[int, ...]]
+Layout = Callable[[int, int], dict[str, Array]]
+
+
+def packs(layout: Layout) -> Pack:
+    """A format by its arrays, each a kind of numbers and a shape, for o outputs and i inputs."""
+    return lambda o, i: {name: zeros(kind, *shape) for name, (kind, shape) in layout(o, i).items()}
+
+
 def gptq(bits: int = 4, group: int = 128) -> Pack:
-    def pack(o: int, i: int) -> Packed:
+    def layout(o: int, i: int) -> dict[str, Array]:
         groups = math.ceil(i / group) if group > 0 else 1
-        return {
-            "qweight": zeros("i4", i * bits // 32, o),
-            "qzeros": zeros("i4", groups, o * bits // 32),
-            "scales": zeros("f2", groups, o),
-            "g_idx": zeros("i4", i),
-        }
+        weights = {"qweight": ("i4", (i * bits // 32, o)), "scales": ("f2", (groups, o))}
+        return {**weights, "qzeros": ("i4", (groups, o * bits // 32)), "g_idx": ("i4", (i,))}
 
-    return pack
+    return packs(layout)
 
 
-def awq(o: int, i: int) -> Packed:
-    groups = math.ceil(i / 128)
-    return {
-        "qweight": zeros("i4", i, o // 8),
-        "qzeros": zeros("i4", groups, o // 8),
-        "scales": zeros("f2", groups, o),
-    }
+def mlx(bits: int, group: int = 64) -> Pack:
+    def layout(o: int, i: int) -> dict[str, Array]:
+        scale = ("f2", (o, i // group))
+        return {"weight": ("u4", (o, i * bits // 32)), "scales": scale, "biases": scale}
 
-
-def nf4(o: int, i: int) -> Packed:
-    return {
-        "weight": zeros("u1", o * i // 2, 1),
-        "weight.absmax": zeros("f4", math.ceil(o * i / 64)),
-        "weight.quant_map": zeros("f4", 16),
-        "weight.quant_state.bitsandbytes__nf4": zeros("u1", 100),
-    }
-
-
-def nf4_double(o: int, i: int) -> Packed:
-    return {
-        "weight": zeros("u1", o * i // 2, 1),
-        "weight.absmax": zeros("u1", math.ceil(o * i / 64)),
-        "weight.nested_absmax": zeros("f4", math.ceil(o * i / 64 / 256)),
-        "weight.nested_quant_map": zeros("f4", 256),
-        "weight.quant_map": zeros("f4", 16),
-        "weight.quant_state.bitsandbytes__nf4": zeros("u1", 112),
-    }
-
-
-def int8(o: int, i: int) -> Packed:
-    return {"weight": zeros("i1", o, i), "SCB": zeros("f4", o), "weight_format": zeros("u1")}
-
-
-def fp8_blocks(o: int, i: int) -> Packed:
-    blocks = (math.ceil(o / 128), math.ceil(i / 128))
-    return {"weight": zeros("u1", o, i), "weight_scale_inv": zeros("f4", *blocks)}
+    return packs(layout)
 
 
 def scaled(*scales: tuple[str, Callable[[int, int], tuple[int, ...]]], width: int = 8) -> Pack:
     """Numbers of ``width`` bits and, for each scale, an array of its kind and shape."""
 
-    def pack(o: int, i: int) -> Packed:
-        beside = {f"scale_{n}": zeros(kind, *shape(o, i)) for n, (kind, shape) in enumerate(scales)}
-        return {"weight": zeros("u1", o, i * width // 8), **beside}
+    def layout(o: int, i: int) -> dict[str, Array]:
+        beside = {f"scale_{n}": (kind, shape(o, i)) for n, (kind, shape) in enumerate(scales)}
+        return {"weight": ("u1", (o, i * width // 8)), **beside}
 
-    return pack
+    return packs(layout)
 
 
-def packed_int32(o: int, i: int) -> Packed:
-    return {
-        "weight_packed": zeros("i4", o, math.ceil(i / 8)),
-        "weight_scale": zeros("f2", o, math.ceil(i / 128)),
-        "weight_zero_point": zeros("i4", o // 8, math.ceil(i / 128)),
-        "weight_shape": zeros("i8", 2),
-        "weight_g_idx": zeros("i4", i),
+AWQ = packs(
+    lambda o, i: {
+        "qweight": ("i4", (i, o // 8)),
+        "qzeros": ("i4", (math.ceil(i / 128), o // 8)),
+        "scales": ("f2", (math.ceil(i / 128), o)),
     }
-
-
-def mlx(bits: int, group: int = 64) -> Pack:
-    def pack(o: int, i: int) -> Packed:
-        scale = zeros("f2", o, i // group)
-        return {"weight": zeros("u4", o, i * bits // 32), "scales": scale, "biases": scale}
-
-    return pack
+)
+NF4 = packs(
+    lambda o, i: {
+        "weight": ("u1", (o * i // 2, 1)),
+        "weight.absmax": ("f4", (math.ceil(o * i / 64),)),
+        "weight.quant_map": ("f4", (16,)),
+        "weight.quant_state.bitsandbytes__nf4": ("u1", (100,)),
+    }
+)
+NF4_DOUBLE = packs(
+    lambda o, i: {
+        "weight": ("u1", (o * i // 2, 1)),
+        "weight.absmax": ("u1", (math.ceil(o * i / 64),)),
+        "weight.nested_absmax": ("f4", (math.ceil(o * i / 64 / 256),)),
+        "weight.nested_quant_map": ("f4", (256,)),
+        "weight.quant_map": ("f4", (16,)),
+        "weight.quant_state.bitsandbytes__nf4": ("u1", (112,)),
+    }
+)
+INT8_PACK = packs(lambda o, i: {"weight": ("i1", (o, i)), "SCB": ("f4", (o,)), "form": ("u1", ())})
+FP8_BLOCKS = scaled(("f4", lambda o, i: (math.ceil(o / 128), math.ceil(i / 128))))
+PACKED_INT32 = packs(
+    lambda o, i: {
+        "weight_packed": ("i4", (o, math.ceil(i / 8))),
+        "weight_scale": ("f2", (o, math.ceil(i / 128))),
+        "weight_zero_point": ("i4", (o // 8, math.ceil(i / 128))),
+        "weight_shape": ("i8", (2,)),
+        "weight_g_idx": ("i4", (i,)),
+    }
+)
 
 
 def said(method: str, **fields: Any) -> dict[str, Any]:
@@ -159,19 +154,19 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
     "gptq": (said("gptq", bits=4, group_size=128, sym=False), gptq()),
     "gptq in one group": (said("gptq", bits=8, group_size=-1, desc_act=True), gptq(8, -1)),
     "gptq 3-bit": (said("gptq", bits=3, group_size=64), gptq(3, 64)),
-    "awq": (said("awq", bits=4, group_size=128, version="gemm"), awq),
-    "nf4": ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, nf4),
+    "awq": (said("awq", bits=4, group_size=128, version="gemm"), AWQ),
+    "nf4": ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, NF4),
     "nf4 double": (
         said("bitsandbytes", load_in_4bit=True, bnb_4bit_use_double_quant=True),
-        nf4_double,
+        NF4_DOUBLE,
     ),
-    "bitsandbytes 8": (said("bitsandbytes", load_in_8bit=True), int8),
-    "fp8": (said("fp8", weight_block_size=[128, 128]), fp8_blocks),
+    "bitsandbytes 8": (said("bitsandbytes", load_in_8bit=True), INT8_PACK),
+    "fp8": (said("fp8", weight_block_size=[128, 128]), FP8_BLOCKS),
     "fp8 of a tensor": (said("fp8"), scaled(("f4", lambda o, i: ()))),
     "fbgemm": (said("fbgemm_fp8"), FBGEMM),
     "compressed int4": (
         compressed("pack-quantized", INT4_GROUPS | {"symmetric": False, "actorder": "group"}),
-        packed_int32,
+        PACKED_INT32,
     ),
     "compressed int8": (compressed("int-quantized", INT8), CHANNEL),
     "compressed nvfp4": (compressed("nvfp4-pack-quantized", FP4), NVFP4),
@@ -220,7 +215,9 @@ def counted(folder: Path, **options: Any) -> CostReport:
     return case.cost
 
 
-def check(path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"):
+def check(
+    path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"
+) -> None:
     right = sum(tensor.nbytes for tensor in tensors.values())
     bare = counted(folder_of(path / "bare", about, key))
     assert bare.weight_bytes == right

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from attnviz.count.params.config import adapter
-from attnviz.count.params.config.decoder import Purpose
+from attnviz.count.params.decoders import (
+    MOST_LAYERS,
+    Fields,
+    Purpose,
+    UnclaimedError,
+    head_of,
+    layer_of,
+    norm_of,
+    square_attention,
+)
 from attnviz.count.params.specs import (
     AttentionSpec,
-    Buffer,
     Dense,
     FeedForwardSpec,
     LayerGroup,
-    LayerSpec,
     LookupTable,
     ModelSpec,
     Norm,
@@ -21,10 +27,8 @@ from attnviz.count.params.specs import (
     StackSpec,
 )
 
-_Side = Literal["encoder", "decoder"]
 
-
-class _Row(NamedTuple):
+class EncoderFamily(NamedTuple):
     """The switches by which a family of encoders differs from BERT.
 
     pooled: whether the bare model has a pooler. types: whether it has a table of segment types.
@@ -42,34 +46,31 @@ class _Row(NamedTuple):
     spare_bias: bool = True
 
 
-def _read_encoder(
-    fields: adapter.Fields, *, purpose: Literal["bare", "masked", "pretraining"], **switches: Any
+def read_encoder(
+    fields: Fields, *, purpose: Literal["bare", "masked", "pretraining"], **switches: Any
 ) -> ModelSpec:
     """Return the spec of an encoder: bare, with its masked head, or with both trained heads."""
-    row = _Row(**switches)
+    row = EncoderFamily(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
-        raise adapter.UnclaimedError
+        raise UnclaimedError
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
     if row.shared and fields.wholes("num_hidden_groups", "inner_group_num") != [1, 1]:
-        raise adapter.UnclaimedError
-    layer = adapter.block(
-        adapter.square_attention(fields, width, heads),
-        feed_forward=adapter.plain_feed_forward(width, fields.whole("intermediate_size")),
-        norms=2,
-    )
+        raise UnclaimedError
+    attention = square_attention(fields, width, heads)
+    layer = layer_of(attention, inner=fields.whole("intermediate_size"))
     narrow = fields.whole("embedding_size") if row.narrow else width
     positions, vocab = fields.wholes("max_position_embeddings", "vocab_size")
-    embeddings: list[Part] = [*adapter.tables(vocab, narrow, positions)]
+    rows = {"token embedding": vocab, "position embedding": positions}
     if row.types and (types := fields.whole("type_vocab_size", least=0)):
-        embeddings.append(LookupTable("type embedding", types, narrow))
+        rows["type embedding"] = types
+    embeddings: list[Part] = [LookupTable(label, many, narrow) for label, many in rows.items()]
     if row.narrow and (row.always_widened or narrow != width):
         embeddings.append(Dense("embedding projection", narrow, width, bias=True))
     ends: list[Part] = []
     if row.pooled and purpose != "masked":
         ends.append(Dense("pooler", width, width, bias=True, places=1))
     if purpose != "bare":
-        ends.append(Dense("masked head", width, narrow, bias=True))
-        ends.append(adapter.layer_norm("masked head norm", narrow))
+        ends += Dense("masked head", width, narrow, bias=True), norm_of("masked head norm", narrow)
         if row.spare_bias and not fields.flag("tie_word_embeddings"):
             ends.append(LookupTable("second head bias", 1, vocab))
     if purpose == "pretraining":
@@ -79,15 +80,15 @@ def _read_encoder(
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers"), shared=row.shared),),
         causal=False,
         embeddings=tuple(embeddings),
-        norms=(adapter.layer_norm("embedding norm", narrow),),
+        norms=(norm_of("embedding norm", narrow),),
         parts=tuple(ends),
-        head=None if purpose == "bare" else adapter.head(fields, narrow, bias=True),
+        head=None if purpose == "bare" else head_of(fields, narrow, bias=True),
         max_positions=positions,
     )
-    return adapter.model(fields, stack)
+    return ModelSpec(fields.name, "", (stack,))
 
 
-class _VisionRow(NamedTuple):
+class VisionFamily(NamedTuple):
     """The switches by which a family of vision transformers differs from ViT.
 
     tokens: the names of learned vectors before the patches; each has a row in the position table.
@@ -104,29 +105,29 @@ class _VisionRow(NamedTuple):
     pooled: bool = True
 
 
-def _read_vision(
-    fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
+def read_vision(
+    fields: Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
     """Return the spec of a vision transformer, bare or with a classifier."""
-    row = _VisionRow(**switches)
+    row = VisionFamily(**switches)
     width, heads = fields.wholes("hidden_size", "num_attention_heads")
-    if fields.flag("use_swiglu_ffn"):
-        raise adapter.UnclaimedError
-    scales = tuple(LookupTable(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
-    attention = adapter.square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
+    sizes = [fields.get(key) for key in ("image_size", "patch_size")]
+    if fields.flag("use_swiglu_ffn") or not all(isinstance(size, int) for size in sizes):
+        raise UnclaimedError
+    attention = square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
+    scales = [LookupTable(f"scale {n}", 1, width) for n in (1, 2)] * row.scaled
     inner = int(width * fields.get("mlp_ratio")) if row.ratio else fields.whole("intermediate_size")
-    layer = adapter.block(
-        attention._replace(output_bias=True),
-        feed_forward=adapter.plain_feed_forward(width, inner),
-        norms=2,
-        parts=scales,
-    )
-    if not all(isinstance(fields.get(key), int) for key in ("image_size", "patch_size")):
-        raise adapter.UnclaimedError
+    layer = layer_of(attention._replace(output_bias=True), inner=inner, parts=tuple(scales))
     image, patch, channels = fields.wholes("image_size", "patch_size", "num_channels")
     patches = (image // patch) ** 2
     tokens = patches + len(row.tokens)
     learned = [*row.tokens, *["mask token"] * (row.mask_token and fields.flag("use_mask_token"))]
+    end, outwards = "pooler", 0
+    if purpose == "classifying":
+        end, labels = "classifier", fields.get("id2label")
+        outwards = fields.whole("num_labels", 0) if not isinstance(labels, dict) else len(labels)
+    elif row.pooled:
+        outwards = fields.optional("pooler_output_size") or width
     stack = StackSpec(
         name="vision",
         groups=(LayerGroup(layer, fields.whole("num_hidden_layers")),),
@@ -136,31 +137,18 @@ def _read_vision(
             LookupTable("position embedding", tokens, width),
             *(LookupTable(label, 1, width) for label in learned),
         ),
-        norms=(adapter.layer_norm("final norm", width),),
-        parts=_image_ends(fields, row.pooled, width, purpose == "classifying"),
+        norms=(norm_of("final norm", width),),
+        parts=(Dense(end, width, outwards, bias=True, places=1),) * bool(outwards),
         tokens=tokens,
         max_positions=tokens,
     )
-    return adapter.model(fields, stack)
-
-
-def _image_ends(
-    fields: adapter.Fields, pooled: bool, width: int, classifies: bool
-) -> tuple[Dense, ...]:
-    outwards = 0
-    if classifies:
-        given = fields.get("id2label")
-        outwards = len(given) if isinstance(given, dict) else fields.whole("num_labels", least=0)
-    elif pooled:
-        outwards = fields.optional("pooler_output_size") or width
-    label = "classifier" if classifies else "pooler"
-    return (Dense(label, width, outwards, bias=True, places=1),) if outwards else ()
+    return ModelSpec(fields.name, "", (stack,))
 
 
 # Encoder–decoders: BART, Whisper, T5 ----------------------------------------------------------
 
 
-class _BartRow(NamedTuple):
+class BartFamily(NamedTuple):
     """The switches by which a family of encoder–decoders differs from BART.
 
     position_table: whether positions have a table; it has ``spare_positions`` rows beyond the
@@ -177,14 +165,14 @@ class _BartRow(NamedTuple):
     logits_buffer: bool = True
 
 
-def _read_bart(fields: adapter.Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec:
+def read_bart(fields: Fields, *, purpose: Purpose, **switches: Any) -> ModelSpec:
     """Return the spec of encoder and decoder, which share one token table with the head."""
-    row = _BartRow(**switches)
+    row = BartFamily(**switches)
     width, vocab = fields.wholes("d_model", "vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
     other_vocab = fields.get("decoder_vocab_size") not in (None, vocab)
     if separate or other_vocab or not fields.flag("tie_word_embeddings"):
-        raise adapter.UnclaimedError
+        raise UnclaimedError
     limit, ends = fields.whole("max_position_embeddings"), purpose == "generating"
     positions = LookupTable("position embedding", limit + row.spare_positions, width)
     norms = ("embedding norm",) * row.first_norm + ("final norm",) * row.final_norm
@@ -193,7 +181,7 @@ def _read_bart(fields: adapter.Fields, *, purpose: Purpose, **switches: Any) -> 
         groups=(_bart_layers(fields, "encoder"),),
         causal=False,
         embeddings=(positions,) * row.position_table,
-        norms=tuple(adapter.layer_norm(label, width) for label in norms),
+        norms=tuple(norm_of(label, width) for label in norms),
         max_positions=limit,
         reads="source",
     )
@@ -203,22 +191,28 @@ def _read_bart(fields: adapter.Fields, *, purpose: Purpose, **switches: Any) -> 
         causal=True,
         head=Dense("head", width, vocab, tied=True) if ends else None,
         reads="target",
-        buffers=(Buffer("logits bias", vocab),) * (ends and row.logits_buffer),
+        buffers=(("logits bias", vocab),) * (ends and row.logits_buffer),
     )
-    return adapter.model(fields, encoder, decoder, embeddings=adapter.tables(vocab, width))
+    tokens = LookupTable("token embedding", vocab, width)
+    return ModelSpec(fields.name, "", (encoder, decoder), (tokens,))
 
 
-def _bart_layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> LayerGroup:
+def _bart_layers(fields: Fields, side: str, key_bias: bool = True) -> LayerGroup:
     width, heads = fields.wholes("d_model", f"{side}_attention_heads")
-    attentions = [adapter.square_attention(fields, width, heads)._replace(key_bias=key_bias)]
-    if side == "decoder":
-        attentions.append(attentions[0]._replace(cross=True, source_width=width))
-    inner = adapter.plain_feed_forward(width, fields.whole(f"{side}_ffn_dim"))
-    layer = adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1)
+    attention = square_attention(fields, width, heads)._replace(key_bias=key_bias)
+    attentions = _with_cross(attention, side)
+    inner = fields.whole(f"{side}_ffn_dim")
+    layer = layer_of(*attentions, inner=inner, norms=len(attentions) + 1)
     return LayerGroup(layer, fields.whole(f"{side}_layers"))
 
 
-def _read_whisper(fields: adapter.Fields, *, purpose: Purpose) -> ModelSpec:
+def _with_cross(attention: AttentionSpec, side: str) -> list[AttentionSpec]:
+    """Return the attentions of a layer: a decoder has one over the encoder's output too."""
+    cross = attention._replace(cross=True, source_width=attention.d_model, parts=())
+    return [attention, *[cross] * (side == "decoder")]
+
+
+def read_whisper(fields: Fields, *, purpose: Purpose) -> ModelSpec:
     """Return the spec of Whisper (Radford et al. 2022).
 
     Two convolutions halve the time steps of a log-mel spectrogram. Keys have no bias; the encoder's
@@ -235,24 +229,25 @@ def _read_whisper(fields: adapter.Fields, *, purpose: Purpose) -> ModelSpec:
             Dense("convolution 2", 3 * width, width, bias=True, places=frames),
             LookupTable("position embedding", frames, width),
         ),
-        norms=(adapter.layer_norm("final norm", width),),
+        norms=(norm_of("final norm", width),),
         tokens=frames,
         max_positions=frames,
         reads="source",
     )
+    rows = {"token embedding": vocab, "position embedding": target}
     decoder = StackSpec(
         name="decoder",
         groups=(_bart_layers(fields, "decoder", key_bias=False),),
-        embeddings=adapter.tables(vocab, width, target),
+        embeddings=tuple(LookupTable(label, many, width) for label, many in rows.items()),
         norms=encoder.norms,
-        head=adapter.head(fields, width) if purpose == "generating" else None,
+        head=head_of(fields, width) if purpose == "generating" else None,
         max_positions=target,
     )
-    return adapter.model(fields, encoder, decoder)
+    return ModelSpec(fields.name, "", (encoder, decoder))
 
 
-def _read_t5(
-    fields: adapter.Fields,
+def read_t5(
+    fields: Fields,
     *,
     purpose: Literal["bare", "generating", "encoder"],
     biased_layers: bool = False,
@@ -279,41 +274,29 @@ def _read_t5(
             head=Dense("head", width, vocab, tied=True) if purpose == "generating" else None,
         )
         stacks.append(decoder)
-    return adapter.model(fields, *stacks, embeddings=adapter.tables(vocab, width))
+    tokens = LookupTable("token embedding", vocab, width)
+    return ModelSpec(fields.name, "", tuple(stacks), (tokens,))
 
 
 def _t5_groups(
-    fields: adapter.Fields, side: _Side, layers: int, biased_layers: bool
+    fields: Fields, side: str, layers: int, biased_layers: bool
 ) -> tuple[LayerGroup, ...]:
-    first = _t5_layer(fields, side, biased=True)
-    if biased_layers or layers == 1:
-        return (LayerGroup(first, layers),)
-    later = _t5_layer(fields, side, biased=False)
-    rest = tuple(range(1, layers)) if layers <= adapter.MOST_LAYERS else None
-    return LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest)
-
-
-def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> LayerSpec:
     width, heads, dim = fields.wholes("d_model", "num_heads", "d_kv")
-    buckets = fields.whole("relative_attention_num_buckets")
-    plain = AttentionSpec(width, heads, heads, dim, dim)
-    biases = LookupTable("relative positions", buckets, heads)
-    attentions = [plain._replace(parts=(biases,)) if biased else plain]
-    if side == "decoder":
-        attentions.append(plain._replace(cross=True, source_width=width))
-    kind = fields.get("feed_forward_proj")
+    buckets, kind = fields.whole("relative_attention_num_buckets"), fields.get("feed_forward_proj")
     if not isinstance(kind, str):
-        raise adapter.UnclaimedError
+        raise UnclaimedError
     stored = fields.get("is_gated_act")  # where it is there, the library takes it
     gated = kind.split("-")[0] == "gated" if stored is None else bool(stored)
+    plain = AttentionSpec(width, heads, heads, dim, dim)
+    biased = plain._replace(parts=(LookupTable("relative positions", buckets, heads),))
     inner = FeedForwardSpec(width, fields.whole("d_ff"), gated)
-    return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
-
-
-READERS: dict[str, adapter.Reader] = {
-    "encoder": _read_encoder,
-    "vision": _read_vision,
-    "t5": _read_t5,
-    "bart": _read_bart,
-    "whisper": _read_whisper,
-}
+    first, later = (
+        layer_of(
+            *_with_cross(own, side), feed_forward=inner, norms=2 + (side == "decoder"), norm="rms"
+        )
+        for own in (biased, plain)
+    )
+    if biased_layers or layers == 1:
+        return (LayerGroup(first, layers),)
+    rest = tuple(range(1, layers)) if layers <= MOST_LAYERS else None
+    return LayerGroup(first, 1, (0,)), LayerGroup(later, layers - 1, rest)

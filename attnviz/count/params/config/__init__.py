@@ -1,1 +1,0 @@
-"""Reads a Hugging Face config into a ``ModelSpec`` without transformers."""

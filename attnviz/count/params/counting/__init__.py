@@ -1,1 +1,0 @@
-"""Counts parameters, cache, operations and memory of an architecture as exact integers."""

@@ -1,0 +1,147 @@
+"""The parameters of an attention, of a feed-forward part and of a whole model: what adds up."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LatentSpec,
+    LayerGroup,
+    LayerSpec,
+    LookupTable,
+    ModelSpec,
+    Norm,
+    StackSpec,
+    group_layers,
+    shares_of,
+    total,
+)
+
+SIZES = st.integers(1, 10**12)
+
+
+def test_latent_attention_of_deepseek_v3() -> None:
+    latent = LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
+    norms = (Norm("query norm", 1536), Norm("key and value norm", 512))
+    spec = AttentionSpec(7168, 128, 128, 192, 128, latent=latent, parts=norms)
+    roles = {
+        "query": 7168 * 1536 + 1536 * 128 * 192,
+        "latent": 7168 * (512 + 64),
+        "key": 512 * 128 * 128,
+        "value": 512 * 128 * 128,
+        "output": 128 * 128 * 7168,
+        "norm": 1536 + 512,
+    }
+    assert {role: total(spec.terms, role) for role in roles} == roles
+    assert total(spec.terms) == 187_107_328
+    assert spec.per_head["query"] == 1536 * 192  # the way down is shared
+
+
+@given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
+def test_the_formula_of_the_definitions(
+    d: int, groups: int, share: int, dim: int, value: int, bias: bool, output_bias: bool
+) -> None:
+    heads = groups * share
+    spec = AttentionSpec(d, heads, groups, dim, value, bias, bias, bias, output_bias)
+    weights = d * heads * dim + d * groups * (dim + value) + heads * value * d
+    biases = bias * (heads * dim + groups * (dim + value)) + output_bias * d
+    assert total(spec.terms) == weights + biases
+    assert total(spec.terms, "bias") == biases
+    assert spec.per_head == {
+        "query": d * dim,
+        "key": d * dim,
+        "value": d * value,
+        "output": d * value,
+    }
+    for term in spec.terms:  # each line shows its own arithmetic
+        factors, _, result = term.formula.rpartition(" = ")
+        numbers = [int(factor) for factor in factors.split(" × ")] if factors else [term.number]
+        assert math.prod(numbers) == term.number == int(result.replace(",", ""))
+    assert spec.terms[0].formula == f"{d} × {heads * dim} = {d * heads * dim:,}"
+
+
+@given(SIZES, SIZES, st.booleans(), st.booleans(), st.booleans())
+def test_plain_and_gated(d: int, f: int, gated: bool, up_bias: bool, down_bias: bool) -> None:
+    terms = FeedForwardSpec(d, f, gated, up_bias, down_bias).terms
+    biases = up_bias * f * (1 + gated) + down_bias * d
+    assert total(terms, "bias") == biases
+    assert total(terms) == (2 + gated) * d * f + biases
+
+
+def test_a_mixture_counts_all_experts_and_one_token_passes_some() -> None:
+    expert, shared = FeedForwardSpec(7, 11, gated=True), FeedForwardSpec(7, 13, gated=True)
+    gate = Dense("shared expert gate", 7, 1)
+    spec = ExpertsSpec(expert, 5, 2, shared=shared, router_bias=True, parts=(gate,))
+    assert total(spec.terms, "router") == 35
+    assert total(spec.terms, "bias") == 5  # the router's
+    assert total(spec.terms, "other") == 7
+    assert total(spec.terms) == 5 * 231 + 35 + 5 + 273 + 7
+    assert LayerSpec((ATTENTION,), spec).idle == 3 * 231
+
+
+ATTENTION = AttentionSpec(6, 2, 2, 3, 3)  # 144
+PLAIN = LayerSpec((ATTENTION,), FeedForwardSpec(6, 5), (Norm("attention norm", 6),))  # 210
+
+
+def spec(*groups: LayerGroup, **more: object) -> ModelSpec:
+    stack = StackSpec("decoder", groups, **more)  # type: ignore[arg-type]
+    return ModelSpec("test", "", (stack,))
+
+
+def test_shares_add_up() -> None:
+    whole = spec(
+        LayerGroup(PLAIN, 3),
+        embeddings=(LookupTable("token embedding", 11, 6), Dense("patches", 4, 6, bias=True)),
+        norms=(Norm("final norm", 6, shift=True),),
+        parts=(Dense("pooler", 6, 6, bias=True),),
+        head=Dense("head", 6, 11),
+    )
+    assert shares_of(whole.placed) == {
+        "attention": 3 * 144,
+        "feed_forward": 3 * 60,
+        "embedding": 66 + 30,
+        "norm": 18 + 12,
+        "head": 66,
+        "other": 42,
+    }
+    assert whole.total == 630 + 96 + 12 + 66 + 42
+
+
+def test_what_is_used_again_is_stored_once() -> None:
+    tied = spec(
+        LayerGroup(PLAIN, 1),
+        embeddings=(LookupTable("token embedding", 11, 6),),
+        head=Dense("head", 6, 11, bias=True, tied=True),
+    )
+    assert tied.total == 210 + 66 + 11
+    assert spec(LayerGroup(PLAIN, 12, shared=True)).total == 210
+
+
+def test_idle_experts_are_not_active() -> None:
+    mixture = ExpertsSpec(FeedForwardSpec(6, 5), 4, 1, buffers=(("router correction", 4),))
+    sparse = LayerSpec((ATTENTION,), mixture)
+    whole = spec(*group_layers([PLAIN, sparse, sparse]))
+    assert whole.total == 210 + 2 * (144 + 4 * 60 + 24)
+    assert whole.active == 210 + 2 * (144 + 60 + 24)
+    assert [term.formula for term in whole.buffers] == ["2 × 4 = 8"]
+    assert [group.indices for group in whole.main.groups] == [(0,), (1, 2)]
+
+
+def test_absurdly_large_numbers_stay_exact() -> None:
+    wide = 10**40 + 7
+    layer = LayerSpec((AttentionSpec(wide, 1, 1, wide, wide),))
+    assert spec(LayerGroup(layer, 10**30 + 1)).total == 4 * wide**2 * (10**30 + 1)
+
+
+def test_equal_layers_are_put_together_in_the_order_of_the_first() -> None:
+    other = LayerSpec((ATTENTION,))
+    groups = group_layers([other, PLAIN, other])
+    assert groups == (LayerGroup(other, 2, (0, 2)), LayerGroup(PLAIN, 1, (1,)))
+    assert group_layers([PLAIN, PLAIN]) == (LayerGroup(PLAIN, 2),)
