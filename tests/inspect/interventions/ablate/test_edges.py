@@ -187,7 +187,8 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
     assert "it → cat hidden" in shown.lines[0]
     text = " ".join(shown.out.split())
     assert "Without it → cat in every head the loss rises by 0.00664 nats a token" in text
-    assert "; random edges +0.00970, L1H1 alone +0.00429. One text." in text
+    assert "(4.345 → 4.351), no more than random edges of the same distance. One text." in text
+    assert "\n\nHidden in all of them\n" in shown.out
     assert "random edges of the same distance hidden instead, mean of 4 draws" in text
     assert "edge weight" in text
 

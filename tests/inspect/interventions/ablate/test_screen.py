@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.claims import finding
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
-from attnviz.inspect.interventions.ablate.screen import first_groups
 from attnviz.texts import natural_texts
 
 from ....first_screens import SIZES
@@ -175,8 +173,7 @@ LONG = " ".join(natural_texts())
 
 
 def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = report.document(hints=True)._replace(first=partial(first_groups, report))
-    return first_screen(document, theme, columns, lines - 1).plain.splitlines()
+    return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
 
 
 @pytest.mark.parametrize(
