@@ -26,10 +26,7 @@ from attnviz.inspect.interventions.patch.report import (
 from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.study import Metrics, Series, Study
-from attnviz.measures.bootstrap import (
-    few_note,
-    spearman,
-)
+from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.models.model import Model
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
@@ -177,36 +174,26 @@ class PatchStudy(Study):
             return
         measure(_PATCHES, plan.asked)
         if plan.request.each_token:
-            self.followed = self._strongest_places()
+            self.followed = plan.places
+            if not plan.request.chooses_heads and plan.request.what not in WHOLE_LAYER:
+                strongest = self.report().ranking(MOST_FOLLOWED)
+                self.followed = tuple(sorted(effect.places[0] for effect in strongest))
             measure(_TOKENS, plan.asked[:1], patches=lambda pair: plan.by_token(self.followed)[1])
         if controls:
-            # One pair has many sources and no p-value, which would need all patches.
-            some = self._strongest() if len(plan.asked) == 1 else ()
+            # One pair has many sources and no p-value, which would need all patches: the baseline
+            # is of those that the ranking shows, and of the joint patch.
+            some = list[int]()
+            if len(plan.asked) == 1:
+                shown = {effect.places for effect in self.report().ranking()}
+                some = [at for at, place in enumerate(plan.places) if (place,) in shown]
+                some += [len(plan.places)] * bool(plan.together)
             measure(_CONTROL, controls, some=some)
         self.notes += plan.patching.notes
-
-    def _strongest(self) -> list[int]:
-        """Return the indices of the patches for which the unrelated baseline is measured.
-
-        They are the patches that the ranking shows, and the joint patch of several heads.
-        """
-        plan = self.plan
-        shown = {effect.places for effect in self.report().ranking()}
-        singles = [number for number, place in enumerate(plan.places) if (place,) in shown]
-        return [*singles, len(plan.places)] if plan.together else singles
-
-    def _strongest_places(self) -> tuple[Place, ...]:
-        """Return the (layer, head) to patch token by token: the chosen or the strongest ones."""
-        plan = self.plan
-        if plan.request.chooses_heads or plan.request.what in WHOLE_LAYER:
-            return plan.places
-        return tuple(sorted(effect.places[0] for effect in self.report().ranking(MOST_FOLLOWED)))
 
     def report(self) -> PatchReport:
         """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
         plan, request, series = self.plan, self.plan.request, self.series[self._part]
-        places: list[tuple[Place, ...]] = [(place,) for place in plan.places]
-        places += [plan.together] if plan.together else []
+        places = [*((place,) for place in plan.places), *[plan.together] * bool(plan.together)]
         measured = [pair for pair in plan.asked if pair.index in series.pieces]
         rows = np.array([series.values(pair) for pair in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
@@ -223,13 +210,6 @@ class PatchStudy(Study):
             known = [e for e in patched[: len(plan.places)] if math.isfinite(e.share.value)]
             exact = [effect.share.value for effect in known]
             correlation = spearman([effect.gradient for effect in known], exact)
-        control = "the source of another pair"
-        if request.metric == "kl" or not np.isfinite(runs.control).any():
-            control = ""
-        elif plan.drawn == len(plan.controls):
-            control = "random tokens where the source differs"
-        elif plan.drawn:
-            control += f", for {plan.drawn} of them random tokens"
         labels: Mapping[Place, Any] = {}
         if request.what not in WHOLE_LAYER and plan.group == 1:
             known_heads = known_labels(plan.model, plan.kind, ignored=request.no_known_labels)
@@ -253,7 +233,7 @@ class PatchStudy(Study):
             corrupt_metric=float(corrupt.mean()),
             ratio=not close,
             why=reason(close, plan.threshold, request.metric, runs.difference),
-            control=control,
+            control=self._control_words(runs),
             group=plan.group,
             rank_correlation=correlation,
             labels=labels,
@@ -268,6 +248,15 @@ class PatchStudy(Study):
             fdr=request.fdr,
             index_base=request.index_base,
         )
+
+    def _control_words(self, runs: Runs) -> str:
+        plan = self.plan
+        if plan.request.metric == "kl" or not np.isfinite(runs.control).any():
+            return ""
+        if plan.drawn == len(plan.controls):
+            return "random tokens where the source differs"
+        some = f", for {plan.drawn} of them random tokens" * bool(plan.drawn)
+        return f"the source of another pair{some}"
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
         """Return the metric with unrelated sources, (pair, patch): the mean over the sources."""
