@@ -87,19 +87,12 @@ class Series(ABC, Generic[S]):
         return {index for piece in self.over([text]) for index in self.changes(piece)}
 
     def cover(
-        self,
-        wanted: Sequence[int],
-        texts: Iterable[int],
-        add: Callable[[float], None],
-        finished: Callable[[int], None] = lambda text: None,
-    ) -> int:
+        self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
+    ) -> None:
         """Measure the wanted changes over the texts, except those that are already done.
 
-        wanted, texts: their indices. add: called with the cost of each newly finished change.
-            finished: called with the index of a text as soon as all wanted changes are
-        measured. Returns the number of changes that were measured, over all texts.
+        wanted, texts: their indices. add: called with the cost of each finished change.
         """
-        measured = 0
         missing: dict[int, list[int]] = {}
         for text in texts:
             done = self.done(text)
@@ -114,11 +107,7 @@ class Series(ABC, Generic[S]):
                 kept = {self.changed: list(changes), "metrics": metrics}
                 self._file.append(Piece(self.name, text, kept | self.details(piece)))
             self._add(text, piece)
-            measured += len(changes)
             add(len(changes) * self.cost(text))
-            if self.done(text).issuperset(missing[text]):
-                finished(text)
-        return measured
 
     def _add(self, text: int, piece: S) -> None:
         changes = self.changes(piece)

@@ -21,7 +21,6 @@ from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.ablate.claims import one_text
 from attnviz.inspect.interventions.ablate.edges import Pairs
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
@@ -207,11 +206,7 @@ class AblationStudy(Study):
         many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
         watch.begin(f"ablating {counted(len(plan.variants), UNITS[plan.request.unit])}{many}")
         add = shares_of((len(wanted) + controls) * sum(map(plan.cost, texts)), watch)
-
-        def finished(text: int) -> None:
-            watch.found(lambda: one_text(self.report([text]), text, len(texts)))
-
-        self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
+        self.ablations.cover(wanted, texts, add)
         if controls:
             scan = self.ablations.scan.changed(control=not plan.draws)
             self.control = AblationSeries(_CONTROL, plan, scan, self.file, plan.draws)
@@ -270,27 +265,21 @@ class AblationStudy(Study):
         their own.
         """
         report = self.report()
-        shown = {
-            effect.variant.heads
-            for effect in chain(*report.ranking())
-            if not effect.shown(report.metric).unclear
-        }
+        ranked = [e for e in chain(*report.ranking()) if not e.shown(report.metric).unclear]
+        shown = {effect.variant.heads for effect in ranked}
         return [
             index
             for index, variant in enumerate(self.plan.variants)
-            if variant.heads in shown
-            or variant.name is not None
-            or (variant.edges and len(variant.heads) > 1)
+            if variant.heads in shown or variant.name or (variant.edges and len(variant.heads) > 1)
         ]
 
-    def report(self, texts: Sequence[int] | None = None) -> AblationReport:
-        """Return the report over some of the texts.
+    def report(self) -> AblationReport:
+        """Return the report over the finished texts or, if there is none yet, an unfinished one.
 
-        texts: their indices; by default the finished texts or, if there is none yet, one unfinished
-            text. Raises UsageError for a metric that the model does not have.
+        Raises UsageError for a metric that the model does not have.
         """
         plan, request, options = self.plan, self.plan.request, self.plan.options
-        texts = self._texts() if texts is None else texts
+        texts = self._texts()
         pieces, inputs = self.ablations.over(texts), [plan.inputs[text] for text in texts]
         drawn = range(len(plan.draws)) if plan.draws else texts
         control = [] if self.control is None else self.control.over(drawn)

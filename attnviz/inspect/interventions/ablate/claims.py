@@ -22,9 +22,6 @@ from attnviz.measures.sign_flips import CHANCE, DRAWS
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
 
-_LITTLE = 0.01
-"""The change of the loss in nats, 1% of the perplexity, below which a head changes little."""
-
 _NAMED = 3
 """The most heads that the finding names."""
 
@@ -75,14 +72,6 @@ def answer(report: AblationReport) -> str:
         end = f" {report.text_count} texts are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
-    value = best.shown(report.metric).value
-    if report.metric == "loss_delta" and len(report.singles) == tried > 1 and abs(value) < _LITTLE:
-        (what, nats), at = _measured(report), report.baseline["loss"]
-        return (
-            f"No {unit} alone changes {what} by {_LITTLE}{nats}: the largest change is "
-            f"{_three_digits(value, True)}, without {report.name(best.variant)} "
-            f"({at:.3f} → {at + value:.3f}).{end}"
-        )
     words = without_words(report, best)
     words += f", the largest change of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
@@ -108,17 +97,6 @@ def _edge_words(report: AblationReport) -> str:
     many = f"all {len(others)}" if beaten == len(others) else f"{beaten} of {len(others)}"
     drawn = "draws of " * (len(report.edges) > 1)
     return f"{words}, more than {many} {drawn}random edges of the same distance."
-
-
-def one_text(report: AblationReport, text: int, texts: int) -> str:
-    """Return the largest effects of ablations over one of several texts, as one line.
-
-    text: its index. texts: how many there are.
-    """
-    order = report.ranking(_NAMED)
-    best = ((*order.matter, *order.harm) or report.effects)[:_NAMED]
-    effects = (f"{report.name(effect.variant)} {effect_words(report, effect)}" for effect in best)
-    return f"text {text + 1:,} of {texts:,}: {', '.join(effects)}"
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:

@@ -245,6 +245,8 @@ _ROWS, _LEAST_ROWS = 5, 3
 """The rows that the ranking has above texts, and the rows that it keeps at least."""
 
 _MOST_HARM = 2
+_AROUND, _JOINT_LINES, _TEXT_LINES = 3, 5, 4
+"""The lines of a table besides its rows, and those of a joint ablation and of a further text."""
 
 _CELL = 6
 """The columns that a cell of the grid takes: a number such as ``+.44``, a mark and a blank."""
@@ -252,12 +254,7 @@ _CELL = 6
 _SCALE_LINES = 3
 """The lines that the colour bar takes, with the empty line before it."""
 
-_TABLE = 66
-"""The columns that the ranking takes next to texts."""
-
 _LONG_NAME = 10
-_TEXT_LINES, _JOINT_LINES = 4, 5
-"""The lines that a further text takes, with its title, and those of a joint ablation."""
 
 
 def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
@@ -265,40 +262,32 @@ def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
 
     columns, lines: the available width in characters and lines.
     """
-    tables, half = _brief_tables(report), (columns - _GAP) // 2
+    tables, half, top = _brief_tables(report), (columns - _GAP) // 2, list[doc.Group]()
     ranked = doc.Group([*tables, *_brief_together(report, below=bool(tables))], spaced=True)
-    least = sum(map(_least_lines, doc.leaves(ranked))) + len(ranked.parts)
+    rows = [len(part.rows) for part in tables if isinstance(part, doc.Table)]
+    joint = _JOINT_LINES * len(report.joint)
+    keep = [min(own, _LEAST_ROWS if not at else 1) for at, own in enumerate(rows)]
+    least = sum(_AROUND + kept - (kept == own) for kept, own in zip(keep, rows, strict=True))
     if report.by_token:
-        return [_by_token(report, columns, lines - least), ranked._replace(yields=1)]
-    grid, texts, top = head_grid(report, scaled=False), _token_maps(report), list[doc.Group]()
-    tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
-    if grid is not None and tall > lines - least:  # colours alone, and what they mean
-        grid = (head_grid(report) or grid)._replace(halved=True)
-        tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
-    if grid is not None and tall <= lines - least:
-        grid = grid if grid.halved else one_line(grid, half)
-        top = [doc.Group([grid])]
-        if texts and not grid.halved and full_width(grid) <= half:
-            parts = [grid, _texts(report, texts[:1], tall - 1)]
+        return [_by_token(report, columns, lines - least - joint), ranked._replace(yields=1)]
+    grid, texts, left = head_grid(report, scaled=False), _token_maps(report), lines - least - joint
+    if grid is not None:
+        broken = math.ceil(len(grid.columns) / max((columns - 4) // _CELL, 1))
+        tall = 1 + len(grid.rows) * broken + (broken == 1)
+        if tall > left:  # colours alone, and what they mean
+            grid = (head_grid(report) or grid)._replace(halved=True)
+            tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
+        elif texts and full_width(grid) <= half:
+            parts = [one_line(grid, half), _texts(report, texts[:1], tall - 1)]
             top, texts = [doc.Group(parts, beside=doc.Beside(half, _GAP))], texts[1:]
-        lines -= tall + 1
-    beside = half >= _TABLE + _GAP
-    if not beside:
-        shown = [len(part.rows) for part in tables if isinstance(part, doc.Table)]
-        lines -= sum(min(rows, _ROWS) + 3 for rows in shown) + _JOINT_LINES * len(report.joint)
-    count = min(max(lines, 0) // _TEXT_LINES, len(texts))
+        if tall <= left:
+            top, lines = top or [doc.Group([one_line(grid, half)])], lines - tall - 1
+    room = lines - sum(min(own, _ROWS) + _AROUND for own in rows) - joint
+    count = min(max(room, 0) // _TEXT_LINES, len(texts))
     if not count:
         return [*top, ranked]
-    below = _texts(report, texts[:count], max(lines // count - 1, 1))
-    if beside:
-        return [*top, doc.Group([ranked, below], beside=doc.Beside(half, _GAP))]
+    below = _texts(report, texts[:count], max(room // count - 1, 1))
     return [*top, ranked, doc.Group([below], yields=1)]
-
-
-def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Return how many lines a grid takes, whose rows may be broken, without its title."""
-    broken = math.ceil(len(grid.columns) / max((columns - 4) // _CELL, 1))
-    return len(grid.rows) * broken + (broken == 1)
 
 
 def _brief_tables(report: AblationReport) -> list[doc.Part]:
@@ -320,14 +309,6 @@ def _brief_together(report: AblationReport, below: bool) -> list[doc.Group]:
         title = table.title[:1] if below else table.title[1:]
         parts[0] = table._replace(title=title, rows=table.rows[:_MOST_HARM], least=1)
     return [doc.Group(parts)] if parts else []
-
-
-def _least_lines(part: doc.Part) -> int:
-    """Return how many lines a part needs; a table without the rows that it may leave out."""
-    if not isinstance(part, doc.Table):
-        return 1
-    rows = len(part.rows)
-    return bool(part.title) + 1 + min(rows, part.least) + (rows > part.least)
 
 
 def _texts(report: AblationReport, texts: Sequence[doc.Map], lines: int) -> doc.Maps:

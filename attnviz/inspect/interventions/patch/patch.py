@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.patching import Patching
-from attnviz.inspect.interventions.patch.effects import Runs, effects, reason, shares, too_close
+from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.plan import MOST_FOLLOWED, AskedPair, PatchPlan, plan_of
 from attnviz.inspect.interventions.patch.report import (
+    METRICS,
     PairRuns,
     PatchEffect,
     PatchReport,
@@ -26,7 +27,14 @@ from attnviz.inspect.interventions.patch.report import (
 from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.study import Metrics, Series, Study
-from attnviz.measures.bootstrap import few_note, spearman
+from attnviz.measures.bootstrap import (
+    LEAST_TEXTS,
+    benjamini_hochberg,
+    few_note,
+    intervals,
+    sign_flip_p,
+    spearman,
+)
 from attnviz.models.model import Model
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch, shares_of
@@ -291,3 +299,99 @@ class PatchStudy(Study):
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
         grid = shown.reshape(len(tokens), len(self.followed))
         return TokenEffects(self.followed, tuple(tokens), self.plan.asked[0].position, grid)
+
+
+# Effects over pairs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The metric of all runs, over prompt pairs.
+
+    base, source: (pair,) without a patch: of the runs that are patched, and of those that the
+        values are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with an
+        unrelated source; NaN if not measured.
+    """
+
+    base: NDArray[np.float64]
+    source: NDArray[np.float64]
+    patched: NDArray[np.float64]
+    control: NDArray[np.float64]
+
+    @property
+    def difference(self) -> float:
+        """Return the mean over prompt pairs of the metric's difference, source − base."""
+        return float((self.source - self.base).mean())
+
+
+def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the effects of patches with their spread over prompt pairs: (pair, patch).
+
+    The mean over pairs is the effect. patched: the metric with a patch, (pair, patch).
+    The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
+    whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
+    value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
+    ratio estimator, Cochran 1977, section 6.3).
+    """
+    change = patched - runs.base[:, None]
+    apart = (runs.source - runs.base)[:, None]
+    ratio = change.mean(axis=0) / apart.mean()
+    values: NDArray[np.float64] = ratio + (change - ratio * apart) / apart.mean()
+    return values
+
+
+def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
+    """Return whether two runs differ too little to show shares of their difference.
+
+    threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
+    difference includes zero, its ends (low, high) are returned instead.
+    """
+    if not math.isfinite(runs.difference):
+        return True
+    (ends,) = intervals((runs.source - runs.base)[:, None], seed)
+    if ends is not None and ends[0] <= 0 <= ends[1]:
+        return ends
+    return abs(runs.difference) < threshold
+
+
+def effects(
+    runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
+) -> tuple[PatchEffect, ...]:
+    """Return the effect of each patch, in the order of ``places``.
+
+    places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
+        effects as shares of the difference between the runs. fdr: True adds q-values. seed: of the
+        bootstrap.
+    """
+    metric = runs.patched.mean(axis=0).tolist()
+    change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
+    made = list(map(PatchEffect, places, metric, change))
+    if not ratio:
+        return tuple(made)
+    own, control = shares(runs, runs.patched), shares(runs, runs.control)
+    above = np.where(np.isfinite(control), own - control, own)
+    q = np.full(len(places), math.nan)
+    if fdr and len(own) >= LEAST_TEXTS:
+        q = benjamini_hochberg(sign_flip_p(above, seed))
+    means = map(
+        Mean,
+        own.mean(axis=0).tolist(),
+        [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
+        [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
+        [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
+    )
+    return tuple(
+        replace(effect, share=share, q=value)
+        for effect, share, value in zip(made, means, q.tolist(), strict=True)
+    )
+
+
+def reason(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
+    """Return the reason why no shares are shown, as a string; empty if they are shown."""
+    if not math.isfinite(difference):
+        return "the metric of the plain runs is no number"
+    unit = METRICS[metric].unit
+    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
+    if isinstance(close, tuple):
+        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if close else ""

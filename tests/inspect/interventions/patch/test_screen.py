@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from attnviz.inspect.interventions.patch.report import (
     PatchEffect,
     PatchReport,
 )
-from attnviz.inspect.interventions.patch.screen import finding, first_groups, token_grid
+from attnviz.inspect.interventions.patch.screen import finding, token_grid
 
 from ....first_screens import SIZES
 
@@ -28,8 +27,7 @@ Reports = Callable[..., PatchReport]
 
 
 def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = report.document(hints=True)._replace(first=partial(first_groups, report))
-    return first_screen(document, theme, columns, lines - 1).plain.splitlines()
+    return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
 
 
 JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
