@@ -30,7 +30,6 @@ _ONE = {0: {5}, 1: {0}}
 # name: config, output projection, removed heads, and what is to be left
 _CASES: dict[str, tuple[dict[str, Any], str, dict[int, set[int]], tuple[str, int, int]]] = {
     "llama": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),
-    "mistral": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),
     "qwen2": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),  # biases
     "qwen3": (_EVEN, _O_PROJ, _ONE, ("cut", 5, 5)),  # a norm over each head
     "gemma2": (_LLAMA, _O_PROJ, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
