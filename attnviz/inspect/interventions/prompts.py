@@ -110,10 +110,11 @@ def read_pairs(
         read = read_pairs(clean, corrupt, file, second)
         if read.joined:
             raise UsageError("--chat is one text: leave out --and")
-        chats = (
-            pair.changed(lambda text: as_chat(read_chat(text, plain=True))) for pair in read.prompts
-        )
-        return read._replace(prompts=tuple(chats))
+
+        def change(text: str) -> str:
+            return as_chat(read_chat(text, plain=True))
+
+        return read._replace(prompts=tuple(pair.changed(change) for pair in read.prompts))
     if second is not None and clean is None:
         raise UsageError(
             'expected CLEAN and CORRUPT before --and; a file of pairs gives this text as "and"'
@@ -152,14 +153,8 @@ def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
 
 def _named(rows: Sequence[Mapping[str, str]], lines: Sequence[int]) -> tuple[Prompts, ...]:
     """Return the prompt pairs of rows, each named by its number and its line."""
+    fields = (*_NEEDED, *_ALLOWED)
     return tuple(
-        Prompts(
-            clean=row["clean"],
-            corrupt=row["corrupt"],
-            answer=row.get("answer"),
-            foil=row.get("foil"),
-            second=row.get("and"),
-            place=f"pair {number} (line {line})",
-        )
+        Prompts(*map(row.get, fields), place=f"pair {number} (line {line})")  # type: ignore[arg-type]
         for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1)
     )

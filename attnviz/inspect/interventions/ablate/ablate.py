@@ -280,9 +280,9 @@ class AblationStudy(Study):
         """
         plan, request, options = self.plan, self.plan.request, self.plan.options
         texts = self._texts()
-        pieces, inputs = self.ablations.over(texts), [plan.inputs[text] for text in texts]
+        pieces, inputs = self.ablations.over(*texts), [plan.inputs[text] for text in texts]
         drawn = range(len(plan.draws)) if plan.draws else texts
-        control = [] if self.control is None else self.control.over(drawn)
+        control = [] if self.control is None else self.control.over(*drawn)
         effects = ablation_effects(pieces, plan.variants, options.seed, control)
         report = AblationReport(
             plan.info,
@@ -348,7 +348,7 @@ class AblationStudy(Study):
     def _random_edges(self, report: AblationReport) -> tuple[float, ...]:
         """Return the metric of the leading ablation of a report for each draw of random edges."""
         index = self.plan.variants.index(report.leading.variant)
-        pieces = () if self.control is None else self.control.over(range(len(self.plan.draws)))
+        pieces = () if self.control is None else self.control.over(*range(len(self.plan.draws)))
         return tuple(
             float(piece.metrics[report.metric][piece.variants.index(index)])
             for piece in pieces
