@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -227,7 +227,7 @@ def control_pairs(
     takes it from a pair of as many tokens whose differing tokens are others; if there is none, the
     tokens that differ are drawn at random from the vocabulary.
     """
-    generator, side = np.random.default_rng(seed), _SIDES[direction]
+    generator, clean = np.random.default_rng(seed), direction == "denoise"
     controls, drawn = list[tuple[int, TokenPair]](), 0
     for index, pair in enumerate(pairs):
         others = generator.permutation(len(pairs)).tolist()
@@ -237,17 +237,13 @@ def control_pairs(
                 source = _source(pairs[fit[number]], direction)
             else:
                 source, drawn = _randomised(model, pair, direction, generator), drawn + 1
-            controls.append((index, replace(pair, **{side: source})))
+            control = replace(pair, clean=source) if clean else replace(pair, corrupt=source)
+            controls.append((index, control))
     return ControlPairs(tuple(controls), drawn)
 
 
-_SIDES: Mapping[Direction, Literal["clean", "corrupt"]] = {"denoise": "clean", "noise": "corrupt"}
-"""The prompt of a pair that is the source of a patch."""
-
-
 def _source(pair: TokenPair, direction: Direction) -> Tokens:
-    tokens: Tokens = getattr(pair, _SIDES[direction])
-    return tokens
+    return pair.clean if direction == "denoise" else pair.corrupt
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:

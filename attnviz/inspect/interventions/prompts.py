@@ -153,8 +153,14 @@ def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
 
 def _named(rows: Sequence[Mapping[str, str]], lines: Sequence[int]) -> tuple[Prompts, ...]:
     """Return the prompt pairs of rows, each named by its number and its line."""
-    fields = (*_NEEDED, *_ALLOWED)
     return tuple(
-        Prompts(*map(row.get, fields), place=f"pair {number} (line {line})")  # type: ignore[arg-type]
+        Prompts(
+            clean=row["clean"],
+            corrupt=row["corrupt"],
+            answer=row.get("answer"),
+            foil=row.get("foil"),
+            second=row.get("and"),
+            place=f"pair {number} (line {line})",
+        )
         for number, (row, line) in enumerate(zip(rows, lines, strict=True), start=1)
     )

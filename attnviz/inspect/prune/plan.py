@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from attnviz.inspect.prune.report import Head, PrunedModel
 from attnviz.models.head_plan import CutPlan, Removed, cut_plans
@@ -97,9 +98,9 @@ def pruned_model(
         if plan is None or head in plan.query[layer]
     )
     if plan is None:
+        whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
         why = _why_masked(info, removed, shrinks)
-        whole = ("masked", info.heads, info.kv_heads, info.architecture)
-        return PrunedModel(*whole, parameters, zeroed, note=why, shrinks=shrinks)
+        return replace(whole, zeroed=zeroed, note=why, shrinks=shrinks)
     note = ""
     if architecture != info.architecture:
         note = (

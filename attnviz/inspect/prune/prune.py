@@ -142,24 +142,24 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
                 f"the {len(texts)} texts are all the same: there is none to measure the loss on "
                 "that was not ranked on; give different texts"
             )
-        ranked = {*order[::2]}
-        first = tuple(text for text in texts if text.ids in ranked)
-        return first, tuple(text for text in texts if text.ids not in ranked)
+        in_turn = {ids: at % 2 == 0 for at, ids in enumerate(order)}
+        first = tuple(text for text in texts if in_turn[text.ids])
+        return first, tuple(text for text in texts if not in_turn[text.ids])
     (text,) = texts
     before, after = frame_of(text)
     plain = range(len(before), len(text) - len(after))
     middle = len(plain) // 2
-    one, other = (
+    ranked, held_out = (
         text.taken([*range(len(before)), *part, *range(plain.stop, len(text))])
         for part in (plain[:middle], plain[middle:])
     )
-    if min(len(one), len(other)) < 2 or not middle:
+    if min(len(ranked), len(held_out)) < 2 or not middle:
         raise UsageError(
             f"the text has {len(plain)} token{'s' * (len(plain) != 1)}, too few to rank heads on "
             "one half and measure the loss on the other: give a longer text, or several with "
             "--texts FILE"
         )
-    return (one,), (other,)
+    return (ranked,), (held_out,)
 
 
 def work(texts: Texts, request: PruneRequest) -> Work:

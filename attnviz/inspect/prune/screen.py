@@ -256,8 +256,7 @@ def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
     title = [("Step by step", True), (f"ratio{', random' * (not brief)}: to the full model", False)]
     if exact and not brief:
         title.append(("Δ alone: when ablated alone, on the ranking half", False))
-    return doc.table(
-        range(len(steps)),
+    columns: list[doc.ColumnOf[int]] = [
         doc.ColumnOf(
             "step",
             lambda at: f"{at + 1:>{digits}} {report.head_name(report.removed[at])}",
@@ -273,6 +272,5 @@ def _steps(report: PruneReport, brief: bool = False) -> doc.Table:
             keep=5,
         ),
         doc.ColumnOf("left", lambda at: str(steps[at].heads_left), keep=4),
-        title=title,
-        least=3 if brief else 0,
-    )
+    ]
+    return doc.table(range(len(steps)), *columns, title=title, least=3 if brief else 0)

@@ -179,7 +179,7 @@ class PruneStore:
         model, info = self._model.model, self._model.info
         for plan in cut_plans(removed, self.projections, info.heads, info.kv_heads):
             described = _described(model, plan, info.head_dim)
-            shell = described and _tried(lambda made: _empty(*made, model), described)
+            shell = _tried(lambda own: own and _empty(own[0], own[1], model), described)
             if shell is None or _count_parameters(shell) >= self.parameters:
                 continue
             shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}

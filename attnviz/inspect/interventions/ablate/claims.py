@@ -112,11 +112,11 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
         if report.metric == "output_mse":
             return f"Without {name} the output changes ({_mean_square(report, effect)})"
         return f"Without {name} the output changes: {effect_words(report, effect)}"
-    what, unit = _measured(report)
+    measured, unit = _measured(report)
     if not value:
-        return f"Without {name} {what} stays at {at:.3f}{unit}"
+        return f"Without {name} {measured} stays at {at:.3f}{unit}"
     moves = f"{'rises' if value > 0 else 'falls'} by {_three_digits(abs(value), False)}{unit}"
-    return f"Without {name} {what} {moves} ({at:.3f} → {at + value:.3f})"
+    return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
 
 
 def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
@@ -124,10 +124,12 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 
     effect: of its ablation. called: the name of the head in the sentence.
     """
-    what, unit = _measured(report)
+    measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
     ends = interval_words(report, effect)
-    return f"Without {called} {what} does not clearly change ({value}{unit}, 95% interval {ends})"
+    return (
+        f"Without {called} {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
+    )
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:

@@ -278,7 +278,7 @@ def _first(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
             grid = (head_grid(report) or grid)._replace(halved=True)
             tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
         elif texts and full_width(grid) <= half:
-            parts = [one_line(grid, half), _texts(report, texts[:1], tall - 1)]
+            parts: list[doc.Part] = [one_line(grid, half), _texts(report, texts[:1], tall - 1)]
             top, texts = [doc.Group(parts, beside=doc.Beside(half, _GAP))], texts[1:]
         if tall <= left:
             top, lines = top or [doc.Group([one_line(grid, half)])], lines - tall - 1

@@ -288,12 +288,12 @@ _OPTIONS = ("what", "direction", "at", "metric", "method", "ratio")
 
 def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
     (layer, head), *others = effect.places
-    one, share = not others, effect.share
+    single, share = not others, effect.share
     entry: dict[str, Any] = {
-        "layer": layer if one else None,
-        "head": head if one and not report.whole_layers else None,
+        "layer": layer if single else None,
+        "head": head if single and not report.whole_layers else None,
         "name": report.names(effect),
-        **({} if one else {"heads": effect.places}),
+        **({} if single else {"heads": effect.places}),
         "effect": share.value,
         "metric": effect.metric,
         "change": effect.change,
@@ -308,7 +308,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
         entry["q"] = effect.q
     if report.method != "exact":
         entry["gradient"] = effect.gradient
-    known = report.labels.get(effect.places[0]) if one else None
+    known = report.labels.get(effect.places[0]) if single else None
     if known is not None:
         entry["label"] = known_label_facts(known)
     return entry

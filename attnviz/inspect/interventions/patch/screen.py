@@ -86,15 +86,15 @@ def document(report: PatchReport) -> doc.Document:
 
 def _hints(report: PatchReport) -> list[str]:
     """Return the options to try next on the command line."""
-    one, hints = len(report.pairs) == 1, list[str]()
+    single, hints = len(report.pairs) == 1, list[str]()
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT" your own')
-    elif one:
+    elif single:
         hints.append("--pairs FILE for intervals")
     strongest = [report.names(effect) for effect in report.ranking(2)]
     if len(strongest) == 2 and report.together is None and not report.whole_layers:
         hints.append(f"--together {','.join(strongest)}")
-    return [*hints, *["--by-token"] * (one and report.by_token is None), "--explain"]
+    return [*hints, *["--by-token"] * (single and report.by_token is None), "--explain"]
 
 
 def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
@@ -113,7 +113,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
         return [*above, doc.Group(tokens), *[ranked] * (not report.whole_layers)]
     left = columns - full_width(grid) - _GAP
     if left >= _TABLE:
-        parts = [table, one_line(grid, columns - _TABLE - _GAP)]
+        parts: list[Part] = [table, one_line(grid, columns - _TABLE - _GAP)]
         return [*above, doc.Group(parts, beside=doc.Beside(_TABLE, _GAP, yields=True))]
     if left >= _PROMPTS:
         grid, beside = one_line(grid, columns - _PROMPTS - _GAP), doc.Beside(_PROMPTS, yields=True)

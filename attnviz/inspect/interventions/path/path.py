@@ -61,10 +61,10 @@ class AllPaths:
         Raises UsageError if no later head differs between the prompts.
         """
         effects, listeners = self._effects_in_layer(sender), list[Listener]()
-        for own in ATTENDED if into is None else (into,):
-            keys = {key for first, *_ in effects for key in first.shares.get(own, {})}
+        for sort in ATTENDED if into is None else (into,):
+            keys = {key for first, *_ in effects for key in first.shares.get(sort, {})}
             kept = [key for key in keys if key[0] == self.kind]
-            listeners += [_listener(effects, own, key, self.seed) for key in kept]
+            listeners += [_listener(effects, sort, key, self.seed) for key in kept]
         listeners.sort(key=lambda own: (-abs(own.share.value), ATTENDED.index(own.into), own.place))
         if not listeners:
             raise UsageError(
@@ -128,8 +128,8 @@ def path(
     if isinstance(model, OwnAttention):
         raise alone(model.info)
     sender = _sender_of(model, request.sender, request.index_base)
-    found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
-    report = found.report(sender, request.into)
+    paths = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
+    report = paths.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
 
 
