@@ -90,13 +90,16 @@ def _edge_words(report: AblationReport) -> str:
     if not others:
         lacks = "; the text has no other edge of this distance to compare with"
         return f"{words}{lacks * (not report.edge_draws)}."
-    size = abs(effect.value(report.metric))
+    size, tried = abs(effect.value(report.metric)), len(others)
     beaten = sum(abs(change) < size for change in others)
-    if 2 * beaten <= len(others):
-        return f"{words}, no more than random edges of the same distance."
-    many = f"all {len(others)}" if beaten == len(others) else f"{beaten} of {len(others)}"
-    drawn = "draws of " * (len(report.edges) > 1)
-    return f"{words}, more than {many} {drawn}random edges of the same distance."
+    edges = "draws of random edges" if len(report.edges) > 1 else "random edges"
+    verdict = f"more than {f'all {tried}' if beaten == tried else f'{beaten} of {tried}'} {edges}"
+    if 2 * beaten <= tried:
+        verdict = "no more than random edges"
+    elif tried == len(report.edges) == 1:
+        verdict = "more than the only random edge"
+    whole = f"{words}, {verdict} of the same distance."
+    return whole if fits_two_lines(f"{whole} One text.") else f"{words}, {verdict}."
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:

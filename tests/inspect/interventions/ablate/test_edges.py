@@ -197,6 +197,7 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
         ((0.001, 0.002, -0.02, 0.03), ", no more than random edges of the same distance. "),
         ((0.001, 0.002, -0.003, 0.03), ", more than 3 of 4 random edges of the same distance. "),
         ((0.001, -0.002), ", more than all 2 random edges of the same distance. "),
+        ((0.001,), ", more than the only random edge of the same distance. "),
         ((), " (4.345 → 4.351). "),
     ],
 )
