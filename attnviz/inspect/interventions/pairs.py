@@ -57,17 +57,13 @@ class TokenPair:
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the positions of the tokens that differ: in the clean, in the corrupt prompt."""
-        same = [
-            (place, at)
-            for place, at in self.matches
-            if self.clean.ids[place] == self.corrupt.ids[at]
-        ]
-        kept = [set(side) for side in zip(*same, strict=True)] or [set(), set()]
-        both = zip((self.clean, self.corrupt), kept, strict=True)
-        clean, corrupt = (
-            tuple(at for at in range(len(tokens)) if at not in some) for tokens, some in both
+        clean, corrupt = self.clean.ids, self.corrupt.ids
+        same = [(place, at) for place, at in self.matches if clean[place] == corrupt[at]]
+        kept, others = {place for place, _ in same}, {at for _, at in same}
+        return (
+            tuple(place for place in range(len(clean)) if place not in kept),
+            tuple(at for at in range(len(corrupt)) if at not in others),
         )
-        return clean, corrupt
 
 
 def encode_pair(
@@ -141,13 +137,15 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
     """Return the index in ``clean`` of each token of ``corrupt``, −1 for none."""
-    within = [length - begin - end for length in (clean, corrupt)]
-    both, more = min(within), within[1] - min(within)
-    ahead = 0 if align == "start" else within[0] - both
-    middle = list(range(begin + ahead, begin + ahead + both))
-    spare = [-1] * more
-    middle = middle + spare if align == "start" else spare + middle
-    return (*range(begin), *middle, *range(clean - end, clean))
+    within, others = clean - begin - end, corrupt - begin - end
+    both, first = min(within, others), align == "start"
+    start, spare = begin if first else clean - end - both, [-1] * (others - both)
+    middle = [*range(start, start + both)]
+    return (
+        *range(begin),
+        *(middle + spare if first else spare + middle),
+        *range(clean - end, clean),
+    )
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
@@ -229,9 +227,9 @@ def control_pairs(
     takes it from a pair of as many tokens whose differing tokens are others; if there is none, the
     tokens that differ are drawn at random from the vocabulary.
     """
-    generator = np.random.default_rng(seed)
-    found, drawn = [], 0
-    for place, pair in enumerate(pairs):
+    generator, clean = np.random.default_rng(seed), direction == "denoise"
+    controls, drawn = list[tuple[int, TokenPair]](), 0
+    for index, pair in enumerate(pairs):
         others = generator.permutation(len(pairs)).tolist()
         fit = [other for other in others if _replaces(pair, pairs[other], direction)][:draws]
         for number in range(draws if len(pairs) == 1 else 1):
@@ -239,10 +237,9 @@ def control_pairs(
                 source = _source(pairs[fit[number]], direction)
             else:
                 source, drawn = _randomised(model, pair, direction, generator), drawn + 1
-            clean, corrupt = pair.clean, pair.corrupt
-            clean, corrupt = (source, corrupt) if direction == "denoise" else (clean, source)
-            found.append((place, replace(pair, clean=clean, corrupt=corrupt)))
-    return ControlPairs(tuple(found), drawn)
+            control = replace(pair, clean=source) if clean else replace(pair, corrupt=source)
+            controls.append((index, control))
+    return ControlPairs(tuple(controls), drawn)
 
 
 def _source(pair: TokenPair, direction: Direction) -> Tokens:
@@ -260,8 +257,7 @@ def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
 def _randomised(
     model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
 ) -> Tokens:
-    own = _source(pair, direction)
-    vocabulary = model.vocabulary()
+    own, vocabulary = _source(pair, direction), model.vocabulary()
     places = pair.changed[0 if direction == "denoise" else 1]
     drawn = generator.choice(vocabulary.plain, len(places)).tolist()
     ids, texts = list(own.ids), list(own.texts)

@@ -112,10 +112,11 @@ def read_pairs(
         read = read_pairs(clean, corrupt, file, second)
         if read.joined:
             raise UsageError("--chat is one text: leave out --and")
-        chats = (
-            pair.changed(lambda text: as_chat(read_chat(text, plain=True))) for pair in read.prompts
-        )
-        return read._replace(prompts=tuple(chats))
+
+        def change(text: str) -> str:
+            return as_chat(read_chat(text, plain=True))
+
+        return read._replace(prompts=tuple(pair.changed(change) for pair in read.prompts))
     if second is not None and clean is None:
         raise UsageError(
             'expected CLEAN and CORRUPT before --and; a file of pairs gives this text as "and"'

@@ -30,7 +30,7 @@ def place_name(place: Place, letters: str, base: int) -> str:
 
 
 def effect_grid(
-    found: Mapping[Place, Mean],
+    means: Mapping[Place, Mean],
     scale: NumberScale,
     title: str,
     column: Callable[[int], str],
@@ -41,19 +41,19 @@ def effect_grid(
 ) -> doc.HeadGrid:
     """Return a grid with a cell for each effect; grey if its confidence interval includes zero.
 
-    found: the effects by (layer, column); values that are not finite have no cell. scale: the
+    means: the effects by (layer, column); values that are not finite have no cell. scale: the
         number format. title: of the grid. column: returns the name of a column. base: the number of
         the first layer, 0 or 1.
     blank: further cells, without a value. bar: the colour bar; None for a first screen.
     """
-    known = {place: one for place, one in found.items() if math.isfinite(one.value)}
+    known = {place: mean for place, mean in means.items() if math.isfinite(mean.value)}
     return layer_grid(
-        {place: one.value for place, one in known.items()},
+        {place: mean.value for place, mean in known.items()},
         scale,
         title,
         column,
         base=base,
-        unclear={place for place, one in known.items() if one.unclear},
+        unclear={place for place, mean in known.items() if mean.unclear},
         blank=blank,
         bar=bar,
     )
@@ -75,15 +75,15 @@ def effect_table(
         grey.
     """
     means = [mean(entry) for entry in entries]
-    doubt = ("95% interval", [interval_text(each.interval, scale) for each in means])
+    doubt = ("95% interval", [interval_text(own.interval, scale) for own in means])
     if not any(doubt[1]):
         plain = NumberScale(scale.limit, False, scale.percent)
-        doubt = ("std error", [number(each.error, plain) for each in means])
+        doubt = ("std error", [number(own.error, plain) for own in means])
     first, *others = (
         (doc.Column(column.title, *column[2:]), [column.write(entry) for entry in entries])
         for column in columns
     )
-    values, grey = [each.value for each in means], [each.unclear for each in means]
+    values, grey = [own.value for own in means], [own.unclear for own in means]
     return ranked_table(title, [*map(name, entries)], values, scale, [first, doubt, *others], grey)
 
 

@@ -31,8 +31,8 @@ S = TypeVar("S", bound=Scores | PatchScores)
 class Series(ABC, Generic[S]):
     """The measurements of one part of a study, such as the ablations or their baseline.
 
-    They are in pieces: those of the resume file, then new ones. name: the part's name in the resume
-    file. count: the number of changes (ablations or patches); pieces name changes by their index.
+    They are in pieces: those of the resume file, then new ones. name: the part's name there.
+    count: the number of changes (ablations or patches); pieces name changes by their index.
     texts: the number of texts, or of prompt pairs. pieces: the finished ones, by text.
     changed: the name of the changes of a piece, as an attribute and in the resume file.
     noun, nouns, text: the words in messages for a change, several changes, and a text.
@@ -78,28 +78,21 @@ class Series(ABC, Generic[S]):
         """Return the indices of the changes that a piece has measured."""
         return tuple(getattr(piece, self.changed))
 
-    def over(self, texts: Iterable[int]) -> list[S]:
+    def over(self, *texts: int) -> list[S]:
         """Return the finished pieces of some texts. texts: their indices."""
         return [piece for text in texts for piece in self.pieces.get(text, ())]
 
     def done(self, text: int) -> set[int]:
         """Return the indices of the changes measured over one text so far. text: its index."""
-        return {index for piece in self.over([text]) for index in self.changes(piece)}
+        return {index for piece in self.over(text) for index in self.changes(piece)}
 
     def cover(
-        self,
-        wanted: Sequence[int],
-        texts: Iterable[int],
-        add: Callable[[float], None],
-        finished: Callable[[int], None] = lambda text: None,
-    ) -> int:
+        self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
+    ) -> None:
         """Measure the wanted changes over the texts, except those that are already done.
 
-        wanted, texts: their indices. add: called with the cost of each newly finished change.
-            finished: called with the index of a text as soon as all wanted changes are
-        measured. Returns the number of changes that were measured, over all texts.
+        wanted, texts: their indices. add: called with the cost of each finished change.
         """
-        measured = 0
         missing: dict[int, list[int]] = {}
         for text in texts:
             done = self.done(text)
@@ -114,11 +107,7 @@ class Series(ABC, Generic[S]):
                 kept = {self.changed: list(changes), "metrics": metrics}
                 self._file.append(Piece(self.name, text, kept | self.details(piece)))
             self._add(text, piece)
-            measured += len(changes)
             add(len(changes) * self.cost(text))
-            if self.done(text).issuperset(missing[text]):
-                finished(text)
-        return measured
 
     def _add(self, text: int, piece: S) -> None:
         changes = self.changes(piece)

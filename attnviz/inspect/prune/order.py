@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -84,15 +85,11 @@ class RemovalBounds:
 
         removed: the heads that are removed already.
         """
-        gone = list(removed)
-        waiting = [head for head in preference if head not in gone]
-        while True:
-            head = next((head for head in waiting if self.may_go(head, gone)), None)
-            if head is None:
-                return
-            gone.append(head)
-            waiting.remove(head)
-            yield head
+        gone, waiting = list(removed), [head for head in preference if head not in removed]
+        while able := [*islice((head for head in waiting if self.may_go(head, gone)), 1)]:
+            gone += able
+            waiting.remove(*able)
+            yield from able
 
 
 @dataclass(frozen=True)
@@ -170,80 +167,46 @@ def removal_order(
 
     ranking: measures importance. held_out: measures the losses, and checks their limit.
     bounds: the heads that must remain. goal: when to stop. method: the measure of importance.
-    rerank: True ranks all remaining heads again after each removal.
+    rerank: True measures the importance of the remaining heads again after each removal.
     """
-    order = _reranked if rerank else _ranked
-    steps: list[PruneStep] = []
-    for chosen in order(ranking, bounds, goal, method):
+    steps, scores, before = list[PruneStep](), dict[Head, float](), ranking.baseline
+    ahead = goal.count if goal.loss is None else max(_AHEAD, bounds.round)
+
+    def score(head: Head) -> tuple[bool, float, Head]:
+        return math.isnan(scores[head]), scores[head], head  # NaN is the last
+
+    while len(steps) < goal.count:
         gone = [(step.layer, step.head) for step in steps]
-        prefixes = [gone + [head for head, _ in chosen[: end + 1]] for end in range(len(chosen))]
-        losses = zip(held_out.losses(prefixes), ranking.losses(prefixes), strict=True)
-        for (head, score), (loss, ranked) in zip(chosen, losses, strict=True):
+        if rerank or not steps:
+            among = [
+                head for head in bounds.all_heads() if goal.among is None or head in goal.among
+            ]
+            able = [head for head in among if not rerank or bounds.may_go(head, gone)]
+            scores = _scores(ranking, method, gone, able, before)
+        order = bounds.ordered(sorted(scores, key=score), gone)
+        chosen = [*islice(order, 1 if rerank else min(ahead, goal.count - len(steps)))]
+        if not chosen:
+            break
+        before += scores[chosen[0]]
+        removals = [[*gone, *chosen[:count]] for count in range(1, len(chosen) + 1)]
+        losses = zip(held_out.losses(removals), ranking.losses(removals), strict=True)
+        for head, (loss, ranked) in zip(chosen, losses, strict=True):
             if goal.loss is not None and loss > goal.loss:
                 return _whole_rounds(steps, bounds)
             left = bounds.total - len(steps) - 1
-            steps.append(PruneStep(*head, score, left, loss, ranked))
+            steps.append(PruneStep(*head, scores[head], left, loss, ranked))
     return _whole_rounds(steps, bounds)
 
 
-_Chosen = list[tuple[Head, float]]
-
-
-def _ranked(
-    meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
-) -> Iterator[_Chosen]:
-    """Yield the removals in the order of one ranking, in batches that are measured together."""
-    scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
-    order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
-    order = order[: goal.count]
-    ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
-    for start in range(0, len(order), max(ahead, 1)):
-        yield [(head, scores[head]) for head in order[start : start + ahead]]
-
-
-def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """Return a key for sorting heads: the least important head first, NaN last."""
-    return lambda head: (math.isnan(scores[head]), scores[head], head)
-
-
-def _reranked(
-    meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
-) -> Iterator[_Chosen]:
-    """Yield one removal at a time, the least important of the remaining heads.
-
-    The arguments are those of ``_ranked``.
-    """
-    removed: list[Head] = []
-    loss = meter.baseline
-    while len(removed) < goal.count:
-        able = [head for head in _candidates(bounds, goal) if bounds.may_go(head, removed)]
-        if not able:
-            return
-        scores = _scores(meter, how, removed, able, loss)
-        head = min(scores, key=_by_score(scores))
-        removed.append(head)
-        if how == "exact":
-            loss += scores[head]
-        yield [(head, scores[head])]
-
-
 def _scores(
-    meter: ScanMeter,
-    method: Importance,
-    removed: Collection[Head],
-    candidates: Sequence[Head],
-    loss: float,
+    meter: ScanMeter, method: Importance, removed: list[Head], able: list[Head], loss: float
 ) -> dict[Head, float]:
-    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient."""
+    """Return each head's importance after ``removed``: the rise of the loss, or the gradient."""
     if method == "gradient":
-        gradients = meter.gradients(removed)
-        return {head: gradients[head] for head in candidates}
-    losses = meter.losses([[*removed, head] for head in candidates])
-    return {head: after - loss for head, after in zip(candidates, losses, strict=True)}
-
-
-def _candidates(bounds: RemovalBounds, goal: Goal) -> list[Head]:
-    return [head for head in bounds.all_heads() if goal.among is None or head in goal.among]
+        gradients = meter.gradients()
+        return {head: gradients[head] for head in able}
+    losses = meter.losses([[*removed, head] for head in able])
+    return {head: after - loss for head, after in zip(able, losses, strict=True)}
 
 
 def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneStep, ...]:
@@ -260,17 +223,13 @@ def random_losses(
     """
     if not counts or not draws:
         return ()
-    generator = random.Random(seed)
-    orders = []
+    generator, orders = random.Random(seed), list[list[Head]]()
     for _ in range(draws):
         shuffled = bounds.all_heads()
         generator.shuffle(shuffled)
-        orders.append(list(bounds.ordered(shuffled)))
-    losses = list(meter.losses([order[:count] for count in counts for order in orders]))
-    return tuple(
-        RandomLoss(bounds.total - count, tuple(losses[index * draws : (index + 1) * draws]))
-        for index, count in enumerate(counts)
-    )
+        orders.append([*bounds.ordered(shuffled)])
+    losses = iter(meter.losses([order[:count] for count in counts for order in orders]))
+    return tuple(RandomLoss(bounds.total - count, tuple(islice(losses, draws))) for count in counts)
 
 
 class ScanMeter:
@@ -284,7 +243,6 @@ class ScanMeter:
     def __init__(self, scanner: Scan, texts: int, probe: Head) -> None:
         self._scanner, self._texts, self._probe = scanner, texts, probe
         self.on_measured: Callable[[float], None] = lambda removals: None
-        self._baseline: float | None = None
         self._known: dict[tuple[Head, ...], float] = {}
 
     @property
@@ -293,10 +251,9 @@ class ScanMeter:
 
         Raises UsageError if it predicts no tokens.
         """
-        if self._baseline is None:
+        if () not in self._known:
             self.losses([[self._probe]])
-        assert self._baseline is not None
-        return self._baseline
+        return self._known[()]
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
         """Return the loss in nats per token without the heads of each removal; none runs twice.
@@ -306,16 +263,16 @@ class ScanMeter:
         """
         keys = [tuple(sorted(removal)) for removal in removals]
         new = [Variant(key) for key in dict.fromkeys(keys) if key and key not in self._known]
-        found = self._measure(new) if new else []
-        self._known |= {variant.heads: loss for variant, loss in zip(new, found, strict=True)}
+        if new:
+            self._measure(new)
         return [self._known[key] if key else self.baseline for key in keys]
 
-    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """Return the gradient importance of every head in the model without ``removed``."""
-        return self._scanner.gradients(removed)
+    def gradients(self) -> Mapping[Head, float]:
+        """Return the gradient importance of every head."""
+        return self._scanner.gradients()
 
-    def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """Return the mean loss of each removal over the texts; store that of the whole model."""
+    def _measure(self, variants: Sequence[Variant]) -> None:
+        """Measure and keep the mean loss over the texts of each removal, and of the whole model."""
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
         wanted = dict.fromkeys(range(self._texts), range(len(variants)))
@@ -328,6 +285,6 @@ class ScanMeter:
             deltas[scores.text, list(scores.variants)] = scores.metrics["loss_delta"]
             clean[scores.text] = scores.baseline["loss"]
             self.on_measured(len(scores.variants) / self._texts)
-        self._baseline = float(clean.mean())
-        losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
-        return losses
+        losses = (clean[:, None] + deltas).mean(0).tolist()
+        self._known |= zip((variant.heads for variant in variants), losses, strict=True)
+        self._known[()] = float(clean.mean())

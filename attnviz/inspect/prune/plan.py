@@ -36,25 +36,25 @@ class StackPlan:
     def __init__(self, model: StackModel) -> None:
         assert model.parameters is not None
         self._info, self._shapes = model.info, model.stack.tensors.shapes
-        self.parameters, self._fewer = model.parameters
+        self.parameters, self._shrinks = model.parameters
         self.layers = tuple(range(self._info.layers))
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
         """Return the plan of the pruned model. heads: the removed (layer, head)."""
-        info = self._info
-        removed = heads_by_layer(heads, self.layers)
-        plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
-        if plan is None or not self._fewer:
-            return masked_record(info, removed, self.layers, self.parameters, self._fewer)
-        # A query head has a query and an output projection, a key/value head a key and a value one.
-        every, shared = self._numbers("query", "output"), self._numbers("key", "value")
-        gone = every * (info.heads - plan.heads) // info.heads
-        gone += shared * (info.kv_heads - plan.kv_heads) // info.kv_heads
-        llama, mistral = RELATIVE
-        name = info.architecture
-        if self._shapes["layers.0.query.weight"][1] % plan.heads:
-            name = name.replace(llama, mistral)
-        return cut_record(info, name, plan, removed, self.parameters - gone)
+        info, removed = self._info, heads_by_layer(heads, self.layers)
+        plans = cut_plans(removed, self.layers, info.heads, info.kv_heads)
+        plan = next(iter(plans), None) if self._shrinks else None
+        architecture, parameters = info.architecture, self.parameters
+        if plan is not None:
+            # A query head has a query and an output projection, a key/value head a key and a value.
+            every, shared = self._numbers("query", "output"), self._numbers("key", "value")
+            parameters -= every * (info.heads - plan.heads) // info.heads
+            parameters -= shared * (info.kv_heads - plan.kv_heads) // info.kv_heads
+            if self._shapes["layers.0.query.weight"][1] % plan.heads:
+                architecture = architecture.replace(*RELATIVE)
+        return pruned_model(
+            info, plan, removed, parameters, architecture=architecture, shrinks=self._shrinks
+        )
 
     def _numbers(self, *parts: str) -> int:
         """Return how many parameters in some projections belong to heads."""
@@ -75,69 +75,53 @@ def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
     return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 
 
-def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
-    """Return the removed (layer, head) that stay in the model as zeros.
+def pruned_model(
+    info: ModelInfo,
+    plan: CutPlan | None,
+    removed: Removed,
+    parameters: int,
+    *,
+    architecture: str,
+    shrinks: bool = True,
+) -> PrunedModel:
+    """Return the record of a pruned model; its note says why it is not smaller, or another class.
 
-    These are all without a plan, else those that the plan keeps. removed: by layer, the numbers of
-    the heads.
+    info: the facts of the whole model. plan: the heads that are left in each layer; None if it
+    keeps its size, with zeros for the removed heads. removed: by layer, the heads to remove.
+    parameters: how many it has. architecture: the class of a smaller one. shrinks: whether the
+    architecture can have fewer heads at all.
     """
-    return tuple(
+    zeroed = tuple(
         (layer, head)
         for layer in sorted(removed)
         for head in sorted(removed[layer])
         if plan is None or head in plan.query[layer]
     )
-
-
-def cut_record(
-    info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
-) -> PrunedModel:
-    """Return the record of a pruned model that is smaller.
-
-    Its note says if the architecture is another one. info: the facts of the whole model.
-    architecture: the class of the smaller one. plan: the heads that it has. removed: by layer, the
-    heads to remove. parameters: how many it has.
-    """
+    if plan is None:
+        whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
+        why = _why_masked(info, removed, shrinks)
+        return replace(whole, zeroed=zeroed, note=why, shrinks=shrinks)
     note = ""
     if architecture != info.architecture:
         note = (
             f"stored as {architecture}, which has the same tensors: {info.architecture} "
             f"cannot have {plan.heads} heads on its width"
         )
-    zeroed = _zeroed(removed, plan)
     return PrunedModel(
         "cut", plan.heads, plan.kv_heads, architecture, parameters, zeroed, note=note
     )
 
 
-def masked_record(
-    info: ModelInfo,
-    removed: Removed,
-    layers: tuple[int, ...],
-    parameters: int,
-    shrinks: bool = True,
-) -> PrunedModel:
-    """Return the record of a pruned model of unchanged size, with zeros for the removed heads.
-
-    Its note gives the reason. info: the facts of the model. removed: by layer, the heads that are
-    zero. layers: those that have heads. parameters: how many it has. shrinks: whether the
-    architecture can have fewer heads at all.
-    """
-    note = f"the config of {info.architecture} cannot say that it has fewer heads of that width"
-    if shrinks:
-        note = _why_masked(info, removed, layers)
-    whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
-    return replace(whole, zeroed=_zeroed(removed, None), note=note, shrinks=shrinks)
-
-
-def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> str:
-    if cut_plans(removed, layers, info.heads, info.kv_heads):
+def _why_masked(info: ModelInfo, removed: Removed, shrinks: bool) -> str:
+    if not shrinks:
+        return f"the config of {info.architecture} cannot say that it has fewer heads of that width"
+    if cut_plans(removed, removed, info.heads, info.kv_heads):
         return f"the config of {info.architecture} has no room for such a shape"
-    whole = [layer for layer in layers if not removed.get(layer)]
+    whole = [layer for layer, heads in removed.items() if not heads]
     if whole and info.kv_heads == info.heads:
         keeps = "keeps" if len(whole) == 1 else "keep"
         return (
-            f"every layer must keep the same number of heads, and {len(whole)} of {len(layers)} "
+            f"every layer must keep the same number of heads, and {len(whole)} of {len(removed)} "
             f"layers {keeps} all {info.heads}"
         )
     return (

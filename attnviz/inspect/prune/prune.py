@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,46 +57,37 @@ def prune(
     started = time.monotonic()
     tokens = encode_texts(model, texts, request.truncate, 2)
     halves = split_texts(tokens)
-    store = _open_store(model, request.out, tokens[0].ids)
-    info = model.info
-    kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
+    store, info = _open_store(model, request.out, tokens[0].ids), model.info
     bounds = RemovalBounds(
         store.layers,
         info.heads,
-        kv_heads,
+        info.kv_heads if info.heads % info.kv_heads == 0 else info.heads,
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
     if not request.until_loss:  # refused before anything is measured
         goal_of(request, bounds, info, 0.0)
     advance.begin(f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}")
-    options = ScanOptions(max_memory=request.memory)
+    options, probe = ScanOptions(max_memory=request.memory), bounds.all_heads()[-1]  # the cheapest
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
-    probe = bounds.all_heads()[-1]  # the cheapest
     ranking, held_out = (
         ScanMeter(scan, len(half), probe) for scan, half in zip(scans, halves, strict=True)
     )
     for meter in (ranking, held_out):
         require_number("loss", meter.baseline, model.info)  # which then knows of broken weights
-    info = model.info
-    goal = goal_of(request, bounds, info, held_out.baseline)
-    add = shares_of(_estimate(bounds, goal, request), advance)
-    ranking.on_measured = held_out.on_measured = add
+    goal = goal_of(request, bounds, model.info, held_out.baseline)
+    ranking.on_measured = held_out.on_measured = shares_of(_cost(bounds, goal, request), advance)
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
-    counts = _spread(len(steps), bounds.round)
-    random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
+    rounds = len(steps) // bounds.round
+    points = min(rounds, _POINTS)
+    counts = {round(rounds * at / points) * bounds.round for at in range(1, points + 1)}
+    random = random_losses(held_out, bounds, sorted(counts), draws=request.draws, seed=request.seed)
     took = time.monotonic() - started
     none = f"no head can go without passing {request.until_loss or 0:g} times the loss"
     if not steps and request.out is not None:
         raise UsageError(f"{none}: nothing was written")
-    removed = [(step.layer, step.head) for step in steps]
-    pruned = store.make(removed)
-    both = [
-        Half(len(half), sum(map(len, half)), meter.baseline)
-        for half, meter in zip(halves, (ranking, held_out), strict=True)
-    ]
     notes = list(dict.fromkeys(note for scan in scans for note in scan.notes))
     if len(model.kinds) > 1:
         notes.append(
@@ -109,17 +99,21 @@ def prune(
             "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
             "model you will deploy"
         )
-    if not steps:
-        notes.append(none)
+    pruned = store.make([(step.layer, step.head) for step in steps])
+    gradient = request.method == "gradient"
+    ranked, measured = (
+        Half(len(half), sum(map(len, half)), meter.baseline)
+        for half, meter in zip(halves, (ranking, held_out), strict=True)
+    )
     return PruneReport(
-        model=replace(info, backend="torch") if request.method == "gradient" else info,
+        model=replace(model.info, backend="torch") if gradient else model.info,
         layers=bounds.layers,
         text=texts.texts[0],
         source=texts.source,
         texts=len(tokens),
         tokens=sum(map(len, tokens)),
-        ranking=both[0],
-        held_out=both[1],
+        ranking=ranked,
+        held_out=measured,
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
         request=request,
         limit=goal.loss,
@@ -130,7 +124,7 @@ def prune(
         seed=request.seed,
         seconds=took,
         index_base=request.index_base,
-        notes=tuple(notes),
+        notes=(*notes, *([] if steps else [none])),
     )
 
 
@@ -142,29 +136,30 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
     Raises UsageError for a single text that is too short to be cut, and if all texts are the same.
     """
     if len(texts) > 1:
-        places = {ids: place for place, ids in enumerate(dict.fromkeys(text.ids for text in texts))}
-        if len(places) == 1:
+        order = [*dict.fromkeys(text.ids for text in texts)]
+        if len(order) == 1:
             raise UsageError(
                 f"the {len(texts)} texts are all the same: there is none to measure the loss on "
                 "that was not ranked on; give different texts"
             )
-        even = [places[text.ids] % 2 == 0 for text in texts]
-        return tuple(compress(texts, even)), tuple(compress(texts, (not one for one in even)))
+        in_turn = {ids: at % 2 == 0 for at, ids in enumerate(order)}
+        first = tuple(text for text in texts if in_turn[text.ids])
+        return first, tuple(text for text in texts if not in_turn[text.ids])
     (text,) = texts
     before, after = frame_of(text)
     plain = range(len(before), len(text) - len(after))
     middle = len(plain) // 2
-    first, second = (
+    ranked, held_out = (
         text.taken([*range(len(before)), *part, *range(plain.stop, len(text))])
         for part in (plain[:middle], plain[middle:])
     )
-    if min(len(first), len(second)) < 2 or not middle:
+    if min(len(ranked), len(held_out)) < 2 or not middle:
         raise UsageError(
             f"the text has {len(plain)} token{'s' * (len(plain) != 1)}, too few to rank heads on "
             "one half and measure the loss on the other: give a longer text, or several with "
             "--texts FILE"
         )
-    return (first,), (second,)
+    return (ranked,), (held_out,)
 
 
 def work(texts: Texts, request: PruneRequest) -> Work:
@@ -197,17 +192,10 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPl
     return PruneStore(model, out, ids)
 
 
-def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
+def _cost(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     """Return about how many removals will be measured, each over one half of the texts."""
-    candidates = len(goal.among) if goal.among is not None else bounds.total
-    ranked = candidates if request.method == "exact" else 0
+    able, count = bounds.total if goal.among is None else len(goal.among), goal.count
+    ranked = 0 if request.method == "gradient" else able
     if request.rerank:
-        ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
-    return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
-
-
-def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
-    rounds = count // together
-    points = min(rounds, _POINTS)
-    return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})
+        ranked = able * count - count * (count - 1) // 2
+    return ranked + 2 * count + request.draws * min(count, _POINTS)

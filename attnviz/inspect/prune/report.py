@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,12 +61,9 @@ class RandomLoss:
         return sum(self.losses) / len(self.losses)
 
     @property
-    def low(self) -> float:
-        return min(self.losses)
-
-    @property
-    def high(self) -> float:
-        return max(self.losses)
+    def ends(self) -> tuple[float, float]:
+        """Return the lowest and the highest of the losses."""
+        return min(self.losses), max(self.losses)
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,10 @@ class PrunedModel:
     parameters: summed over its tensors, a tied one once.
     zeroed: removed heads that are still there, as zeros.
     path: where it was written; None if it was only planned.
-    difference: largest absolute difference of its outputs and those of the whole model with the
+    max_difference: largest absolute difference of its outputs and those of the whole model with the
         same heads switched off; None if it was only planned.
-    shrinks: whether its architecture can have fewer heads at all.
     note: why it is not smaller, or stored differently from the whole model; may be empty.
+    shrinks: whether its architecture can have fewer heads at all.
     """
 
     form: Literal["cut", "masked"]
@@ -91,14 +88,9 @@ class PrunedModel:
     parameters: int
     zeroed: tuple[Head, ...] = ()
     path: str | None = None
-    difference: float | None = None
-    shrinks: bool = True
+    max_difference: float | None = None
     note: str = ""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Return the sizes of the model as JSON values."""
-        return {name: getattr(self, name) for name in ("form", "heads", "kv_heads", "parameters")}
+    shrinks: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,62 +128,44 @@ class PruneReport(Report, Provenance):
 
         All losses are over the held-out texts, except those under ``ranking``.
         """
-        pruned, request = self.pruned, self.request
+        ranking, held_out = self.ranking, self.held_out
+        baseline = {"loss": ranking.baseline}
+        ranked = [{"heads_left": step.heads_left, "loss": step.ranking_loss} for step in self.steps]
+        random = [(point.heads_left, point.mean, *point.ends) for point in self.random]
+        steps = [
+            fields_of(step, _STEP) | {"loss_ratio": self.ratio(step.loss)} for step in self.steps
+        ]
         return {
             "schema": "attnviz.prune/1",
             "model": model_facts(self.model),
-            "text": self.text,
-            "source": self.source,
-            "texts": self.texts,
-            "tokens": self.tokens,
+            **fields_of(self, ("text", "source", "texts", "tokens")),
             "split": "tokens" if self.texts == 1 else "texts",
-            "held_out": {"texts": self.held_out.texts, "tokens": self.held_out.tokens},
+            "held_out": fields_of(held_out, ("texts", "tokens")),
             "ranking": {
-                "texts": self.ranking.texts,
-                "tokens": self.ranking.tokens,
-                "baseline": {"loss": self.ranking.baseline},
-                "steps": [
-                    {"heads_left": step.heads_left, "loss": step.ranking_loss}
-                    for step in self.steps
-                ],
+                **fields_of(ranking, ("texts", "tokens")),
+                "baseline": baseline,
+                "steps": ranked,
             },
             "metric": self.loss_name,
-            **{name: getattr(request, name) for name in _OPTIONS},
+            **fields_of(self.request, ("goal", "method", "rerank", "uniform", "empty_layers")),
             "baseline": {"loss": self.baseline},
             "limit": self.limit,
             "parameters_before": self.parameters_before,
-            "parameters_after": pruned.parameters,
+            "parameters_after": self.pruned.parameters,
             "heads_before": self.total,
             "heads_after": self.total - len(self.steps),
             "removed": heads_data(self.removed),
-            "steps": [
-                {
-                    **{name: getattr(step, name) for name in _STEP},
-                    "loss_ratio": self.ratio(step.loss),
-                }
-                for step in self.steps
-            ],
+            "steps": steps,
             "random": [
-                {
-                    "heads_left": point.heads_left,
-                    "loss": point.mean,
-                    "low": point.low,
-                    "high": point.high,
-                }
-                for point in self.random
+                dict(zip(("heads_left", "loss", "low", "high"), point, strict=True))
+                for point in random
             ],
-            "draws": request.draws,
+            "draws": self.request.draws,
             "seed": self.seed,
             "pruned": {
-                "form": pruned.form,
-                "heads": pruned.heads,
-                "kv_heads": pruned.kv_heads,
-                "architecture": pruned.architecture,
-                "parameters": pruned.parameters,
-                "zeroed": heads_data(pruned.zeroed),
-                "path": pruned.path,
-                "max_difference": pruned.difference,
-                "note": pruned.note,
+                **fields_of(self.pruned, _PRUNED),
+                "zeroed": heads_data(self.pruned.zeroed),
+                **fields_of(self.pruned, ("path", "max_difference", "note")),
             },
             "seconds": self.seconds,
             "notes": self.notes,
@@ -203,17 +177,15 @@ class PruneReport(Report, Provenance):
         Indices start at 0, losses are nats per token; what was not measured is empty. All losses
         are over the held-out texts, except in the last column.
         """
-        order = ("heads_left", "layer", "head", "score", "loss")
-        yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")
-        ratio, nothing = self.ratio(self.baseline), (None, None, None)
-        whole = (self.baseline, *nothing, ratio, self.ranking.baseline)
-        yield self.total, *nothing, *whole
-        random = {point.heads_left: point for point in self.random}
+        random_names = ("random_loss", "random_low", "random_high")
+        yield (*_STEP_ROW, *random_names, "held_out_ratio", "ranking_loss")
+        nothing, whole = (None, None, None), self.baseline
+        yield self.total, *nothing, whole, *nothing, self.ratio(whole), self.ranking.baseline
         for step in self.steps:
-            point = random.get(step.heads_left)
-            beside = (point.mean, point.low, point.high) if point else nothing
-            losses = (step.score, step.loss, *beside, self.ratio(step.loss), step.ranking_loss)
-            yield (step.heads_left, step.layer, step.head, *losses)
+            point = self.random_of(step)
+            random = nothing if point is None else (point.mean, *point.ends)
+            own = fields_of(step, _STEP_ROW).values()
+            yield *own, *random, self.ratio(step.loss), step.ranking_loss
 
     @property
     def baseline(self) -> float:
@@ -226,7 +198,8 @@ class PruneReport(Report, Provenance):
 
     def random_of(self, step: PruneStep) -> RandomLoss | None:
         """Return the losses of random orders with as many removals as at a step; None without."""
-        return next((each for each in self.random if each.heads_left == step.heads_left), None)
+        points = (point for point in self.random if point.heads_left == step.heads_left)
+        return next(points, None)
 
     @property
     def total(self) -> int:
@@ -239,8 +212,14 @@ class PruneReport(Report, Provenance):
         return tuple((step.layer, step.head) for step in self.steps)
 
 
-_OPTIONS = ("goal", "method", "rerank", "uniform", "empty_layers")
 _STEP = ("layer", "head", "score", "heads_left", "loss")
+_STEP_ROW = ("heads_left", "layer", "head", "score", "loss")
+_PRUNED = ("form", "heads", "kv_heads", "architecture", "parameters")
+
+
+def fields_of(record: object, names: Sequence[str]) -> dict[str, Any]:
+    """Return some fields of a record by their names, in this order."""
+    return {name: getattr(record, name) for name in names}
 
 
 def heads_data(heads: Iterable[Head]) -> list[dict[str, int]]:

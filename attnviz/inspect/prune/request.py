@@ -39,16 +39,16 @@ class _Removal(Options, panel="What is removed"):
     def __post_init__(self) -> None:
         object.__setattr__(self, "heads", spelled_heads(self.heads))
         super().__post_init__()
-        given = {
+        goals = {
             "--fraction": self.fraction is not None,
             "--heads": bool(self.heads),
             "--until-loss": self.until_loss is not None,
         }
-        named = [option for option, there in given.items() if there]
+        named = [option for option, given in goals.items() if given]
         if len(named) > 1:
-            raise UsageError(f"expected one of {', '.join(given)}, got {' and '.join(named)}")
+            raise UsageError(f"expected one of {', '.join(goals)}, got {' and '.join(named)}")
         if not named and self.out is not None:
-            raise UsageError(f"--out writes what is left: say what goes, with {' or '.join(given)}")
+            raise UsageError(f"--out writes what is left: say what goes, with {' or '.join(goals)}")
         if self.fraction is not None and not 0 < self.fraction < 1:
             raise UsageError(
                 f"--fraction {self.fraction:g} is no share of the heads: expected a number between "
@@ -85,6 +85,8 @@ class _Measure(Options, panel="What is measured"):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.memory  # a size that cannot be read is refused now
+        if self.rerank and self.method == "gradient":
+            raise UsageError("--rerank ranks by exact Δ loss: leave out --method gradient")
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 """Storing a model without some of its heads: cut if its config can describe that, else masked.
 
-Every way is written to disk, opened again and compared; only one whose outputs are those of the
-whole model with the heads switched off is kept.
+A smaller model is first built without memory, which shows the shapes of its tensors. Then every way
+is written to disk, opened again and compared; only one whose outputs are those of the whole model
+with the heads switched off is kept.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,14 @@ from attnviz.engine.ablation import ablating
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
-from attnviz.errors import UnsupportedError
-from attnviz.inspect.prune.plan import cut_record, heads_by_layer, masked_record
-from attnviz.inspect.prune.report import Head, PrunedModel, heads_data
-from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.inspect.prune.plan import RELATIVE, heads_by_layer, pruned_model
+from attnviz.inspect.prune.report import Head, PrunedModel, fields_of, heads_data
+from attnviz.models.architecture import resized
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import OutputProjection, silenced
-from attnviz.models.head_plan import CutPlan, Removed
-from attnviz.models.huggingface import load_transformers, no_bars
+from attnviz.models.cut_tensors import UncutError, cut_tensors, silenced
+from attnviz.models.head_plan import CutPlan, Removed, cut_plans
+from attnviz.models.huggingface import load_transformers, no_bars, public_class
 from attnviz.models.model import Model
 from attnviz.models.split import require_numbers
 from attnviz.models.third_party import third_party
@@ -48,7 +50,23 @@ _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
 """Rounding steps of half precision by which outputs may differ: shorter sums round differently."""
 
+_FIELDS = {"sliding_window": None}
+"""Fields of the relative's config: its attention reaches as far as the model's own."""
+
 _SCHEMA = "attnviz.pruned/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """One way of storing a model without some of its heads.
+
+    shell: the model to be stored, without memory for its tensors. tensors: the values for them.
+    plan: which heads it has; None for all, some of them zero.
+    """
+
+    shell: Any
+    plan: CutPlan | None
+    tensors: dict[str, Tensor]
 
 
 class PruneStore:
@@ -57,39 +75,187 @@ class PruneStore:
     directory: where the result is written; None to plan only.
     ids: a text, over which the written model is compared.
     layers: those that have heads. parameters: of the whole model, tied tensors once.
+    projections: by layer, where the outputs of heads are joined. dtype: in which tensors are
+    stored; None for that of the model.
     Raises UnsupportedError if its heads cannot be removed for good.
     """
 
     def __init__(self, model: Model, directory: Path | None, ids: tuple[int, ...]) -> None:
         self._directory, self._ids = directory, ids
-        self._stored: torch.dtype | None = None
+        self.dtype: torch.dtype | None = None
         if isinstance(model, Bundled):
             # Its files are a Llama checkpoint, and the pruned model is one as well.
             checkpoint = model.checkpoint
-            stored = next(iter(checkpoint.tensors.values())).dtype
-            self._stored = getattr(torch, str(stored))
-            self._model = load_transformers(str(checkpoint.directory), dtype="float32")
-        else:
-            assert isinstance(model, TransformersModel)
-            self._model = model
-        self._projections = find_output_projections(self._model)
-        self.layers = tuple(sorted(self._projections))
-        for projection in self._projections.values():
+            self.dtype = getattr(torch, str(next(iter(checkpoint.tensors.values())).dtype))
+            model = load_transformers(str(checkpoint.directory), dtype="float32")
+        assert isinstance(model, TransformersModel)
+        self._model = model
+        self.projections = find_output_projections(model)
+        self.layers = tuple(sorted(self.projections))
+        for projection in self.projections.values():
             if not projection.plain:
                 raise UnsupportedError(
                     f"{projection.module} multiplies by more than its weight: heads are removed "
-                    f"from plain weights alone{packed_layers(self._model.model)}"
+                    f"from plain weights alone{packed_layers(model.model)}"
                 )
-        self.parameters = count_parameters(self._model.model)
+        self.parameters = _count_parameters(model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
         """Return the pruned model, planned or written. heads: the removed (layer, head)."""
-        model, projections = self._model, self._projections
         removed = heads_by_layer(heads, self.layers)
         if self._directory is None:
-            return plan_pruned(model, removed, projections)
-        difference = difference_from_masked(model, heads, self._ids[:_COMPARED])
-        return write_pruned(model, removed, projections, self._directory, difference, self._stored)
+            return self.plan(removed)
+        difference = difference_from_masked(self._model, heads, self._ids[:_COMPARED])
+        return self.write(removed, self._directory, difference)
+
+    def plan(self, removed: Removed) -> PrunedModel:
+        """Return the record that ``write`` will most likely make; nothing is written or run.
+
+        removed: by layer, the query heads to remove.
+        """
+        shapes = self._shapes_only()  # no tensor is read or copied
+        whole = Stored(self._model.model, None, shapes)
+        return self._record(next(self._smaller(shapes, removed), whole), removed)
+
+    def write(self, removed: Removed, directory: Path, difference: Difference) -> PrunedModel:
+        """Write the pruned model as a checkpoint directory, whole or not at all.
+
+        removed: by layer, the query heads to remove. difference: compares a loaded model with the
+        whole one with these heads switched off.
+
+        Raises LoadError if the directory cannot be written, UnsupportedError if not even zeros in
+        the output projections switch the heads off, UsageError if the directory exists and is not
+        empty.
+        """
+        model = self._model
+        require_numbers(model.model)
+        state = silenced(model.model.state_dict(), self.projections, removed, model.info.heads)
+        with third_party(f"{type(model.model).__name__} cannot be built again"):
+            shell = _empty(type(model.model), deepcopy(model.model.config), model.model)
+        whole, off = Stored(shell, None, state), 0.0
+        with whole_directory(directory) as draft:
+            for way in chain(self._smaller(state, removed), [whole]):
+                self._fill(draft, way)
+                error, allowed = difference(_opened(draft, way.shell, model))
+                if error <= allowed:  # written so that NaN fails
+                    break
+                off = error
+                shutil.rmtree(draft)
+                draft.mkdir()
+            else:
+                raise UnsupportedError(
+                    f"{model.info.name!r} cannot be stored without these heads: with zeros in "
+                    f"their output projections its outputs are off by {error:.1g}; nothing was "
+                    "written"
+                )
+            record = self._record(way, removed)
+            if off and way is whole:
+                cut = type(way.shell).__name__
+                why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
+                record = replace(record, note=why, shrinks=False)
+            if model.stored is not None:
+                keep_pooling(draft, model.stored.directory)
+            _list_heads(draft, record, removed, way.plan)
+        return replace(record, path=str(directory), max_difference=error)
+
+    def _record(self, way: Stored, removed: Removed) -> PrunedModel:
+        info, parameters = self._model.info, _count_parameters(way.shell)
+        shrinks = True
+        if way.plan is None:  # can the architecture have fewer heads of the same width at all?
+            first = dict.fromkeys(self.projections, range(max(info.heads // info.kv_heads, 1)))
+            shrinks = next(self._smaller(self._shapes_only(), first), None) is not None
+        name = type(way.shell).__name__
+        return pruned_model(info, way.plan, removed, parameters, architecture=name, shrinks=shrinks)
+
+    def _shapes_only(self) -> dict[str, Tensor]:
+        state = self._model.model.state_dict()
+        return {name: tensor.to("meta") for name, tensor in state.items()}
+
+    def _smaller(self, state: Mapping[str, Tensor], removed: Removed) -> Iterator[Stored]:
+        """Yield the ways of storing the pruned model with fewer parameters, the smallest first.
+
+        state: the tensors of the model, in which the removed heads are already zero.
+        """
+        model, info = self._model.model, self._model.info
+        for plan in cut_plans(removed, self.projections, info.heads, info.kv_heads):
+            described = _described(model, plan, info.head_dim)
+            shell = _tried(lambda own: own and _empty(own[0], own[1], model), described)
+            if shell is None or _count_parameters(shell) >= self.parameters:
+                continue
+            shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
+            seen: list[dict[str, Tensor]] = []
+            for fused in (False, True):
+                try:
+                    tensors = cut_tensors(state, shapes, plan, info, self.projections, fused=fused)
+                except UncutError:
+                    continue
+                if not any(all(torch.equal(tensors[n], old[n]) for n in tensors) for old in seen):
+                    seen.append(tensors)
+                    yield Stored(shell, plan, tensors)
+
+    def _fill(self, draft: Path, way: Stored) -> None:
+        """Write a checkpoint; tensors that share memory are stored once."""
+        kept: dict[tuple[int, torch.Size], Tensor] = {}
+        tensors = dict[str, Tensor]()
+        for name, tensor in way.tensors.items():
+            key = (tensor.data_ptr(), tensor.shape)
+            if key not in kept and self.dtype is not None and tensor.is_floating_point():
+                tensor = tensor.to(self.dtype)
+            tensors[name] = kept.setdefault(key, tensor.contiguous())
+        with third_party("the pruned model cannot be written"), no_bars():
+            shell = way.shell if self.dtype is None else way.shell.to(self.dtype)
+            shell.save_pretrained(draft, state_dict=tensors)
+            if self._model.tokenizer is not None:
+                self._model.tokenizer.save_pretrained(draft)
+
+
+# A smaller model -----------------------------------------------------------------------------
+
+
+def _count_parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())  # tied ones once
+
+
+def _described(model: Any, plan: CutPlan, head_dim: int) -> tuple[Any, Any] | None:
+    """Return the class of a model with fewer heads, and its config; None if there is none."""
+
+    def sized(config: Any) -> Any:
+        return _tried(lambda own: resized(own, plan.heads, plan.kv_heads, head_dim), config)
+
+    own, (family, other) = type(model), RELATIVE
+    if (config := sized(model.config)) is not None:
+        return own, config
+    if type(model.config).__name__ != f"{family}Config":
+        return None
+    config_class = public_class(f"{other}Config")
+    model_class = public_class(own.__name__.replace(family, other))
+    if config_class is None or model_class is None:
+        return None
+    fields = model.config.to_dict() | _FIELDS
+    kept = {name: fields[name] for name in fields if name not in ("model_type", "architectures")}
+    config = sized(config_class.from_dict(kept))
+    return None if config is None else (model_class, config)
+
+
+def _tried(make: Callable[[Any], Any], given: Any) -> Any:
+    """Return the result of ``make``, a call into transformers; None if it fails."""
+    try:
+        with third_party("it cannot be made smaller"):
+            return make(given)
+    except LoadError:
+        return None
+
+
+def _empty(model_class: Any, config: Any, model: Any) -> Any:
+    """Return a model without memory for its tensors, with the dtype of ``model``."""
+    with torch.device("meta"):
+        shell = model_class(config).to(model.dtype)
+    if getattr(model, "generation_config", None) is not None:
+        shell.generation_config = deepcopy(model.generation_config)
+    return shell.eval()
+
+
+# What was written ----------------------------------------------------------------------------
 
 
 @torch.inference_mode()
@@ -106,126 +272,43 @@ def difference_from_masked(
     text = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
     patchable = patchable_transformers(model.model, model.kinds[0], text)
     inputs = patchable.inputs(text)
+
+    def answer(other: Any) -> Tensor:
+        output = other(**inputs)
+        logits = getattr(output, "logits", None)
+        values: Tensor = logits if logits is not None else output[0]
+        return values.double()
+
     with ablating(patchable, heads):
-        expected = _answer(model.model(**inputs))
-    scale = max(float(expected.abs().max()), 1.0)
+        expected = answer(model.model)
     dtype = model.model.dtype
-    allowed = scale * _TOLERANCE.get(dtype, _STEPS * torch.finfo(dtype).eps)
+    tolerance = _TOLERANCE.get(dtype, _STEPS * torch.finfo(dtype).eps)
+    allowed = max(float(expected.abs().max()), 1.0) * tolerance
 
     @torch.inference_mode()
     def difference(other: Any) -> tuple[float, float]:
-        found = _answer(other(**inputs))
-        if found.shape != expected.shape:
+        values = answer(other)
+        if values.shape != expected.shape:
             return float("inf"), allowed
-        return float((found - expected).abs().max()), allowed
+        return float((values - expected).abs().max()), allowed
 
     return difference
 
 
-def _answer(output: Any) -> Tensor:
-    logits = getattr(output, "logits", None)
-    answer: Tensor = logits if logits is not None else output[0]
-    return answer.double()
-
-
-def plan_pruned(
-    model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
-) -> PrunedModel:
-    """Return the record that ``write_pruned`` will most likely make; nothing is written or run.
-
-    removed: by layer, the query heads to remove. projections: of every layer with attention.
-    """
-    state = _shapes_only(model)  # no tensor is read or copied
-    ways = smaller_models(model.model, state, removed, projections, model.info)
-    way = next(ways, Smaller(model.model, None, state))
-    return _record(model, way, removed, projections)
-
-
-def write_pruned(
-    model: TransformersModel,
-    removed: Removed,
-    projections: Mapping[int, OutputProjection],
-    directory: Path,
-    difference: Difference,
-    stored: torch.dtype | None = None,
-) -> PrunedModel:
-    """Write the pruned model as a checkpoint directory, whole or not at all.
-
-    removed: by layer, the query heads to remove. projections: of every layer with attention.
-    difference: compares a loaded model with the whole one with these heads switched off.
-    stored: the dtype in which tensors are stored; by default the model's own.
-
-    Raises LoadError if the directory cannot be written, UnsupportedError if not even zeros in the
-    output projections switch the heads off, UsageError if the directory exists and is not empty.
-    """
-    require_numbers(model.model)
-    state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
-    ways = smaller_models(model.model, state, removed, projections, model.info)
-    whole = Smaller(shell_of(model.model), None, state)
-    off = 0.0
-    with whole_directory(directory) as draft:
-        for way in chain(ways, [whole]):
-            _fill(draft, model, way.shell, way.tensors, stored)
-            found, allowed = difference(_opened(draft, way.shell, model))
-            if found <= allowed:  # written so that NaN fails
-                break
-            off = found
-            shutil.rmtree(draft)
-            draft.mkdir()
-        else:
-            raise UnsupportedError(
-                f"{model.info.name!r} cannot be stored without these heads: with zeros in their "
-                f"output projections its outputs are off by {found:.1g}; nothing was written"
-            )
-        record = _record(model, way, removed, projections)
-        if off and way is whole:
-            cut = type(way.shell).__name__
-            why = f"{cut} with fewer heads computes something else (off by {off:.1g})"
-            record = replace(record, note=why, shrinks=False)
-        if model.stored is not None:
-            keep_pooling(draft, model.stored.directory)
-        return _finished(draft, directory, record, removed, way.plan, found)
-
-
-def _record(
-    model: TransformersModel,
-    way: Smaller,
-    removed: Removed,
-    projections: Mapping[int, OutputProjection],
-) -> PrunedModel:
-    parameters, info = count_parameters(way.shell), model.info
-    if way.plan is not None:
-        return cut_record(info, type(way.shell).__name__, way.plan, removed, parameters)
-    shrinks = _shrinks(model, projections)
-    return masked_record(info, removed, tuple(projections), parameters, shrinks)
-
-
-def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
-    """Return whether the architecture can have fewer heads of the same width at all."""
-    info = model.info
-    first = range(max(info.heads // info.kv_heads, 1))
-    state = _shapes_only(model)
-    ways = smaller_models(model.model, state, dict.fromkeys(projections, first), projections, info)
-    return next(ways, None) is not None
-
-
-def _shapes_only(model: TransformersModel) -> dict[str, Tensor]:
-    return {name: tensor.to("meta") for name, tensor in model.model.state_dict().items()}
-
-
-def _fill(
-    draft: Path,
-    model: TransformersModel,
-    shell: Any,
-    tensors: Mapping[str, Tensor],
-    stored: torch.dtype | None,
-) -> None:
-    with third_party("the pruned model cannot be written"), no_bars():
-        if stored is not None:
-            shell = shell.to(stored)
-        shell.save_pretrained(draft, state_dict=_stored(tensors, stored))
-        if model.tokenizer is not None:
-            model.tokenizer.save_pretrained(draft)
+def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
+    """Return the model that was written, loaded on the device and in the dtype of ``model``."""
+    whole = model.model
+    with third_party("the pruned model cannot be opened again"), no_bars():
+        opened, report = type(shell).from_pretrained(
+            draft,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=whole.dtype,
+        )
+        if report["missing_keys"] or report["mismatched_keys"]:
+            raise UnsupportedError(f"tensors are missing: {sorted(report['missing_keys'])[:3]}")
+        return opened.to(whole.device).eval().requires_grad_(False)
 
 
 def keep_pooling(draft: Path, beside: Path) -> None:
@@ -245,44 +328,11 @@ def keep_pooling(draft: Path, beside: Path) -> None:
     (draft / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
 
 
-def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """Return contiguous tensors of one dtype; those that shared memory before still do so."""
-    made: dict[tuple[int, torch.Size], Tensor] = {}
-    for tensor in tensors.values():
-        key = (tensor.data_ptr(), tensor.shape)
-        if key not in made:
-            narrow = dtype is not None and tensor.is_floating_point()
-            made[key] = (tensor.to(dtype) if narrow else tensor).contiguous()
-    return {name: made[tensor.data_ptr(), tensor.shape] for name, tensor in tensors.items()}
-
-
-def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return the model that was written, loaded on the device and in the dtype of ``model``."""
-    whole = model.model
-    with third_party("the pruned model cannot be opened again"), no_bars():
-        opened, report = type(shell).from_pretrained(
-            draft,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=whole.dtype,
-        )
-        if report["missing_keys"] or report["mismatched_keys"]:
-            raise UnsupportedError(f"tensors are missing: {sorted(report['missing_keys'])[:3]}")
-        return opened.to(whole.device).eval().requires_grad_(False)
-
-
-def _finished(
-    draft: Path,
-    directory: Path,
-    record: PrunedModel,
-    removed: Removed,
-    plan: CutPlan | None,
-    difference: float,
-) -> PrunedModel:
+def _list_heads(draft: Path, record: PrunedModel, removed: Removed, plan: CutPlan | None) -> None:
+    """Write ``heads.json``, which lists the removed and the kept heads of every layer."""
     facts = {
         "schema": _SCHEMA,
-        **record.facts,
+        **fields_of(record, ("form", "heads", "kv_heads", "parameters")),
         "removed": {str(layer): sorted(heads) for layer, heads in sorted(removed.items()) if heads},
         "zeroed": heads_data(record.zeroed),
     }
@@ -291,4 +341,3 @@ def _finished(
     (draft / "heads.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     for file in filter(Path.is_file, draft.rglob("*")):  # safetensors makes its files private
         shutil.copymode(draft / "heads.json", file)
-    return replace(record, path=str(directory), difference=difference)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from attnviz.errors import UnsupportedError
-from attnviz.inspect.prune.store import keep_pooling, plan_pruned, write_pruned
+from attnviz.inspect.prune.store import PruneStore, keep_pooling
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
@@ -27,28 +27,25 @@ _O_PROJ = "model.layers.{}.self_attn.o_proj"
 _GROUP = {0: {0, 1, 2}, 1: {3, 4, 5}}
 _ONE = {0: {5}, 1: {0}}
 
-# name: config, output projection and its heads' axis, removed heads, and what is to be left
-_CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str, int, int]]] = {
-    "llama": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),
-    "mistral": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),
-    "qwen2": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # biases
-    "qwen3": (_EVEN, _O_PROJ, 1, _ONE, ("cut", 5, 5)),  # a norm over each head
-    "gemma2": (_LLAMA, _O_PROJ, 1, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
-    "phi3": (_LLAMA | {"pad_token_id": 0}, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # one qkv tensor
-    "deepseek_v3": (deepseek_fields(layers=2), _O_PROJ, 1, {0: {1}, 1: {2}}, ("cut", 2, 2)),
+# name: config, output projection, removed heads, and what is to be left
+_CASES: dict[str, tuple[dict[str, Any], str, dict[int, set[int]], tuple[str, int, int]]] = {
+    "llama": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),
+    "qwen2": (_LLAMA, _O_PROJ, _GROUP, ("cut", 3, 1)),  # biases
+    "qwen3": (_EVEN, _O_PROJ, _ONE, ("cut", 5, 5)),  # a norm over each head
+    "gemma2": (_LLAMA, _O_PROJ, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
+    "phi3": (_LLAMA | {"pad_token_id": 0}, _O_PROJ, _GROUP, ("cut", 3, 1)),  # one qkv tensor
+    "deepseek_v3": (deepseek_fields(layers=2), _O_PROJ, {0: {1}, 1: {2}}, ("cut", 2, 2)),
     # a norm over all heads together: fewer of them are another model
-    "olmo2": (_EVEN, _O_PROJ, 1, _ONE, ("masked", 6, 6)),
+    "olmo2": (_EVEN, _O_PROJ, _ONE, ("masked", 6, 6)),
     "gpt2": (
         gpt_fields(24, 31),
         "transformer.h.{}.attn.c_proj",
-        0,
         {0: {1}, 1: {2}},
         ("masked", 3, 3),
     ),
     "bert": (
         bert_fields(21, 37, 31),
         "bert.encoder.layer.{}.attention.output.dense",
-        1,
         {0: {1}, 1: {2}},
         ("masked", 3, 3),
     ),
@@ -66,12 +63,12 @@ def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
     return prepared(name, model, None, torch.device("cpu"))
 
 
-def _masked(model: TransformersModel, module: str, removed: Mapping[int, Collection[int]]) -> Any:
+def _masked(model: TransformersModel, module: str, removed: Mapping[int, Set[int]]) -> Any:
     """Logits with the heads' columns emptied at the input of the named output projections."""
     hooks = []
     for layer, heads in removed.items():
 
-        def empty(module: Any, args: Any, heads: Collection[int] = heads) -> Any:
+        def empty(module: Any, args: Any, heads: Set[int] = heads) -> Any:
             outputs = args[0].clone()
             width = outputs.shape[-1] // model.info.heads
             for head in heads:
@@ -104,13 +101,12 @@ def _stored_numbers(directory: Path) -> int:
 
 @pytest.mark.parametrize("name", _CASES)
 def test_a_pruned_checkpoint_is_the_masked_model(name: str, tmp_path: Path) -> None:
-    fields, module, axis, removed, (form, heads, kv_heads) = _CASES[name]
+    fields, module, removed, (form, heads, kv_heads) = _CASES[name]
     model = _model(name, fields)
     before = {key: tensor.clone() for key, tensor in model.model.state_dict().items()}
     expected = _masked(model, module, removed)
-    projections = {layer: OutputProjection(module.format(layer), axis) for layer in (0, 1)}
-    directory = tmp_path / "pruned"
-    pruned = write_pruned(model, removed, projections, directory, _against(expected))
+    directory, store = tmp_path / "pruned", PruneStore(model, None, ())
+    pruned = store.write(removed, directory, _against(expected))
     assert (pruned.form, pruned.heads, pruned.kv_heads) == (form, heads, kv_heads)
 
     opened = type(model.model).from_pretrained(directory).eval()
@@ -140,18 +136,18 @@ def _buffers(model: Any) -> int:
     )
 
 
-def _bundled_like(heads: int = 4) -> tuple[TransformersModel, dict[int, OutputProjection]]:
-    sizes = {"hidden_size": 32, "num_attention_heads": heads, "num_key_value_heads": heads}
+def _bundled_like() -> tuple[TransformersModel, PruneStore]:
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4}
     model = _model("llama", _LLAMA | sizes | {"head_dim": 8, "tie_word_embeddings": True})
-    return model, {layer: OutputProjection(_O_PROJ.format(layer), 1) for layer in (0, 1)}
+    return model, PruneStore(model, None, ())
 
 
 def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path: Path) -> None:
-    model, projections = _bundled_like()
+    model, store = _bundled_like()
     removed = {0: {1}, 1: {0, 2}}
     expected = _masked(model, _O_PROJ, removed)
-    planned = plan_pruned(model, removed, projections)
-    pruned = write_pruned(model, removed, projections, tmp_path / "new", _against(expected))
+    planned = store.plan(removed)
+    pruned = store.write(removed, tmp_path / "new", _against(expected))
     assert (pruned.heads, pruned.architecture) == (3, "MistralForCausalLM")
     assert planned.parameters == pruned.parameters
     assert planned.path is None
@@ -166,14 +162,15 @@ def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path: Path) -> N
 
 
 def test_what_is_stored_narrower_is_still_tied(tmp_path: Path) -> None:
-    model, projections = _bundled_like()
+    model, store = _bundled_like()
     removed = {0: {1, 2}, 1: {0, 2}}
     expected = _masked(model, _O_PROJ, removed)
 
     def loose(candidate: Any) -> tuple[float, float]:
         return _against(expected)(candidate)[0], 0.1
 
-    pruned = write_pruned(model, removed, projections, tmp_path / "new", loose, torch.float16)
+    store.dtype = torch.float16
+    pruned = store.write(removed, tmp_path / "new", loose)
     assert pruned.architecture == "LlamaForCausalLM"
     opened = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
     assert opened.dtype == torch.float16
@@ -181,9 +178,10 @@ def test_what_is_stored_narrower_is_still_tied(tmp_path: Path) -> None:
 
 
 def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Path) -> None:
-    model, projections = _bundled_like()
-    expected = _masked(model, _O_PROJ, {0: {1}})
-    pruned = write_pruned(model, {0: {1}}, projections, tmp_path / "new", _against(expected))
+    model, store = _bundled_like()
+    removed = {0: {1}, 1: set[int]()}
+    expected = _masked(model, _O_PROJ, removed)
+    pruned = store.write(removed, tmp_path / "new", _against(expected))
     assert (pruned.form, pruned.zeroed) == ("masked", ((0, 1),))
     assert "1 of 2 layers keeps all 4" in pruned.note
     assert pruned.shrinks
@@ -191,21 +189,21 @@ def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Pat
 
 
 def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path: Path) -> None:
-    model, projections = _bundled_like()
+    _, store = _bundled_like()
 
     def never(candidate: Any) -> tuple[float, float]:
         return float("nan"), 1e-5
 
     with pytest.raises(UnsupportedError, match="nothing was written"):
-        write_pruned(model, {0: {1}, 1: {1}}, projections, tmp_path / "new", never)
+        store.write({0: {1}, 1: {1}}, tmp_path / "new", never)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path: Path) -> None:
-    model, _ = _bundled_like()
-    shared = {layer: OutputProjection(_O_PROJ.format(0), 1) for layer in (0, 1)}
+    _, store = _bundled_like()
+    store.projections = dict.fromkeys((0, 1), OutputProjection(_O_PROJ.format(0), 1))
     with pytest.raises(UnsupportedError, match="share one output projection"):
-        write_pruned(model, {0: {1}, 1: {2}}, shared, tmp_path / "new", _against(torch.zeros(1)))
+        store.write({0: {1}, 1: {2}}, tmp_path / "new", _against(torch.zeros(1)))
     assert list(tmp_path.iterdir()) == []
 
 

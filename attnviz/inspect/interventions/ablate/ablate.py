@@ -6,7 +6,7 @@ Ablations are measured exactly, estimated by gradient, or as many as a budget al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -21,7 +21,7 @@ from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.ablate.claims import one_text
+from attnviz.inspect.interventions.ablate.edges import Pairs
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
@@ -34,7 +34,7 @@ from attnviz.models.model import Model
 from attnviz.models.work import CORPUS_WORK, Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance, Watch, shares_of
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import HeadsRecord
+from attnviz.records import HeadsRecord, Input, Kind
 from attnviz.resume import Piece, ResumeFile, restored, stored
 from attnviz.texts import Texts
 
@@ -46,8 +46,8 @@ _SCHEMA = "attnviz.ablate-resume/1"
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
 
-_FIRST_CHUNK = 4
-"""The number of ablations that a time budget begins with, to learn how long one takes."""
+_CHUNK = 4
+"""The number of ablations after which a budget of time is looked at."""
 
 _RANKING_SHARE = 0.25
 """The share of a budget in seconds that ranking by gradient may take."""
@@ -101,23 +101,36 @@ def ablate(
 class AblationSeries(Series[Scores]):
     """The measurements of the ablations of a plan, or of their random baseline.
 
-    The baseline removes random directions instead of heads. scan: measures them on the model.
+    The baseline removes random directions instead of heads, or hides random edges. scan: measures
+    them on the model. draws: the edges that are hidden in place of the named ones, each draw in
+    place of a text; empty for other ablations.
     """
 
     changed, noun, nouns = "variants", "removal", "removals"
 
     def __init__(
-        self, name: str, plan: AblationPlan, scan: Scan, file: ResumeFile | None, texts: int = 0
+        self,
+        name: str,
+        plan: AblationPlan,
+        scan: Scan,
+        file: ResumeFile | None,
+        draws: Sequence[Pairs] = (),
     ) -> None:
-        self._plan, self.scan = plan, scan
-        super().__init__(name, len(plan.variants), texts or len(plan.inputs), file)
+        self._plan, self.scan, self._draws = plan, scan, draws
+        super().__init__(name, len(plan.variants), len(draws or plan.inputs), file)
 
     def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
-        for scores in self.scan.scan_all(missing, self._plan.variants):
-            yield scores.text, scores
+        variants = self._plan.variants
+        if not self._draws:
+            yield from ((piece.text, piece) for piece in self.scan.scan_all(missing, variants))
+            return
+        for draw, wanted in missing.items():
+            drawn = [replace(variant, edges=self._draws[draw]) for variant in variants]
+            for piece in self.scan.scan(0, drawn, wanted):
+                yield draw, replace(piece, text=draw)
 
     def cost(self, text: int) -> float:
-        return self._plan.cost(text)
+        return self._plan.cost(0 if self._draws else text)
 
     def details(self, piece: Scores) -> dict[str, Any]:
         losses = piece.token_losses
@@ -130,7 +143,7 @@ class AblationSeries(Series[Scores]):
 
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
         losses, notes = kept["token_losses"], kept.get("notes", [])
-        length = len(self._plan.inputs[text].predicted)
+        length = len(self._plan.inputs[0 if self._draws else text].predicted)
         if not all(isinstance(note, str) for note in notes):
             raise ValueError("a note is no text")
         if losses is not None and any(len(row) != length for row in losses):
@@ -147,59 +160,6 @@ class AblationSeries(Series[Scores]):
             {metric: restored(values) for metric, values in kept["errors"].items()},
             None if losses is None else np.array([restored(row) for row in losses]),
         )
-
-    def spend(
-        self,
-        ranked: Sequence[int],
-        order: Sequence[int],
-        until: float,
-        add: Callable[[float], None],
-    ) -> None:
-        """Measure ablations in the order ``ranked`` until the time is up, but at least a few.
-
-        Half of the time goes to the first few ablations, over as many texts in the given order as
-        it allows. The other half goes to further ablations over the same texts.
-        ranked: indices of the ablations. order: indices of the texts. until: the end, in seconds of
-            the monotonic clock. add: is called with the cost of each finished piece.
-        """
-        start = time.monotonic()
-        size, measured, texts = _FIRST_CHUNK, 0, list[int]()
-        for text in order:
-            measured += self.cover(ranked[:size], [text], add)
-            texts.append(text)
-            if time.monotonic() > (start + until) / 2:
-                break
-        done = size
-        while done < len(ranked):
-            spent, left = time.monotonic() - start, until - time.monotonic()
-            if measured:
-                # Only half of the time left is planned: the pace is an estimate, and the budget
-                # must not be exceeded.
-                size = int(left / 2 * measured / max(spent, 1e-3) / len(texts))
-            if size < 1 or left <= 0:
-                return
-            chunk = ranked[done : done + size]
-            measured += self.cover(chunk, texts, add)
-            done += len(chunk)
-
-
-class RandomEdges(AblationSeries):
-    """The control of hidden edges: random edges in the same heads, each draw in place of a text."""
-
-    def __init__(self, plan: AblationPlan, scan: Scan, file: ResumeFile | None) -> None:
-        super().__init__(_CONTROL, plan, scan.changed(), file, len(plan.draws))
-
-    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
-        for draw, wanted in missing.items():
-            variants = [replace(one, edges=self._plan.draws[draw]) for one in self._plan.variants]
-            for scores in self.scan.scan(0, variants, wanted):
-                yield draw, replace(scores, text=draw)
-
-    def cost(self, text: int) -> float:
-        return super().cost(0)
-
-    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
-        return replace(super().rebuild(0, changes, metrics, kept), text=text)
 
 
 class AblationStudy(Study):
@@ -246,27 +206,26 @@ class AblationStudy(Study):
         many = f" × {len(texts):,} texts" if len(texts) > 1 else ""
         watch.begin(f"ablating {counted(len(plan.variants), UNITS[plan.request.unit])}{many}")
         add = shares_of((len(wanted) + controls) * sum(map(plan.cost, texts)), watch)
-
-        def finished(text: int) -> None:
-            watch.found(lambda: one_text(self.report([text]), text, len(texts)))
-
-        self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
+        self.ablations.cover(wanted, texts, add)
         if controls:
-            scan = self.ablations.scan
-            if plan.draws:
-                self.control = RandomEdges(plan, scan, self.file)
-            else:
-                self.control = AblationSeries(_CONTROL, plan, scan.changed(control=True), self.file)
+            scan = self.ablations.scan.changed(control=not plan.draws)
+            self.control = AblationSeries(_CONTROL, plan, scan, self.file, plan.draws)
             self.control.cover(self._ranked(), range(self.control.texts), add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
-        """Rank the heads and measure ablations over as many texts as the time allows."""
+        """Rank the heads by gradient, and ablate the first of them for as long as the time allows.
+
+        The texts are those over which there is time to rank in a quarter of it.
+        """
         plan, start = self.plan, time.monotonic()
         drawn = np.random.default_rng(plan.options.seed).permutation(len(plan.inputs) - 1) + 1
         order = [0, *drawn.tolist()]  # the first text stays first, because it is shown
 
         def spent() -> float:
-            return min((time.monotonic() - start) / seconds, 1.0)
+            return (time.monotonic() - start) / seconds
+
+        def tick(_: float) -> None:
+            advance(min(spent(), 1.0))
 
         kept = self.file.done if self.file is not None else []
         known = next((piece.result for piece in kept if piece.part == _RANKING), None)
@@ -278,7 +237,7 @@ class AblationStudy(Study):
                 count += 1
                 return spent() > _RANKING_SHARE
 
-            gradients = plan.gradients(lambda done: advance(spent()), order, enough)
+            gradients = plan.gradients(tick, order, enough)
             known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
             if self.file is not None:
                 self.file.append(Piece(_RANKING, 0, known))
@@ -286,7 +245,13 @@ class AblationStudy(Study):
             self.ranked_over = typed(known["texts"], int)
             self.gradients = {(layer, head): finite(score) for layer, head, score in known["heads"]}
             ranked = self._by_gradient()
-        self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
+        pace = 0.0
+        for at in range(0, len(ranked), _CHUNK):
+            before = spent()
+            if at and before + pace > 1:
+                return
+            self.ablations.cover(ranked[at : at + _CHUNK], order[: self.ranked_over], tick)
+            pace = spent() - before
 
     def _by_gradient(self) -> list[int]:
         variants = self.plan.variants
@@ -300,32 +265,26 @@ class AblationStudy(Study):
         their own.
         """
         report = self.report()
-        shown = {
-            effect.variant.heads
-            for effect in chain(*report.ranking())
-            if not effect.shown(report.metric).unclear
-        }
+        ranked = [e for e in chain(*report.ranking()) if not e.shown(report.metric).unclear]
+        shown = {effect.variant.heads for effect in ranked}
         return [
             index
             for index, variant in enumerate(self.plan.variants)
-            if variant.heads in shown
-            or variant.name is not None
-            or (variant.edges and len(variant.heads) > 1)
+            if variant.heads in shown or variant.name or (variant.edges and len(variant.heads) > 1)
         ]
 
-    def report(self, texts: Sequence[int] | None = None) -> AblationReport:
-        """Return the report over some of the texts.
+    def report(self) -> AblationReport:
+        """Return the report over the finished texts or, if there is none yet, an unfinished one.
 
-        texts: their indices; by default the finished texts or, if there is none yet, one unfinished
-            text. Raises UsageError for a metric that the model does not have.
+        Raises UsageError for a metric that the model does not have.
         """
         plan, request, options = self.plan, self.plan.request, self.plan.options
-        texts = self._texts() if texts is None else texts
-        pieces, inputs = self.ablations.over(texts), [plan.inputs[text] for text in texts]
+        texts = self._texts()
+        pieces, inputs = self.ablations.over(*texts), [plan.inputs[text] for text in texts]
         drawn = range(len(plan.draws)) if plan.draws else texts
-        control = [] if self.control is None else self.control.over(drawn)
+        control = [] if self.control is None else self.control.over(*drawn)
         effects = ablation_effects(pieces, plan.variants, options.seed, control)
-        return AblationReport(
+        report = AblationReport(
             plan.info,
             plan.kind,
             tuple(given.text for given in inputs),
@@ -361,6 +320,8 @@ class AblationStudy(Study):
             edges=plan.edges,
             edge_draws=len(plan.draws),
         )
+        edges = self._random_edges(report) if plan.draws and effects else ()
+        return replace(report, random_edges=edges)
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
         """Return the report with the change of each token's loss for its first heads.
@@ -383,6 +344,16 @@ class AblationStudy(Study):
         }
         effects = (replace(e, token_losses=losses.get(e.variant, ())) for e in report.effects)
         return replace(report, effects=tuple(effects))
+
+    def _random_edges(self, report: AblationReport) -> tuple[float, ...]:
+        """Return the metric of the leading ablation of a report for each draw of random edges."""
+        index = self.plan.variants.index(report.leading.variant)
+        pieces = () if self.control is None else self.control.over(*range(len(self.plan.draws)))
+        return tuple(
+            float(piece.metrics[report.metric][piece.variants.index(index)])
+            for piece in pieces
+            if index in piece.variants
+        )
 
     def _texts(self) -> list[int]:
         """Return the indices of the finished texts.
@@ -451,21 +422,33 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)
     queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
-    one = 4 * len(queries) * len(report.texts[0])
-    if one * len(wanted) > _ALL_MAPS:
+    size = 4 * len(queries) * len(report.texts[0])
+    if size * len(wanted) > _ALL_MAPS:
         ranked = {effect.variant.heads[0] for effect in chain(*report.ranking())}
         wanted = ranked or set(report.by_gradient[: report.top])
-    if not wanted or one * len(wanted) > _SOME_MAPS:
+    if not wanted or size * len(wanted) > _SOME_MAPS:
         return None
+    first = Input(report.texts[0], *report.targets[:1])
+    seen = observed(model, first, report.kind, wanted, ignored=ignored)
+    return None if seen is None else replace(seen, index_base=report.index_base)
+
+
+def observed(
+    model: Model, given: Input, kind: Kind, wanted: Iterable[Place], *, ignored: bool
+) -> HeadsRecord | None:
+    """Return the attention of some heads over a text, with their labels.
+
+    wanted: (layer, head) of each. ignored: True leaves out labels that were measured before. None
+    if the attention cannot be observed: what its heads cost is known all the same.
+    """
     heads: dict[int, set[int]] = {}
     for layer, head in wanted:
         heads.setdefault(layer, set()).add(head)
-    target = report.targets[0] if report.targets else None
     try:
-        record = capture(model, report.texts[0], kind=report.kind, target=target, heads=heads)
-    except UnsupportedError:  # what its heads cost is known all the same
+        record = capture(model, given.text, kind=kind, target=given.target, heads=heads)
+    except UnsupportedError:
         return None
     # What these notes say of the text has no place among those of a scan.
     record = replace(record, model=replace(record.model, notes=()))
     scores = head_scores(record, known_labels(model, record.kind, ignored=ignored))
-    return HeadsRecord(record, scores, (), True, report.index_base)
+    return HeadsRecord(record, scores, (), True)

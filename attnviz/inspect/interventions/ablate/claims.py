@@ -22,9 +22,6 @@ from attnviz.measures.sign_flips import CHANCE, DRAWS
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
 
-_LITTLE = 0.01
-"""The change of the loss in nats, 1% of the perplexity, below which a head changes little."""
-
 _NAMED = 3
 """The most heads that the finding names."""
 
@@ -33,8 +30,7 @@ def heading(report: AblationReport) -> Words:
     """Return the heading in one line: the model, the ablation and the texts."""
     shape = counted(sum(report.model.heads_of_layers.values()), "head")
     parts = [shape, _scan_facts(report)[0], _size(report)]
-    loss = report.baseline.get("loss")
-    if loss is not None:
+    if (loss := report.baseline.get("loss")) is not None:
         parts.append(f"{_loss_name(report)} {loss:.3f} nats")
     return [(report.model.name, True), *((part, False) for part in parts)]
 
@@ -52,10 +48,10 @@ def _size(report: AblationReport) -> str:
 
 def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
-    if not report.complete:
-        lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
-        return lead + answer(report)
-    return answer(report)
+    if report.complete:
+        return answer(report)
+    lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
+    return lead + answer(report)
 
 
 def answer(report: AblationReport) -> str:
@@ -74,57 +70,36 @@ def answer(report: AblationReport) -> str:
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
     if report.text_count > 1:
         end = f" {report.text_count} texts are too few for a ranking."
+    tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
-    if len(report.singles) == len(report.effects) > 1 and _is_little(report, best):
-        what, unit = _measured(report)
-        at, value = report.baseline["loss"], best.shown(report.metric).value
-        return (
-            f"No {UNITS[report.unit]} alone changes {what} by {_LITTLE}{unit}: the largest change "
-            f"is {_three_digits(value, True)}, without {report.name(best.variant)} "
-            f"({at:.3f} → {at + value:.3f}).{end}"
-        )
-    tried = counted(len(report.effects), UNITS[report.unit])
-    most = f", the largest change of {tried}" * (len(report.effects) > 1)
-    said = f"{without_words(report, best)}{most}"
+    words = without_words(report, best)
+    words += f", the largest change of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
-        needs = f"{said}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
+        needs = f"{words}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
-        return needs if alone and fits_two_lines(needs) else f"{said}.{end}"
+        return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
     draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"
-    if report.chance < CHANCE:
-        return f"{said}; chance does that in {draws}.{end}"
-    return f"{said}, not beyond chance ({draws}).{end}"
+    beyond = f"; chance does that in {draws}." if report.chance < CHANCE else ""
+    return f"{words}{beyond or f', not beyond chance ({draws}).'}{end}"
 
 
 def _edge_words(report: AblationReport) -> str:
-    """Return what hidden edges change: in all heads at once, in the control, in one head."""
-    found = (*report.joint, *report.ranking(1).matter, *report.effects)
-    first, base = found[0], found[0].shown(report.metric).base_rate
-    said = without_words(report, first)
-    if report.metric == "loss_delta":
-        said += f", KL {_three_digits(first.value('kl'), False)}"
-    signed = report.ranked_by.signed
-    if base is not None:
-        said += f"; random edges {_three_digits(base, signed)}"
-    if report.joint and report.singles and (best := report.ranking(1).matter):
-        alone = _three_digits(best[0].shown(report.metric).value, signed)
-        said += f"{'; ' if base is None else ', '}{report.name(best[0].variant)} alone {alone}"
-    return f"{said}."
-
-
-def _is_little(report: AblationReport, effect: Effect) -> bool:
-    return report.metric == "loss_delta" and abs(effect.shown("loss_delta").value) < _LITTLE
-
-
-def one_text(report: AblationReport, text: int, texts: int) -> str:
-    """Return the largest effects of ablations over one of several texts, as one line.
-
-    text: its index. texts: how many there are.
-    """
-    ranking = report.ranking(_NAMED)
-    best = ((*ranking.matter, *ranking.harm) or report.effects)[:_NAMED]
-    found = ", ".join(f"{report.name(each.variant)} {effect_words(report, each)}" for each in best)
-    return f"text {text + 1:,} of {texts:,}: {found}"
+    """Return what hidden edges change, and whether that is more than what random edges change."""
+    effect, others = report.leading, report.random_edges
+    words = without_words(report, effect)
+    if not others:
+        lacks = "; the text has no other edge of this distance to compare with"
+        return f"{words}{lacks * (not report.edge_draws)}."
+    size, tried = abs(effect.value(report.metric)), len(others)
+    beaten = sum(abs(change) < size for change in others)
+    edges = "draws of random edges" if len(report.edges) > 1 else "random edges"
+    verdict = f"more than {f'all {tried}' if beaten == tried else f'{beaten} of {tried}'} {edges}"
+    if 2 * beaten <= tried:
+        verdict = "no more than random edges"
+    elif tried == len(report.edges) == 1:
+        verdict = "more than the only random edge"
+    whole = f"{words}, {verdict} of the same distance."
+    return whole if fits_two_lines(f"{whole} One text.") else f"{words}, {verdict}."
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
@@ -134,18 +109,17 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
         default.
     """
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
-    before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
-    at = report.baseline.get(before or "")
-    if before is None or at is None or not math.isfinite(value):
+    before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric, "")
+    at = report.baseline.get(before)
+    if at is None or not math.isfinite(value):
         if report.metric == "output_mse":
             return f"Without {name} the output changes ({_mean_square(report, effect)})"
         return f"Without {name} the output changes: {effect_words(report, effect)}"
-    what, unit = _measured(report)
+    measured, unit = _measured(report)
     if not value:
-        return f"Without {name} {what} stays at {at:.3f}{unit}"
-    moves = "rises" if value > 0 else "falls"
-    size = _three_digits(abs(value), False)
-    return f"Without {name} {what} {moves} by {size}{unit} ({at:.3f} → {at + value:.3f})"
+        return f"Without {name} {measured} stays at {at:.3f}{unit}"
+    moves = f"{'rises' if value > 0 else 'falls'} by {_three_digits(abs(value), False)}{unit}"
+    return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
 
 
 def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
@@ -153,64 +127,62 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 
     effect: of its ablation. called: the name of the head in the sentence.
     """
-    what, unit = _measured(report)
+    measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
     ends = interval_words(report, effect)
-    return f"Without {called} {what} does not clearly change ({value}{unit}, 95% interval {ends})"
+    return (
+        f"Without {called} {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
+    )
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
+    """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
         return f"the {_loss_name(report)}", " nats" if report.classes else " nats a token"
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
 
 
 def _ranking_words(report: AblationReport) -> str:
-    metric, tried = report.ranked_by, len(report.effects)
+    metric, tried, unit = report.ranked_by, len(report.effects), UNITS[report.unit]
     if tried == 1:
-        effect = report.effects[0]
-        found = without_words(report, effect)
-        ends = interval_words(report, effect)
+        (effect,) = report.effects
         unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
-        return f"{found}, 95% interval {ends}{unclear}."
+        words = without_words(report, effect)
+        return f"{words}, 95% interval {interval_words(report, effect)}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
-        moved = report.metric == "output_mse"
-        lead = "The output changes most" if moved else f"{metric.title} is largest"
-        return f"{lead} without {_largest(report, order.matter[:_NAMED])}."
-    units = f"{len(report.singles) or tried} {UNITS[report.unit]}s"
-    by_loss = report.metric == "loss_delta"
-    unit = UNITS[report.unit]
+        moved = "The output changes most" if report.metric == "output_mse" else ""
+        return f"{moved or f'{metric.title} is largest'} without {_largest(report, order.matter)}."
+    units = f"{len(report.singles) or tried} {unit}s"
     clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
-    first = clear[:_NAMED]
-    if not first and not order.harm:
+    named = clear[:_NAMED]
+    if not named and not order.harm:
         return f"No significant effect among {units}."
     matter = f"No {unit} clearly matters"
-    if first:
-        most = order.matter[: len(first)] == tuple(first)
-        more = [report.name(effect.variant) for effect in first[1:]]
+    if named:
+        most = order.matter[: len(named)] == tuple(named)
+        more = [report.name(effect.variant) for effect in named[1:]]
         then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
-        of = f", the most of {units}" if most else ""
-        matter = f"{without_words(report, first[0])}{of}{then}"
+        matter = without_words(report, named[0]) + f", the most of {units}" * most + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
-        less = "the loss falls" if by_loss else "the lead grows"
+        less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
         return f"{matter}; {less} without {names}."
     none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
 
 
-def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
+def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
     """Return the names of the first heads, and whether random directions have equal effects."""
+    first, by_output = order[:_NAMED], report.metric == "output_mse"
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
-    if report.metric == "output_mse":
-        amount = _mean_square(report, first[0])
+    amount = _mean_square(report, first[0]) if by_output else amount
     names = f"{leader} ({amount})" + (f", then {listed(others)}" if others else "")
-    known = [effect.means[report.metric] for effect in first]
-    if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
+    means = [effect.means[report.metric] for effect in first]
+    if any(mean.base_rate is None or mean.base_rate < _AS_MUCH * mean.value for mean in means):
         return names
-    much = "much" if report.metric == "output_mse" else "large"
+    much = "much" if by_output else "large"
     return f"{names}, but as {much} for random directions of equal norm"
 
 
@@ -220,16 +192,16 @@ def _mean_square(report: AblationReport, effect: Effect) -> str:
     The second number compares the first with the mean square of the output itself.
     """
     value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
-    said = f"mean square {_three_digits(value, False)}"
-    return f"{said}, {percent(value / own)} of its own" if own else said
+    words = f"mean square {_three_digits(value, False)}"
+    return f"{words}, {percent(value / own)} of its own" if own else words
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
     """Return an effect as a string, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = _three_digits(effect.shown(report.metric).value, metric.signed)
-    shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
-    return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
+    words = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
+    return words if report.metric == "loss_delta" else f"{metric.label} {words}"
 
 
 def interval_words(report: AblationReport, effect: Effect) -> str:
@@ -237,10 +209,8 @@ def interval_words(report: AblationReport, effect: Effect) -> str:
 
     For example ``[+0.154, +0.502]``.
     """
-    ends = effect.shown(report.metric).interval
-    if ends is None:
-        return ""
-    return f"[{', '.join(_three_digits(end, report.ranked_by.signed) for end in ends)}]"
+    ends, signed = effect.shown(report.metric).interval, report.ranked_by.signed
+    return f"[{', '.join(_three_digits(end, signed) for end in ends)}]" if ends else ""
 
 
 def _three_digits(value: float, signed: bool) -> str:
@@ -253,28 +223,31 @@ def _three_digits(value: float, signed: bool) -> str:
 
 def about(report: AblationReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, texts, ablation, baseline."""
-    kind = [] if report.kind == "self" else [f"{report.kind} attention"]
+    many, source = report.texts_wanted != 1, report.source
     drawn = report.mode == "resample" or report.text_count > 1 or bool(report.edges)
-    drawn = drawn or report.model.seed is not None
-    seed = [f"seed {report.seed}"] * drawn
-    facts = [(fact, False) for fact in (*kind, _size(report), *seed)]
-    many = report.texts_wanted != 1
+    facts = [
+        *[f"{report.kind} attention"] * (report.kind != "self"),
+        _size(report),
+        *[f"seed {report.seed}"] * (drawn or report.model.seed is not None),
+    ]
     parts: list[Part] = [
-        Facts([*model_words(report.model), *facts]),
+        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
         Quote("texts" if many else "text", f"the first: {report.text}" if many else report.text),
     ]
     if report.target is not None:
         parts.append(Quote("target", report.target))
-    if report.source:
-        told = report.source.startswith(f"{report.texts_wanted} ")
-        lead = f"{counted(report.texts_wanted, 'text')} from " if many and not told else ""
-        parts.append(Facts([(lead + report.source, False)], lead=7))
+    if source:
+        if many and not source.startswith(f"{report.texts_wanted} "):
+            source = f"{counted(report.texts_wanted, 'text')} from {source}"
+        parts.append(Facts([(source, False)], lead=7))
     return [*parts, Facts([(fact, False) for fact in _scan_facts(report)])]
 
 
 def _scan_facts(report: AblationReport) -> list[str]:
+    every = "all " * (len(report.singles) > 1 and ablates_every(report))
+    single = f"{every}{counted(len(report.singles), UNITS[report.unit])} measured"
     facts = {
-        "exact": [_ablation(report), _amount(report)],
+        "exact": [_ablation(report), single if report.singles else "heads ablated together"],
         "budget": [_ablation(report), f"gradient pre-ranking, top {len(report.effects)} measured"],
         "gradient": ["first-order estimate by gradient", "no head is ablated"],
     }[report.method]
@@ -305,14 +278,6 @@ def _loss_name(report: AblationReport) -> str:
     return "pseudo-loss" if masked else "loss"
 
 
-def _amount(report: AblationReport) -> str:
-    count = len(report.singles)
-    if not count:
-        return "heads ablated together"
-    every = "all " * (count > 1 and ablates_every(report))
-    return f"{every}{counted(count, UNITS[report.unit])} measured"
-
-
 def ablates_every(report: AblationReport) -> bool:
     """Return whether every head of the model (or every other unit) was ablated alone."""
     info = report.model
@@ -323,12 +288,9 @@ def ablates_every(report: AblationReport) -> bool:
 def _ablation(report: AblationReport) -> str:
     if report.edges:
         return f"{', '.join(edge.name for edge in report.edges)} hidden"
-    if report.mode == "zero":
-        return "zero ablation"
     reference = f" over {report.reference}" if report.reference else ""
-    if report.mode == "mean":
-        return f"mean ablation{reference}"
-    return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
+    draws = f", up to {counted(report.draws, 'draw')}" * (report.mode == "resample")
+    return f"{report.mode} ablation{reference}{draws}"
 
 
 def map_title(report: AblationReport, brief: bool = False) -> str:
@@ -342,18 +304,19 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
     if brief:
         return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
-    done = f"one {UNITS[report.unit]} is ablated"
+    ablated = f"one {UNITS[report.unit]} is ablated"
     if report.edges:
-        done = f"the edge{'s are' if len(report.edges) > 1 else ' is'} hidden in one"
-        done += f" {UNITS[report.unit]}"
-    title = f"{metric.title} when {done}{unit}"
+        hidden = "edges are" if len(report.edges) > 1 else "edge is"
+        ablated = f"the {hidden} hidden in one {UNITS[report.unit]}"
+    title = f"{metric.title} when {ablated}{unit}"
     return f"{title}, where measured" if report.method == "budget" else title
 
 
 def ranking_titles(report: AblationReport) -> tuple[str, str]:
     """Return two titles: of the table of heads that matter, and of that of heads that do harm."""
+    title = report.ranked_by.title
     if len(report.singles) == 1:
-        return f"{report.ranked_by.title} without it", ""
+        return f"{title} without it", ""
     if not report.ranks:
         texts = "random weights" if report.model.weights == "random" else "these texts only"
         return f"Largest changes, {'this text only' if report.text_count == 1 else texts}", ""
@@ -361,68 +324,46 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
         return "The answer's lead falls most without", "The answer's lead grows without"
     if report.metric == "loss_delta":
         return "Loss increases most without", "Loss decreases without"
-    return f"{report.ranked_by.title} is largest without", ""
+    return f"{title} is largest without", ""
 
 
 def caveats(report: AblationReport) -> list[str]:
     """Return the caveats: sentences on the limits of the numbers."""
-    found = []
-    values = [each.means.get(report.metric, Mean(0.0)).value for each in report.effects]
-    lost = sum(not math.isfinite(value) for value in values)
-    first = report.effects[0].means.values() if report.effects else ()
-    if lost:
-        found.append(
-            f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"
-            f"{report.model.overflow_advice}."
-        )
-    if report.method == "gradient":
-        found.append(
-            "estimate: the gradient is a first-order estimate of a small change of a head, not "
-            "what its ablation costs; --method exact measures that."
-        )
-    if report.method == "budget":
-        found.append(
-            f"measured: {len(report.effects)} of {counted(len(report.gradients), 'head')}, those "
-            "that the gradient ranks highest."
-        )
-    if report.rank_correlation is not None:
-        found.append(
-            f"rank correlation of gradient and exact, {len(report.effects)} ablations: "
-            f"{report.rank_correlation:+.2f}; the gradient is approximate."
-        )
-    if any(one.interval is not None for one in first):
-        found.append(
-            f"interval: 95%, bootstrap-t over {counted(report.text_count, 'text')}, 2,000 draws; "
-            "paired differences to the model with every head."
-        )
-    if len(report.effects) > 1 and any(one.adjusted is not None for one in first):
-        tried = len(report.effects)
-        found.append(
-            f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
-            "exclude 0 by chance alone. Named first, or called harmful, is only what is "
-            "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
-        )
-    if not math.isnan(report.chance) and report.model.weights != "random":
-        found.append(
-            "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
-            f"change of {counted(len(report.effects), 'ablation')} is taken. What happens at one "
-            "token alone cannot beat that: --texts FILE measures whether it lasts."
-        )
-    if report.edges:
-        found.append(
-            "edge: the score of the attention from the first word to the second becomes -inf, and "
-            "the softmax runs over the other keys; nothing else is changed."
-        )
-    alone = report.text_count == 1 and len(report.singles) > 1 and not report.edges
-    if alone and not report.ranked_by.signed:
-        found.append(
-            "one text: a change of the output is above zero for every head, so this text alone "
-            f"has no control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, "
-            "and a random direction of equal norm ablated instead of each head."
-        )
-    if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
-        found.append(f"control: {control_words(report)}.")
-    return found
+    effects, metric, tried = report.effects, report.metric, len(report.effects)
+    lost = sum(not math.isfinite(e.means.get(metric, Mean(0.0)).value) for e in effects)
+    first = [*effects[0].means.values()] if effects else []
+    untested = not math.isnan(report.chance) and report.model.weights != "random"
+    one_text = report.text_count == 1 and len(report.singles) > 1 and not report.edges
+    sentences = {
+        f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"
+        f"{report.model.overflow_advice}.": lost,
+        "estimate: the gradient is a first-order estimate of a small change of a head, not what "
+        "its ablation costs; --method exact measures that.": report.method == "gradient",
+        f"measured: {tried} of {counted(len(report.gradients), 'head')}, those that the gradient "
+        "ranks highest.": report.method == "budget",
+        f"rank correlation of gradient and exact, {tried} ablations: "
+        f"{report.rank_correlation or 0.0:+.2f}; the gradient is "
+        "approximate.": report.rank_correlation is not None,
+        f"interval: 95%, bootstrap-t over {counted(report.text_count, 'text')}, 2,000 draws; "
+        "paired differences to the model with every head.": any(mean.interval for mean in first),
+        f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would exclude "
+        "0 by chance alone. Named first, or called harmful, is only what is significant among "
+        "all: bootstrap-t over the texts, largest |t|, p at most .05.": tried > 1
+        and any(mean.adjusted is not None for mean in first),
+        "chance: in each draw the Δ loss of every token gets a random sign, and the largest "
+        f"change of {counted(tried, 'ablation')} is taken. What happens at one token alone cannot "
+        "beat that: --texts FILE measures whether it lasts.": untested,
+        "edge: the score of the attention from the first word to the second becomes -inf, and the "
+        "softmax runs over the other keys; nothing else is changed.": report.edges,
+        "one text: a change of the output is above zero for every head, so this text alone has no "
+        f"control. --texts FILE with {LEAST_TEXTS} or more has intervals over texts, and a random "
+        "direction of equal norm ablated instead of each head.": one_text
+        and not report.ranked_by.signed,
+        f"control: {control_words(report)}.": any(
+            effect.shown(metric).base_rate is not None for effect in effects
+        ),
+    }
+    return [sentence for sentence, holds in sentences.items() if holds]
 
 
 def control_words(report: AblationReport) -> str:
@@ -435,12 +376,11 @@ def control_words(report: AblationReport) -> str:
 
 def explanation(report: AblationReport) -> Explanation:
     """Return the glossary, with the data that the effects were measured on."""
-    many = report.texts_wanted != 1
-    of = counted(report.text_count, "text") if many else "this text alone"
-    tokens = counted(report.token_count, "token")
+    many, tokens = report.texts_wanted != 1, counted(report.token_count, "token")
+    texts = counted(report.text_count, "text") if many else "this text alone"
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",
-        f"measured over {of} ({tokens}{seed}); each number is the difference to the model with "
+        f"measured over {texts} ({tokens}{seed}); each number is the difference to the model with "
         "every head.",
     )

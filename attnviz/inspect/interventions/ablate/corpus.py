@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +20,21 @@ from numpy.typing import NDArray
 from attnviz.corpus import Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
-from attnviz.engine.capture import capture
 from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Unit, Variant
-from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.forms import MANY, SIGNED, Form, Numbers
-from attnviz.inspect.interventions.ablate.ablate import AblationSeries, metric_of
+from attnviz.inspect.interventions.ablate.ablate import AblationSeries, metric_of, observed
 from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
 from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.measures.bootstrap import few_note
 from attnviz.measures.exact_sums import Floats, Integers, exact_sum, mean, variance
-from attnviz.measures.one_text import head_scores
 from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE
-from attnviz.records import HeadLabel, Kind, Tokens
+from attnviz.records import HeadLabel, Input, Kind, Tokens
 
 _KEPT = 1024
 """The number of texts, from the first on, whose effects are kept one by one."""
@@ -129,14 +125,19 @@ def ablate_over(
         )
     plan = plan_of(model, TextBlock(0, (first,)).texts, request)
     run = {name: fact for name, fact in plan.identity().items() if name != "texts"}
-    tokens = plan.inputs[0].text
+    tokens, removed = plan.inputs[0].text, chain.from_iterable(own.heads for own in plan.variants)
+    cut, ignored = Input(tokens.cut(_READ)), request.no_known_labels
+    seen = observed(model, cut, plan.kind, removed, ignored=ignored)
     shown = {
         "model": model_facts(plan.info),
         "source": corpus.source,
         "text": first.text,
         "tokens": [tokens.ids, tokens.texts, tokens.special],
         "removals": [[variant.heads, variant.name] for variant in plan.variants],
-        "labels": _labels(plan),
+        "labels": [
+            [scores.layer, scores.head, list(scores.label)]
+            for scores in (() if seen is None else seen.heads)
+        ],
         "pair": plan.pair,
         "reference": plan.reference_words,
         **{name: getattr(request, name) for name in ("unit", "metric", "top", "index_base")},
@@ -154,21 +155,6 @@ def ablate_over(
     begin = CorpusRecord("ablate", run, shown, (), Tallies())
     record = recorded(corpus, shard, begin, measured, FORM, file=file, watch=advance)
     return replace(report_of(record), seconds=time.monotonic() - began)
-
-
-def _labels(plan: AblationPlan) -> list[list[Any]]:
-    """Return [layer, head, fields of the label] of each ablated head, over the first text."""
-    heads: dict[int, set[int]] = {}
-    for layer, head in chain.from_iterable(variant.heads for variant in plan.variants):
-        heads.setdefault(layer, set()).add(head)
-    try:
-        text = plan.inputs[0].text.cut(_READ)
-        record = capture(plan.model, text, kind=plan.kind, heads=heads)
-    except UnsupportedError:  # what its heads cost is known all the same
-        return []
-    known = known_labels(plan.model, record.kind, ignored=plan.request.no_known_labels)
-    scores = head_scores(record, known)
-    return [[score.layer, score.head, list(score.label)] for score in scores]
 
 
 def _tallies(plan: AblationPlan, block: TextBlock) -> Tallies:
@@ -229,9 +215,16 @@ def report_of(record: CorpusRecord) -> AblationReport:
         Variant(tuple((layer, head) for layer, head in heads), name)
         for heads, name in shown["removals"]
     )
-    effects = ablation_effects(
-        _kept(record), variants, run["seed"], _control(record), _whole(record, texts)
-    )
+    kept = [sums[name].view(np.float64) for name in sorted(sums) if name.startswith("kept.")]
+    every = [*chain.from_iterable(kept)]
+    known = (sums["measured"] + sums["broken"]).min(0) > 0 if every else np.zeros(0, bool)
+    pieces = [_scores(text, values, known) for text, values in enumerate(every)]
+    control = list[Scores]()
+    if "control" in sums:  # the means of the base rates, as the piece of one text
+        bases = mean(sums["control"], sums["controls"])
+        control.append(_scores(0, bases, sums["controls"].min(0) > 0))
+    whole = None if texts == len(every) else _whole(record, texts)
+    effects = ablation_effects(pieces, variants, run["seed"], control, whole)
     info, pair = model_of(shown["model"]), shown["pair"] or ((0, None), (0, None))
     baseline = {}
     if texts:
@@ -266,36 +259,18 @@ def report_of(record: CorpusRecord) -> AblationReport:
 
 
 def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:
-    sums = record.tallies.sums
-    if short := int(sums.get("short", 0)):
-        yield f"{counted(short, 'text')} of one token left out: a loss needs two"
-    if copies := int(sums.get("copies", 0)):
-        yield (
-            f"{counted(copies, 'text')} left out: copies of another text of their block, or no "
-            "other text can stand in"
-        )
-    if noted := int(sums.get("noted", 0)):
-        yield f"{counted(noted, 'text')} {UNUSUAL}"
-    if "control" in sums:
-        first = counted(int(sums["controls"].max()), "text")
+    counts = {name: int(record.tallies.sums.get(name, 0)) for name in ("short", "copies", "noted")}
+    reasons = {
+        "short": "of one token left out: a loss needs two",
+        "copies": "left out: copies of another text of their block, or no other text can stand in",
+        "noted": UNUSUAL,
+    }
+    yield from (f"{counted(counts[why], 'text')} {reasons[why]}" for why in reasons if counts[why])
+    if "controls" in record.tallies.sums:
+        first = counted(int(record.tallies.sums["controls"].max()), "text")
         yield f"the control is measured over the first {first}"
     yield from record.notes
     yield from few_note(texts, "texts")
-
-
-def _kept(record: CorpusRecord) -> Iterator[Scores]:
-    """Yield the effects of each text that is kept, with the metrics that all of them have."""
-    sums = record.tallies.sums
-    blocks = [sums[name].view(np.float64) for name in sorted(sums) if name.startswith("kept.")]
-    for text, values in enumerate(chain.from_iterable(blocks)):
-        yield _scores(text, values, (sums["measured"] + sums["broken"]).min(0) > 0)
-
-
-def _control(record: CorpusRecord) -> Iterator[Scores]:
-    """Yield the means of the base rates as the piece of one text."""
-    sums = record.tallies.sums
-    if "control" in sums:
-        yield _scores(0, mean(sums["control"], sums["controls"]), sums["controls"].min(0) > 0)
 
 
 def _scores(text: int, values: Floats, known: NDArray[np.bool_]) -> Scores:
@@ -306,22 +281,13 @@ def _scores(text: int, values: Floats, known: NDArray[np.bool_]) -> Scores:
     return Scores(text, tuple(range(len(values))), metrics, {})
 
 
-def _whole(record: CorpusRecord, texts: int) -> Whole | None:
-    """Return mean and standard error over all texts; None if all texts are kept."""
+def _whole(record: CorpusRecord, texts: int) -> Whole:
+    """Return mean and standard error over all texts, of which only the first are kept."""
     sums = record.tallies.sums
-    kept = sum(len(values) for name, values in sums.items() if name.startswith("kept."))
-    if texts == kept:
-        return None
     means, number = mean(sums["effects"], sums["measured"]), sums["measured"]
     spread = variance(sums["effects"], sums["squares"], number)
     with np.errstate(invalid="ignore", divide="ignore"):
-        errors = np.sqrt(spread / number)
-    broken = sums["broken"] > 0
-    means, errors = np.where(broken, math.nan, means), np.where(broken, math.nan, errors)
-    both = np.stack([means, errors], axis=-1).tolist()
-    by_key = {
-        (index, name): (value, error)
-        for index, row in enumerate(both)
-        for name, (value, error) in zip(_NAMES, row, strict=True)
-    }
-    return Whole(texts, by_key)
+        both = np.stack([means, np.sqrt(spread / number)], axis=-1)
+    both[sums["broken"] > 0] = math.nan
+    keys = ((index, name) for index in range(len(means)) for name in _NAMES)
+    return Whole(texts, dict(zip(keys, map(tuple, both.reshape(-1, 2).tolist()), strict=True)))

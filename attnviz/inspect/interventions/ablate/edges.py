@@ -124,7 +124,7 @@ class EdgeAxes:
         }
         size = max(len(self.queries), len(self.keys))
         moved = (tuple((q + by, k + by) for q, k in pairs) for by in range(-size, size))
-        return [each for each in moved if allowed.issuperset(each) and self.blind(each) is None]
+        return [edge for edge in moved if allowed.issuperset(edge) and self.blind(edge) is None]
 
     def _word(self, tokens: Tokens, typed: str, axis: str) -> Word:
         word = find_in(tokens, typed)

@@ -56,26 +56,25 @@ def ablation_effects(
     parts = _parts(pieces)
     measured = _values(parts)
     bases = {key: float(np.mean(values)) for key, values in _values(_parts(control)).items()}
-    found: dict[_Key, Mean] = {}
+    means = dict[_Key, Mean]()
     for texts in {len(values) for values in measured.values()}:
         # Ablations that are measured over equally many texts share the draws of their intervals.
         keys = [key for key, values in measured.items() if len(values) == texts]
         columns = np.array([measured[key] for key in keys]).T
         known = None if whole is None else np.array([whole.means[key] for key in keys]).T
-        means = columns.mean(axis=0) if known is None else known[0]
-        chances: dict[_Key, float | None] = {}
+        centres = columns.mean(axis=0) if known is None else known[0]
+        adjusted = dict[_Key, float | None]()
         for name in {name for _, name in keys if METRICS[name].signed}:
-            tried = [at for at, key in enumerate(keys) if key[1] == name]
-            columns_of = np.array([measured[keys[at]] for at in tried]).T
-            of = None if known is None else known[:, tried]
-            chances |= zip((keys[at] for at in tried), p_values(columns_of, seed, of), strict=True)
-        for key, value, ends in zip(
-            keys, means.tolist(), intervals(columns, seed, known), strict=True
-        ):
-            found[key] = Mean(
-                value,
-                ends,
-                chances.get(key),
+            family = [at for at, key in enumerate(keys) if key[1] == name]
+            of = None if known is None else known[:, family]
+            p = p_values(columns[:, family], seed, of)
+            adjusted |= zip((keys[at] for at in family), p, strict=True)
+        ends = intervals(columns, seed, known)
+        for key, centre, between in zip(keys, centres.tolist(), ends, strict=True):
+            means[key] = Mean(
+                centre,
+                between,
+                adjusted.get(key),
                 bases.get(key),
                 _error(parts, key),
                 METRICS[key[1]].signed,
@@ -84,7 +83,7 @@ def ablation_effects(
         Effect(
             variants[index],
             len(own) if whole is None else whole.texts,
-            {name: found[index, name] for name in METRICS if (index, name) in found},
+            {name: means[index, name] for name in METRICS if (index, name) in means},
             tuple(piece.token_losses[at] for piece, at in own if piece.token_losses is not None),
         )
         for index, own in sorted(parts.items())
@@ -94,16 +93,15 @@ def ablation_effects(
 def _parts(pieces: Iterable[Scores]) -> _Parts:
     parts: dict[int, list[tuple[Scores, int]]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.text):
-        for place, index in enumerate(piece.variants):
-            parts.setdefault(index, []).append((piece, place))
+        for at, index in enumerate(piece.variants):
+            parts.setdefault(index, []).append((piece, at))
     return parts
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the value of each ablation and metric over each text.
+    """Return the value of each ablation and metric over each text, without metrics that one lacks.
 
-    The keys are (index of the ablation, metric). parts: the pieces of each ablation. A metric that
-    some text of the ablation lacks is left out.
+    parts: the pieces of each ablation.
     """
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
@@ -117,6 +115,5 @@ def _error(parts: _Parts, key: _Key) -> float | None:
     """Return the standard error of a mean over texts; None unless every text has its own error."""
     index, name = key
     drawn = [piece.errors[name][at] for piece, at in parts[index] if name in piece.errors]
-    if len(drawn) < len(parts[index]):
-        return None
-    return float(np.sqrt(np.square(drawn).sum()) / len(drawn))
+    whole = len(drawn) == len(parts[index])
+    return float(np.sqrt(np.square(drawn).sum()) / len(drawn)) if whole else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
@@ -143,29 +144,30 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
     texts: over which it is measured.
     Raises UsageError for heads, texts or tokens that do not fit the model.
     """
-    asked = request.answer is not None
+    asked, edge = request.answer is not None, request.edge
     written = tuple(finished(model, text, answering=asked) for text in texts.texts)
     texts, kind = texts._replace(texts=written), attention_kind(model, Choice(kind=request.kind))
-    _refuse(model, texts, request)
+    _refuse(model, len(written), request)
     tokens, joined = _tokens_of(model, texts, request)
     references, words = _references(model, texts, tokens, request)
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
-    inputs = inputs_of(tokens, written_targets(model, tokens, choice))
-    stand_ins = inputs_of(references, written_targets(model, references, choice))
+    inputs, stand_ins = (
+        inputs_of(some, written_targets(model, some, choice)) for some in (tokens, references)
+    )
     kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
     copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
     notes = (*model.notes_for(max(tokens, key=len)), *joined, *copies)
     if request.mode == "resample":
         able, left_out = _with_partners(inputs, stand_ins, kind)
-        kept = sorted(set(kept) & set(able))
+        kept = sorted({*kept} & {*able})
         notes += left_out
-    heads, labels = None, tuple[str, ...]()
-    predicts = isinstance(model, StackModel) and model.has_head
-    reads_on = isinstance(model, StackModel) and model.causal
+    stack = model if isinstance(model, StackModel) else None
+    heads, labels, predicts = None, tuple[str, ...](), stack is not None and stack.has_head
+    causal = stack is not None and stack.causal
     if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
         scan = open_scan(model, inputs[:1], ScanOptions(labels=True), kind=kind)
         heads, labels, predicts = scan.heads, tuple(scan.labels), scan.predicts
-        reads_on = reads_on if isinstance(model, StackModel) else scan.causal
+        causal = causal if stack is not None else scan.causal
         if request.by_token:
             scan.require_token_losses()
     if asked and not predicts:
@@ -182,21 +184,21 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
             f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
             "have none to remove",
         )
-    inputs = [inputs[place] for place in kept]
-    variants = choose_ablations(request, model.info, heads)
+    inputs, variants = [inputs[at] for at in kept], choose_ablations(request, model.info, heads)
     edges, draws = tuple[Edge, ...](), tuple[Pairs, ...]()
-    if request.edge is not None:
-        causal = kind == "decoder" or (kind == "self" and reads_on)
+    if edge is not None:
+        causal = kind == "decoder" or (kind == "self" and causal)
         axes = EdgeAxes(inputs[0].queries(kind), inputs[0].keys(kind), causal)
-        edges = axes.edges(request.edge)
+        edges = axes.edges(edge)
         draws = axes.random(edges, request.seed)
-        hidden = tuple(sorted(set(chain.from_iterable(edge.pairs for edge in edges))))
+        hidden = tuple(sorted({*chain.from_iterable(own.pairs for own in edges)}))
         variants = tuple(replace(variant, edges=hidden) for variant in variants)
+    one_label = labels and answer is not None and foil is None
     return AblationPlan(
         model=model,
         request=request,
         kind=kind,
-        written=tuple(both_texts(written[place], request.second) for place in kept),
+        written=tuple(both_texts(written[at], request.second) for at in kept),
         inputs=tuple(inputs),
         references=tuple(stand_ins),
         reference_words=words,
@@ -212,7 +214,7 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
             token_losses=request.by_token or len(kept) == 1,
             max_memory=request.memory,
             labels=True,
-            label=answer[0] if labels and answer is not None and foil is None else None,
+            label=answer[0] if one_label and answer is not None else None,
         ),
         notes=notes,
         edges=edges,
@@ -220,19 +222,19 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
     )
 
 
-def _refuse(model: Model, texts: Texts, request: AblateRequest) -> None:
+def _refuse(model: Model, texts: int, request: AblateRequest) -> None:
     """Raise an error for options that do not fit the model or the number of texts."""
-    several, two_stacks = len(texts.texts) > 1, "decoder" in model.kinds
-    if request.edge is not None and several:
+    two_stacks, name = "decoder" in model.kinds, repr(model.info.name)
+    if request.edge is not None and texts > 1:
         raise UsageError("--edge names words of one text: give one, without --texts")
     if request.edge is not None and isinstance(model, OwnAttention):
         raise UnsupportedError(
-            f"{model.info.name!r} is attention alone: there is no prediction that a hidden "
-            "edge could change; choose a language model"
+            f"{name} is attention alone: there is no prediction that a hidden edge could change; "
+            "choose a language model"
         )
-    if request.target is not None and (not two_stacks or several):
+    if request.target is not None and (not two_stacks or texts > 1):
         why = "has one stack and writes none" if not two_stacks else "is to read several texts"
-        raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
+        raise UsageError(f"--target is the text of one decoder: {name} {why}")
 
 
 def _tokens_of(
@@ -258,13 +260,13 @@ def _references(
     if mode == "zero":
         return (), None
     if reference is None:
-        if len(texts.texts) > 1:
-            other = "another of " if mode == "resample" else ""
-            return tokens, f"{other}the {len(tokens)} measured texts"
-        return tokens, "the measured text itself"
-    place = f"the reference {reference.source}: "
-    others = encode_texts(model, reference, request.truncate, 1, place)
-    return others, f"{len(others)} text{'s' * (len(others) != 1)} of {reference.source}"
+        other = "another of " * (mode == "resample")
+        many = f"{other}the {len(tokens)} measured texts"
+        return tokens, many if len(texts.texts) > 1 else "the measured text itself"
+    others = encode_texts(
+        model, reference, request.truncate, 1, f"the reference {reference.source}: "
+    )
+    return others, f"{counted(len(others), 'text')} of {reference.source}"
 
 
 def _with_partners(
@@ -273,17 +275,16 @@ def _with_partners(
     """Return the indices of texts with a replacement among the references, and a note on others."""
     tokens, others = ([given.queries(kind) for given in some] for some in (inputs, references))
     kept = [
-        place
-        for place, text in enumerate(tokens)
+        at
+        for at, text in enumerate(tokens)
         if any(len(other) >= len(text) and other.ids != text.ids for other in others)
     ]
     left = len(tokens) - len(kept)
     if not kept or not left:
         return range(len(tokens)), ()
-    verb = "was" if left == 1 else "were"
     return kept, (
-        f"{left} of {len(tokens)} texts {verb} left out: no other text is as long, so that none "
-        "can stand in",
+        f"{left} of {len(tokens)} texts {'was' if left == 1 else 'were'} left out: no other text "
+        "is as long, so that none can stand in",
     )
 
 
@@ -303,10 +304,18 @@ def choose_ablations(
         if request.together:
             raise UsageError("--together ablates the chosen heads at once: add --head or --layer")
         chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
-    units = _units(chosen, request, info)
+    if request.unit == "kv-head" and info.heads % info.kv_heads:
+        raise UsageError(
+            f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
+            "key/value heads evenly"
+        )
+    sizes = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}
+    size = sizes[request.unit]
+    first = {(at, head // size * size) for at, numbers in chosen.items() for head in numbers}
+    units = [tuple((at, head + other) for other in range(size)) for at, head in sorted(first)]
     if request.together:
-        return (Variant(tuple(sorted(chain.from_iterable(units)))),)
-    singles = tuple(Variant(unit) for unit in units)
+        return (Variant(tuple(chain.from_iterable(units))),)
+    singles = tuple(map(Variant, units))
     if request.edge is not None:
         whole = request.layer is None and not request.head
         joint = Variant(tuple(chain.from_iterable(units)), "every head" if whole else None)
@@ -325,24 +334,6 @@ def _chosen(
     return {layer: some for layer, some in chosen.items() if layer in heads}
 
 
-def _units(
-    chosen: Mapping[int, frozenset[int]], request: AblateRequest, info: ModelInfo
-) -> list[tuple[Place, ...]]:
-    """Return the heads (layer, head) of each ablation: a head, or a unit of several as a whole.
-
-    chosen: by layer, the numbers of the heads.
-    """
-    if request.unit == "kv-head" and info.heads % info.kv_heads:
-        raise UsageError(
-            f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
-            "key/value heads evenly"
-        )
-    sizes = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}
-    size = sizes[request.unit]
-    firsts = {(at, head // size * size) for at, heads in chosen.items() for head in heads}
-    return [tuple((at, first + other) for other in range(size)) for at, first in sorted(firsts)]
-
-
 def _across_layers(
     request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
 ) -> list[Variant]:
@@ -357,5 +348,5 @@ def _across_layers(
             tuple((layer, head) for layer in sorted(chosen)),
             f"head {head + request.index_base} of {where}",
         )
-        for head in sorted(frozenset[int]().union(*chosen.values()))
+        for head in sorted({*chain.from_iterable(chosen.values())})
     ]

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _MOST_LISTED = 4
 """The most heads that the name of a joint ablation lists."""
 
+_OPTIONS = ("reference", "draws", "unit", "method", "positions", "metric", "seed")
+"""The options that JSON repeats by their names."""
+
 _LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
 """What stands before the number of each unit in its name."""
 
@@ -112,7 +115,8 @@ class AblationReport(Report, Provenance):
         every head; empty for other models.
     counts: of a corpus, the number of texts and of their tokens; ``texts`` then has the first one.
     edges: those that were hidden in the heads, which were not removed then. edge_draws: how many
-        draws of random edges their base rates are the mean of.
+        draws of random edges their base rates are the mean of. random_edges: the metric of the
+        ablation ``leading`` for each draw that was measured.
     known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
         it adds up with those of other shards.
     """
@@ -143,6 +147,7 @@ class AblationReport(Report, Provenance):
     counts: tuple[int, int] | None = None
     edges: tuple[Edge, ...] = ()
     edge_draws: int = 0
+    random_edges: tuple[float, ...] = ()
     known: Mapping[Place, HeadLabel] = field(default_factory=dict)
     record: CorpusRecord | None = None
 
@@ -159,6 +164,7 @@ class AblationReport(Report, Provenance):
         """
         report = replace(self, index_base=0)
         first = token_facts(self.texts[0]) if self.texts else {"tokens": [], "token_ids": []}
+        lists = {"texts": self.texts if len(self.texts) > 1 else (), "targets": self.targets}
         return {
             "schema": "attnviz.ablate/1",
             "model": model_facts(self.model),
@@ -166,18 +172,11 @@ class AblationReport(Report, Provenance):
             "source": self.source or None,
             "kind": self.kind,
             **first,
-            **({"texts": [*map(token_facts, self.texts)]} if len(self.texts) > 1 else {}),
-            **({"targets": [*map(token_facts, self.targets)]} if self.targets else {}),
+            **{name: [*map(token_facts, texts)] for name, texts in lists.items() if texts},
             "text_count": self.text_count,
             "mode": "edge" if self.edges else self.mode,
             **({"edges": [edge._asdict() for edge in self.edges]} if self.edges else {}),
-            "reference": self.reference,
-            "draws": self.draws,
-            "unit": self.unit,
-            "method": self.method,
-            "positions": self.positions,
-            "metric": self.metric,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in _OPTIONS},
             "index_base": 0,
             "answer": self.answer,
             "foil": self.foil,
@@ -190,7 +189,7 @@ class AblationReport(Report, Provenance):
             **({} if math.isnan(self.chance) else {"chance": self.chance}),
             "heads": [
                 *(effect_entry(report, effect) for effect in report.singles),
-                *(_hint(report, head) for head in report.unmeasured),
+                *(_known_of(report, head) for head in report.unmeasured),
             ],
             "together": [effect_entry(report, effect) for effect in report.joint],
         }
@@ -202,14 +201,17 @@ class AblationReport(Report, Provenance):
         the report's metric over several texts. Indices start at 0.
         """
         report = replace(self, index_base=0)
-        rows = []
-        for effect in self.effects:
-            removed = " ".join(f"L{layer}H{head}" for layer, head in effect.variant.heads)
-            rows.append(effect_entry(report, effect) | {"texts": effect.texts, "removed": removed})
+        rows = [
+            effect_entry(report, effect)
+            | {
+                "texts": effect.texts,
+                "removed": " ".join(map(report.head_name, effect.variant.heads)),
+            }
+            for effect in self.effects
+        ]
         for head in self.unmeasured:
-            name = report.head_name(head)
-            facts = {"name": name, "removed": name, "texts": self.text_count}
-            rows.append(_hint(report, head) | facts)
+            name = dict.fromkeys(("name", "removed"), report.head_name(head))
+            rows.append(_known_of(report, head) | name | {"texts": self.text_count})
         names = ("name", "layer", "head", "removed", "texts")
         return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
 
@@ -251,14 +253,10 @@ class AblationReport(Report, Provenance):
     @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Place, HeadLabel]:
         """Return the label of each observed head that has one."""
-        if self.patterns is None:
-            return {head: label for head, label in self.known.items() if label != NO_LABEL}
-        heads = self.patterns.heads
-        return {
-            (scores.layer, scores.head): scores.label
-            for scores in heads
-            if scores.label is not NO_LABEL
-        }
+        known = self.known
+        if self.patterns is not None:
+            known = {(scores.layer, scores.head): scores.label for scores in self.patterns.heads}
+        return {head: label for head, label in known.items() if label != NO_LABEL}
 
     @property
     def ranks(self) -> bool:
@@ -294,22 +292,26 @@ class AblationReport(Report, Provenance):
         top: how many matter; half as many that do harm. If the order is not meaningful, the largest
             effects of either sign are returned. Effects that are not finite are left out.
         """
-        top = self.top if top is None else top
-        metric = self.ranked_by
-        found = [(effect.value(self.metric) * metric.matters, effect) for effect in self.singles]
-        found = [each for each in found if math.isfinite(each[0])]
-        found = [each for each in found if each[0] or not metric.signed]
+        top, metric = self.top if top is None else top, self.ranked_by
+        sizes = [(effect.value(self.metric) * metric.matters, effect) for effect in self.singles]
+        kept = [
+            (size, e) for size, e in sizes if math.isfinite(size) and (size or not metric.signed)
+        ]
+        kept.sort(key=lambda entry: -entry[0] if self.ranks else -abs(entry[0]))
         if not self.ranks:
-            found.sort(key=lambda each: -abs(each[0]))
-            return Ranking(tuple(effect for _, effect in found[:top]), ())
-        found.sort(key=lambda each: -each[0])
-        matter = [effect for value, effect in found if value >= 0]
+            return Ranking(tuple(effect for _, effect in kept[:top]), ())
+        matter = [effect for size, effect in kept if size >= 0]
         harm = [
             effect
-            for value, effect in reversed(found)
-            if value < 0 and effect.shown(self.metric).significant
+            for size, effect in reversed(kept)
+            if size < 0 and effect.shown(self.metric).significant
         ]
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
+
+    @property
+    def leading(self) -> Effect:
+        """Return the effect that a finding on edges names: in all heads, or in the strongest."""
+        return (*self.joint, *self.ranking(1).matter, *self.effects)[0]
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
         """Return the metrics that get a table column next to the metric that ranks.
@@ -353,7 +355,7 @@ class AblationReport(Report, Provenance):
         ablation. NaN without edges, or if the attention of a head was not kept.
         """
         seen, pairs = self.patterns, np.array(variant.edges)
-        known = set() if seen is None else {(each.layer, each.head) for each in seen.heads}
+        known = set() if seen is None else {(scores.layer, scores.head) for scores in seen.heads}
         if seen is None or not pairs.size or not known.issuperset(variant.heads):
             return math.nan
         weights = [seen.weights(*head)[pairs[:, 0], pairs[:, 1]].sum() for head in variant.heads]
@@ -384,7 +386,7 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
         "layer": variant.layer if len(variant.layers) == 1 else None,
         "head": head[1] if head else None,
         "name": report.name(variant),
-        "removed": [list(each) for each in variant.heads],
+        "removed": [*map(list, variant.heads)],
         **{name: effect.value(name) for name in METRICS},
     }
     if effect.texts > 1:  # of few texts there is no interval
@@ -398,10 +400,10 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
     if errors:
         entry["standard_errors"] = errors
     if head is not None:
-        entry |= _hint(report, head)
-    if any(mean.base_rate is not None for mean in means.values()):
+        entry |= _known_of(report, head)
+    bases = {name: mean.base_rate for name, mean in means.items() if mean.base_rate is not None}
+    if bases:
         control = "random_edges" if report.edges else "random_direction"
-        bases = {name: mean.base_rate for name, mean in means.items()}
         entry[control] = {name: bases.get(name) for name in METRICS}
     if report.edges:
         entry["edge_weight"] = report.edge_weight(variant)
@@ -410,11 +412,10 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
     return entry
 
 
-def _hint(report: AblationReport, head: Place) -> dict[str, Any]:
+def _known_of(report: AblationReport, head: Place) -> dict[str, Any]:
     """Return what is known of a head without an ablation: its gradient and its label."""
-    label, known = report.labels.get(head), head in report.gradients
-    return {
-        **dict(zip(("layer", "head"), head, strict=True)),
-        **({"gradient": report.gradients[head]} if known else {}),
-        **({} if label is None else {"trait": label_facts(label)}),
-    }
+    entry: dict[str, Any] = dict(zip(("layer", "head"), head, strict=True))
+    if head in report.gradients:
+        entry["gradient"] = report.gradients[head]
+    label = report.labels.get(head)
+    return entry if label is None else {**entry, "trait": label_facts(label)}

@@ -163,24 +163,21 @@ class AblateRequest(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        how = self.how
-        if how == "exact":
-            return
-        if self.edge is not None:
-            raise UsageError(f"--edge is measured exactly: leave out --method {how} and --budget")
-        if self.unit != "head" or self.together:
-            raise UsageError(
-                f"--method {how} ranks single heads: leave out --together and --unit, or choose "
-                "--method exact"
-            )
-        if how == "gradient" and (self.mode != "zero" or self.resume is not None):
-            option = "--mode" if self.mode != "zero" else "--resume"
-            raise UsageError(f"--method gradient ablates nothing: {option} is for exact or budget")
-        if self.metric not in (None, "loss_delta"):
-            raise UsageError(
-                f"--method {how} ranks by the gradient of the loss: --metric {self.metric} is "
-                "for --method exact"
-            )
+        how, alone = self.how, self.how == "gradient"
+        option = "--mode" if self.mode != "zero" else "--resume"
+        refused = {
+            f"--edge is measured exactly: leave out --method {how} and --budget": self.edge
+            is not None,
+            f"--method {how} ranks single heads: leave out --together and --unit, or choose "
+            "--method exact": self.unit != "head" or self.together,
+            f"--method gradient ablates nothing: {option} is for exact or budget": alone
+            and (self.mode != "zero" or self.resume is not None),
+            f"--method {how} ranks by the gradient of the loss: --metric {self.metric} is for "
+            "--method exact": self.metric not in (None, "loss_delta"),
+        }
+        for words, holds in refused.items():
+            if how != "exact" and holds:
+                raise UsageError(words)
 
 
 def read_edges(typed: str) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.patching import Patching
-from attnviz.inspect.interventions.patch.effects import Runs, effects, reason, shares, too_close
+from attnviz.inspect.interventions.means import Ends, Mean, p_values
 from attnviz.inspect.interventions.patch.plan import MOST_FOLLOWED, AskedPair, PatchPlan, plan_of
 from attnviz.inspect.interventions.patch.report import (
+    METRICS,
     PairRuns,
     PatchEffect,
     PatchReport,
@@ -27,7 +28,11 @@ from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.study import Metrics, Series, Study
 from attnviz.measures.bootstrap import (
+    LEAST_TEXTS,
+    benjamini_hochberg,
     few_note,
+    intervals,
+    sign_flip_p,
     spearman,
 )
 from attnviz.models.model import Model
@@ -177,36 +182,26 @@ class PatchStudy(Study):
             return
         measure(_PATCHES, plan.asked)
         if plan.request.each_token:
-            self.followed = self._strongest_places()
+            self.followed = plan.places
+            if not plan.request.chooses_heads and plan.request.what not in WHOLE_LAYER:
+                strongest = self.report().ranking(MOST_FOLLOWED)
+                self.followed = tuple(sorted(effect.places[0] for effect in strongest))
             measure(_TOKENS, plan.asked[:1], patches=lambda pair: plan.by_token(self.followed)[1])
         if controls:
-            # One pair has many sources and no p-value, which would need all patches.
-            some = self._strongest() if len(plan.asked) == 1 else ()
+            # One pair has many sources and no p-value, which would need all patches: the baseline
+            # is of those that the ranking shows, and of the joint patch.
+            some = list[int]()
+            if len(plan.asked) == 1:
+                shown = {effect.places for effect in self.report().ranking()}
+                some = [at for at, place in enumerate(plan.places) if (place,) in shown]
+                some += [len(plan.places)] * bool(plan.together)
             measure(_CONTROL, controls, some=some)
         self.notes += plan.patching.notes
-
-    def _strongest(self) -> list[int]:
-        """Return the indices of the patches for which the unrelated baseline is measured.
-
-        They are the patches that the ranking shows, and the joint patch of several heads.
-        """
-        plan = self.plan
-        shown = {effect.places for effect in self.report().ranking()}
-        singles = [number for number, place in enumerate(plan.places) if (place,) in shown]
-        return [*singles, len(plan.places)] if plan.together else singles
-
-    def _strongest_places(self) -> tuple[Place, ...]:
-        """Return the (layer, head) to patch token by token: the chosen or the strongest ones."""
-        plan = self.plan
-        if plan.request.chooses_heads or plan.request.what in WHOLE_LAYER:
-            return plan.places
-        return tuple(sorted(effect.places[0] for effect in self.report().ranking(MOST_FOLLOWED)))
 
     def report(self) -> PatchReport:
         """Return the report of the finished prompt pairs, or of an unfinished one if none is."""
         plan, request, series = self.plan, self.plan.request, self.series[self._part]
-        places: list[tuple[Place, ...]] = [(place,) for place in plan.places]
-        places += [plan.together] if plan.together else []
+        places = [*((place,) for place in plan.places), *[plan.together] * bool(plan.together)]
         measured = [pair for pair in plan.asked if pair.index in series.pieces]
         rows = np.array([series.values(pair) for pair in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
@@ -223,13 +218,6 @@ class PatchStudy(Study):
             known = [e for e in patched[: len(plan.places)] if math.isfinite(e.share.value)]
             exact = [effect.share.value for effect in known]
             correlation = spearman([effect.gradient for effect in known], exact)
-        control = "the source of another pair"
-        if request.metric == "kl" or not np.isfinite(runs.control).any():
-            control = ""
-        elif plan.drawn == len(plan.controls):
-            control = "random tokens where the source differs"
-        elif plan.drawn:
-            control += f", for {plan.drawn} of them random tokens"
         labels: Mapping[Place, Any] = {}
         if request.what not in WHOLE_LAYER and plan.group == 1:
             known_heads = known_labels(plan.model, plan.kind, ignored=request.no_known_labels)
@@ -253,7 +241,7 @@ class PatchStudy(Study):
             corrupt_metric=float(corrupt.mean()),
             ratio=not close,
             why=reason(close, plan.threshold, request.metric, runs.difference),
-            control=control,
+            control=self._control_words(runs),
             group=plan.group,
             rank_correlation=correlation,
             labels=labels,
@@ -268,6 +256,15 @@ class PatchStudy(Study):
             fdr=request.fdr,
             index_base=request.index_base,
         )
+
+    def _control_words(self, runs: Runs) -> str:
+        plan = self.plan
+        if plan.request.metric == "kl" or not np.isfinite(runs.control).any():
+            return ""
+        if plan.drawn == len(plan.controls):
+            return "random tokens where the source differs"
+        some = f", for {plan.drawn} of them random tokens" * bool(plan.drawn)
+        return f"the source of another pair{some}"
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
         """Return the metric with unrelated sources, (pair, patch): the mean over the sources."""
@@ -302,3 +299,99 @@ class PatchStudy(Study):
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
         grid = shown.reshape(len(tokens), len(self.followed))
         return TokenEffects(self.followed, tuple(tokens), self.plan.asked[0].position, grid)
+
+
+# Effects over pairs ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The metric of all runs, over prompt pairs.
+
+    base, source: (pair,) without a patch: of the runs that are patched, and of those that the
+        values are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with an
+        unrelated source; NaN if not measured.
+    """
+
+    base: NDArray[np.float64]
+    source: NDArray[np.float64]
+    patched: NDArray[np.float64]
+    control: NDArray[np.float64]
+
+    @property
+    def difference(self) -> float:
+        """Return the mean over prompt pairs of the metric's difference, source − base."""
+        return float((self.source - self.base).mean())
+
+
+def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the effects of patches with their spread over prompt pairs: (pair, patch).
+
+    The mean over pairs is the effect. patched: the metric with a patch, (pair, patch).
+    The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
+    whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
+    value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
+    ratio estimator, Cochran 1977, section 6.3).
+    """
+    change = patched - runs.base[:, None]
+    apart = (runs.source - runs.base)[:, None]
+    ratio = change.mean(axis=0) / apart.mean()
+    values: NDArray[np.float64] = ratio + (change - ratio * apart) / apart.mean()
+    return values
+
+
+def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
+    """Return whether two runs differ too little to show shares of their difference.
+
+    threshold: the least difference. seed: of the bootstrap. If the confidence interval of the
+    difference includes zero, its ends (low, high) are returned instead.
+    """
+    if not math.isfinite(runs.difference):
+        return True
+    (ends,) = intervals((runs.source - runs.base)[:, None], seed)
+    if ends is not None and ends[0] <= 0 <= ends[1]:
+        return ends
+    return abs(runs.difference) < threshold
+
+
+def effects(
+    runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
+) -> tuple[PatchEffect, ...]:
+    """Return the effect of each patch, in the order of ``places``.
+
+    places: for each patch the (layer, head) of all that it replaces at once. ratio: True also gives
+        effects as shares of the difference between the runs. fdr: True adds q-values. seed: of the
+        bootstrap.
+    """
+    metric = runs.patched.mean(axis=0).tolist()
+    change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
+    made = list(map(PatchEffect, places, metric, change))
+    if not ratio:
+        return tuple(made)
+    own, control = shares(runs, runs.patched), shares(runs, runs.control)
+    above = np.where(np.isfinite(control), own - control, own)
+    q = np.full(len(places), math.nan)
+    if fdr and len(own) >= LEAST_TEXTS:
+        q = benjamini_hochberg(sign_flip_p(above, seed))
+    means = map(
+        Mean,
+        own.mean(axis=0).tolist(),
+        [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
+        [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
+        [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
+    )
+    return tuple(
+        replace(effect, share=share, q=value)
+        for effect, share, value in zip(made, means, q.tolist(), strict=True)
+    )
+
+
+def reason(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
+    """Return the reason why no shares are shown, as a string; empty if they are shown."""
+    if not math.isfinite(difference):
+        return "the metric of the plain runs is no number"
+    unit = METRICS[metric].unit
+    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
+    if isinstance(close, tuple):
+        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if close else ""

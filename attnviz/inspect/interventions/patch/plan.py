@@ -96,14 +96,14 @@ class PatchPlan:
     opened: Callable[[PatchMethod], Patching]
 
     @property
+    def _side(self) -> int:
+        return 0 if self.request.direction == "noise" else 1
+
+    @property
     def base(self) -> Tokens:
         """Return the prompt of the first pair whose run is patched: clean or corrupt."""
         tokens = self.asked[0].tokens
-        return tokens.clean if self._side == 0 else tokens.corrupt
-
-    @property
-    def _side(self) -> int:
-        return 0 if self.request.direction == "noise" else 1
+        return (tokens.clean, tokens.corrupt)[self._side]
 
     @property
     def group(self) -> int:
@@ -117,10 +117,9 @@ class PatchPlan:
         The joint patch is that of ``together``, if any.
         """
         tokens = self._tokens(asked)
-        singles = [Patch((self._site(place, tokens),)) for place in self.places]
-        if not self.together:
-            return singles
-        return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
+        patches = [Patch((self._site(place, tokens),)) for place in self.places]
+        joint = tuple(self._site(place, tokens) for place in self.together)
+        return [*patches, Patch(joint)] if joint else patches
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
         """Return the token positions to patch in the first prompt pair, and the patches.
@@ -141,10 +140,8 @@ class PatchPlan:
         return Site(self.request.what, place[0], head, tokens)
 
     def _tokens(self, asked: AskedPair) -> tuple[int, ...] | None:
-        if self.request.where == "all":
-            return None
-        if self.request.where == "last":
-            return (asked.position,)
+        if self.request.where != "changed":
+            return None if self.request.where == "all" else (asked.position,)
         possible = {match[self._side] for match in asked.tokens.matches}
         changed = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
         if not changed:
@@ -293,21 +290,18 @@ def _chosen(
     queries = {} if whole else patching.queries
     group = {layer: max(queries.get(layer, 1) // count, 1) for layer, count in counts.items()}
 
-    def named(chosen: Mapping[int, frozenset[int]] | None) -> list[Place]:
+    def named(layer: str | None, head: tuple[str, ...]) -> list[Place]:
+        chosen = choose_heads(layer, head, layers, heads, base) or {}
         wanted = {
-            (layer, head // group[layer])
-            for layer, numbers in (chosen or {}).items()
-            if layer in group
-            for head in numbers
+            (at, number // group[at]) for at, own in chosen.items() if at in group for number in own
         }
         return [place for place in every if place in wanted]
 
-    singles = named(choose_heads(request.layer, request.head, layers, heads, base)) or every
-    together = request.together
-    joint = named(choose_heads(None, together, layers, heads, base)) if together else []
+    singles = named(request.layer, request.head) or every
+    joint = named(None, request.together) if request.together else []
     if len(joint) == 1:
         raise UsageError("--together patches heads at once: name two or more")
-    both = set(singles) | set(joint)
+    both = {*singles, *joint}
     return tuple(place for place in every if place in both), tuple(joint)
 
 

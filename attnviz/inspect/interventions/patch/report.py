@@ -171,18 +171,13 @@ class PatchReport(Report, Provenance):
         ``residual``. ``clean`` and ``corrupt`` are the prompts of the first pair; ``metric`` is the
         mean over all pairs.
         """
-        report = replace(self, index_base=0)
+        report, first = replace(self, index_base=0), self.pairs[0]
         data: dict[str, Any] = {
             "schema": "attnviz.patch/1",
             "model": model_facts(self.model),
             "kind": self.kind,
-            **_pair(self.pairs[0], self.clean_metric, self.corrupt_metric),
-            "what": self.what,
-            "direction": self.direction,
-            "at": self.at,
-            "metric": self.metric,
-            "method": self.method,
-            "ratio": self.ratio,
+            **_pair(first, self.clean_metric, self.corrupt_metric),
+            **{name: getattr(self, name) for name in _OPTIONS},
             "reason": self.why or None,
             "control": self.control or None,
             "source": self.source or None,
@@ -196,28 +191,29 @@ class PatchReport(Report, Provenance):
             "heads": [_effect(report, effect) for effect in self.effects],
             "together": None if self.together is None else _effect(report, self.together),
         }
-        if self.by_token is not None:
-            tokens, found = self.base, self.by_token
+        if (effects := self.by_token) is not None:
             data["by_token"] = [
                 {
                     "index": token,
-                    "token": tokens.texts[token],
-                    "layer": place[0],
-                    "head": None if self.whole_layers else place[1],
+                    "token": self.base.texts[token],
+                    "layer": layer,
+                    "head": None if self.whole_layers else head,
                     "effect" if self.ratio else "change": value,
                 }
-                for token, row in zip(found.tokens, found.values, strict=True)
-                for place, value in zip(found.places, row, strict=True)
+                for token, row in zip(effects.tokens, effects.values, strict=True)
+                for (layer, head), value in zip(effects.places, row, strict=True)
             ]
         if len(self.pairs) > 1:
-            data["pairs"] = [_pair(one, one.clean_metric, one.corrupt_metric) for one in self.pairs]
+            data["pairs"] = [
+                _pair(pair, pair.clean_metric, pair.corrupt_metric) for pair in self.pairs
+            ]
         return data
 
     def rows(self) -> Iterator[tuple[object, ...]]:
         """Yield the CSV header, then a row for each patch: name, layer, head, effect and others."""
         names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
         data = self.data()
-        entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]
+        entries = [*data["heads"], *[data["together"]] * (self.together is not None)]
         rows = ({**entry, "pairs": data["pair_count"]} for entry in entries)
         return table_of(("name", "layer", "head", "pairs", *names), rows)
 
@@ -235,7 +231,7 @@ class PatchReport(Report, Provenance):
     @property
     def ranks(self) -> bool:
         """Return whether the order of the heads is meaningful, as their effects have intervals."""
-        return self.ratio and any(each.share.interval is not None for each in self.effects)
+        return self.ratio and any(effect.share.interval for effect in self.effects)
 
     def mean(self, effect: PatchEffect) -> Mean:
         """Return the number that is shown for a patch, with its interval.
@@ -255,9 +251,9 @@ class PatchReport(Report, Provenance):
 
         top: None for the number that was requested.
         """
-        found = [each for each in self.effects if math.isfinite(self.shown(each))]
-        found.sort(key=lambda each: -abs(self.shown(each)))
-        return found[: self.top if top is None else top]
+        finite = [effect for effect in self.effects if math.isfinite(self.shown(effect))]
+        finite.sort(key=lambda effect: -abs(self.shown(effect)))
+        return finite[: self.top if top is None else top]
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""
@@ -286,14 +282,18 @@ def _pair(pair: PairRuns, clean: float, corrupt: float) -> dict[str, Any]:
     }
 
 
+_OPTIONS = ("what", "direction", "at", "metric", "method", "ratio")
+"""The options that JSON repeats by their names, and whether effects are shares."""
+
+
 def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
-    layer, head = effect.places[0]
-    one, share = len(effect.places) == 1, effect.share
+    (layer, head), *others = effect.places
+    single, share = not others, effect.share
     entry: dict[str, Any] = {
-        "layer": layer if one else None,
-        "head": head if one and not report.whole_layers else None,
+        "layer": layer if single else None,
+        "head": head if single and not report.whole_layers else None,
         "name": report.names(effect),
-        **({} if one else {"heads": effect.places}),
+        **({} if single else {"heads": effect.places}),
         "effect": share.value,
         "metric": effect.metric,
         "change": effect.change,
@@ -308,7 +308,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
         entry["q"] = effect.q
     if report.method != "exact":
         entry["gradient"] = effect.gradient
-    known = report.labels.get(effect.places[0]) if one else None
+    known = report.labels.get(effect.places[0]) if single else None
     if known is not None:
         entry["label"] = known_label_facts(known)
     return entry

@@ -125,23 +125,24 @@ class PatchRequest(
     def __post_init__(self) -> None:
         object.__setattr__(self, "together", spelled_heads(self.together))
         super().__post_init__()
-        what = self.what
-        whole = what in WHOLE_LAYER
-        one = self.clean is not None
-        if whole and (self.head or self.together):
-            named = "--head" if self.head else "--together"
-            raise UsageError(f"--what {what} has no heads: leave out {named}, or choose --layer")
-        if self.by_token and not one:
-            raise UsageError("--by-token shows the tokens of one pair: give CLEAN and CORRUPT")
-        if self.by_token and self.at is not None:
-            raise UsageError("--by-token patches each token by itself: leave out --at")
-        if self.fdr and one:
-            raise UsageError("--fdr needs many pairs to have a p-value at all: add --pairs FILE")
-        if self.method != "exact" and (what != "output" or self.by_token):
-            option = f"--what {what}" if what != "output" else "--by-token"
-            raise UsageError(f"--method {self.method} estimates heads' outputs: not {option}")
-        if not one and (self.answer is not None or self.foil is not None):
-            raise UsageError("--answer and --foil are of one pair: write them into the file")
+        what, one = self.what, self.clean is not None
+        named = "--head" if self.head else "--together"
+        option = f"--what {what}" if what != "output" else "--by-token"
+        refused = {
+            f"--what {what} has no heads: leave out {named}, or choose --layer": what in WHOLE_LAYER
+            and (self.head or self.together),
+            "--by-token shows the tokens of one pair: give CLEAN and CORRUPT": self.by_token
+            and not one,
+            "--by-token patches each token by itself: leave out --at": self.by_token and self.at,
+            "--fdr needs many pairs to have a p-value at all: add --pairs FILE": self.fdr and one,
+            f"--method {self.method} estimates heads' outputs: not {option}": self.method != "exact"
+            and (what != "output" or self.by_token),
+            "--answer and --foil are of one pair: write them into the file": not one
+            and not (self.answer is None and self.foil is None),
+        }
+        for words, holds in refused.items():
+            if holds:
+                raise UsageError(words)
 
     @property
     def chooses_heads(self) -> bool:

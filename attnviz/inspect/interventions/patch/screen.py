@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.document import Explanation, Facts, Part, Words
+from attnviz.draw.document import Facts, Part
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_label, token_labels
 from attnviz.draw.numbers import NumberScale, counted, whole_percent
@@ -43,92 +43,122 @@ _LEAST_ROWS = 3
 _AROUND_TOKENS = 10
 """The lines of a first screen that are not for the grid of tokens."""
 
+_AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
+_METHODS = {
+    "exact": "exact",
+    "gradient": "first-order estimate by gradient (attribution patching)",
+    "both": "exact, beside the first-order estimate",
+}
+
 
 def document(report: PatchReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
-    tokens = report.pairs[0].tokens.clean
+    tokens, seed = report.pairs[0].tokens, f", base rates drawn from seed {report.seed}"
     every = _ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     largest = "Largest effects" if report.ratio else "Largest changes"
-    groups = [
-        doc.Group(_about(report)),
-        notes_group((*report.model.notes, *report.notes), tokens),
-        doc.Group([_prompts(report), _runs(report)]),
-        doc.Group([_head_grid(report)]),
-        doc.Group([_ranking_table(report, report.ranking(), largest)]),
-        doc.Group(_together(report)),
-        doc.Group(token_grid(report)),
-        doc.Group([doc.Say(text) for text in _caveats(report)]),
-        doc.Group([every], full=True),
-    ]
+    pairs = report.source if report.source.endswith("built-in pairs") else _pair_count(report)
+    size = pairs if report.pairs_wanted > 1 else counted(len(tokens.corrupt), "token")
+    heading = [_patched(report), counted(len(report.effects), _unit(report)), size]
     return doc.Document(
         name=f"patched activations of {report.model.name}",
         title=" ".join(report.text.split()),
-        groups=groups,
-        explain=_explanation(report),
+        groups=[
+            doc.Group(_about(report)),
+            notes_group((*report.model.notes, *report.notes), tokens.clean),
+            doc.Group([_prompts(report), _runs(report)]),
+            doc.Group([_head_grid(report)]),
+            doc.Group([_ranking_table(report, report.ranking(), largest)]),
+            doc.Group(_together(report)),
+            doc.Group(token_grid(report)),
+            doc.Group([doc.Say(text) for text in _caveats(report)]),
+            doc.Group([every], full=True),
+        ],
+        explain=doc.Explanation(
+            "patch", f"measured over {_pair_count(report)}{seed * bool(report.control)}."
+        ),
         hints=doc.next_steps(_hints(report)),
-        heading=_heading(report),
+        heading=[(report.model.name, True), *((part, False) for part in heading)],
         quoted=report.text if report.pairs_wanted == 1 else "",
         finding=finding(report),
-        first=advised(partial(first_groups, report), tokens),
+        first=advised(partial(_first, report), tokens.clean),
     )
 
 
 def _hints(report: PatchReport) -> list[str]:
     """Return the options to try next on the command line."""
-    hints = []
+    single, hints = len(report.pairs) == 1, list[str]()
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT" your own')
-    elif len(report.pairs) == 1:
+    elif single:
         hints.append("--pairs FILE for intervals")
-    carrying = [report.names(effect) for effect in report.ranking(2)]
-    if len(carrying) == 2 and report.together is None and not report.whole_layers:
-        hints.append(f"--together {','.join(carrying)}")
-    if len(report.pairs) == 1 and report.by_token is None:
-        hints.append("--by-token")
-    hints.append("--explain")
-    return hints
+    strongest = [report.names(effect) for effect in report.ranking(2)]
+    if len(strongest) == 2 and report.together is None and not report.whole_layers:
+        hints.append(f"--together {','.join(strongest)}")
+    return [*hints, *["--by-token"] * (single and report.by_token is None), "--explain"]
 
 
-# The prompts ---------------------------------------------------------------------------------
+def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
+    """Return the first screen: metric, prompts, grid and ranking.
+
+    columns, lines: the available width in characters and lines. The prompts or the ranking stand
+        next to the grid if they fit.
+    """
+    grid = _head_grid(report, scaled=False)
+    table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
+    top = doc.Group([_runs(report), *_base_rate(report), *_together(report)[1:]])
+    prompts, ranked = _prompts(report, 2), doc.Group([table], yields=2)
+    above = [top, doc.Group([prompts], yields=1)]
+    if report.by_token is not None:
+        tokens = token_grid(report, max(lines - _AROUND_TOKENS, _LEAST_ROWS))
+        return [*above, doc.Group(tokens), *[ranked] * (not report.whole_layers)]
+    left = columns - full_width(grid) - _GAP
+    if left >= _TABLE:
+        parts: list[Part] = [table, one_line(grid, columns - _TABLE - _GAP)]
+        return [*above, doc.Group(parts, beside=doc.Beside(_TABLE, _GAP, yields=True))]
+    if left >= _PROMPTS:
+        grid, beside = one_line(grid, columns - _PROMPTS - _GAP), doc.Beside(_PROMPTS, yields=True)
+        both = doc.Group([doc.Group([prompts]), grid], beside=beside)
+        return [top, both, ranked._replace(yields=0)]
+    return [*above, doc.Group([grid]), ranked]
 
 
-def _prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
+# Prompts, grids and rankings -----------------------------------------------------------------
+
+
+def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps:
     """Return both prompts of the first pair, with the tokens highlighted that differ."""
     pair, maps = report.pairs[0], []
-    both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
-    words = (_quoted(pair.answer), "" if pair.foil is None else _quoted(pair.foil))
+    clean, corrupt = pair.tokens.changed
     for name, tokens, changed, sign, value, word in (
-        ("clean", both.clean, differ[0], 1.0, pair.clean_metric, words[0]),
-        ("corrupt", both.corrupt, differ[1], -1.0, pair.corrupt_metric, words[1]),
+        ("clean", pair.tokens.clean, clean, 1.0, pair.clean_metric, pair.answer),
+        ("corrupt", pair.tokens.corrupt, corrupt, -1.0, pair.corrupt_metric, pair.foil),
     ):
         marks = np.zeros((1, len(tokens)))
         marks[0, list(changed)] = sign
         kept = [at for at, special in enumerate(tokens.special) if not special]
-        metric = f"{short} {value:+.2f}"
-        asks = [(f"{'answer' if sign > 0 else 'foil'} {word}", False)] if word else []
-        title: doc.Words = [(name + many, True), *asks, (metric, False)]
+        asks = f"{'answer' if sign > 0 else 'foil'} {_quoted(word)}" if word is not None else ""
+        title: doc.Words = [
+            (name + many, True), *[(asks, False)] * bool(asks), (f"{short} {value:+.2f}", False)
+        ]  # fmt: skip
         maps.append(
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
-    return doc.Maps(maps, texts=True, lines=lines or 4, scale=None)
-
-
-# The grid ------------------------------------------------------------------------------------
+    return doc.Maps(maps, texts=True, lines=lines, scale=None)
 
 
 def _head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return a grid of the effects of single patches."""
-    found = {effect.places[0]: report.mean(effect) for effect in report.effects}
-    scale = NumberScale.over(one.value for one in found.values())
+    """Return a grid of the effects of single patches. scaled: with a colour bar."""
+    means = {effect.places[0]: report.mean(effect) for effect in report.effects}
+    scale = NumberScale.over(mean.value for mean in means.values())
     grid = effect_grid(
-        found,
+        means,
         scale,
         _grid_title(report, brief=not scaled),
         report.column,
         base=report.index_base,
-        blank=found,
+        blank=means,
         bar=_bar(report, scale) if scaled else None,
     )
     labels = {report.name(place): label_look(label) for place, label in report.labels.items()}
@@ -136,8 +166,9 @@ def _head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
-    unit = "effect" if report.ratio else METRICS[report.metric].unit
-    return signed_scale(scale, unit, "effect" if report.ratio else "Δ")
+    if report.ratio:
+        return signed_scale(scale, "effect", "effect")
+    return signed_scale(scale, METRICS[report.metric].unit)
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
@@ -146,34 +177,31 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
     The columns are layers where whole layers are patched. most: the number of rows, those with the
     largest effects; 0 for all.
     """
-    found = report.by_token
-    if found is None:
+    effects = report.by_token
+    if effects is None:
         return []
-    sizes = np.nan_to_num(np.abs(found.values)).max(axis=1)
+    sizes = np.nan_to_num(np.abs(effects.values)).max(axis=1)
     order = np.argsort(-sizes, kind="stable")[: most or len(sizes)]
-    rows = sorted(order.tolist())
-    labels = token_labels(report.base)
-    scale = NumberScale.over(found.values.ravel().tolist())
+    rows, labels = sorted(order.tolist()), token_labels(report.base)
+    scale = NumberScale.over(effects.values.ravel().tolist())
     grid = signed_grid(
-        [f"{labels[found.tokens[row]]} ({found.tokens[row]})" for row in rows],
-        [report.name(place) for place in found.places],
+        [f"{labels[effects.tokens[row]]} ({effects.tokens[row]})" for row in rows],
+        [report.name(place) for place in effects.places],
         {
             (at, column): float(value)
             for at, row in enumerate(rows)
-            for column, value in enumerate(found.values[row])
+            for column, value in enumerate(effects.values[row])
             if math.isfinite(value)
         },
         scale,
     )
-    title = [(_token_title(report), True)]
-    left = len(sizes) - len(rows)
-    if left:
+    words = SITES[report.what].words
+    share = "effect" if report.ratio else _change_words(report)
+    title = [(f"{words[0].upper()}{words[1:]} patched at one token alone ({share})", True)]
+    if left := len(sizes) - len(rows):
         rest = np.delete(sizes, rows).max()
         title.append((f"{counted(left, 'other token')}: at most {rest:.2g}", False))
     return [grid._replace(title=title, scale=None if most else _bar(report, scale))]
-
-
-# The ranking ---------------------------------------------------------------------------------
 
 
 def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
@@ -182,6 +210,12 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
     name = "effect" if report.ratio else _change_words(report)
     if report.method == "gradient":
         name = "estimate"
+
+    def q(effect: PatchEffect) -> str:
+        if math.isnan(effect.q):
+            return ""
+        return "< .001" if effect.q < 0.001 else f"{effect.q:.3f}"[1:] if effect.q < 1 else "1"
+
     columns: list[doc.ColumnOf[PatchEffect]] = [
         doc.ColumnOf(name + scale.times, lambda effect: number(report.shown(effect), scale)),
         base_rates("control", report.mean, scale),
@@ -191,94 +225,39 @@ def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str
     ]
     if report.method == "both":
         columns.append(doc.ColumnOf("gradient", lambda effect: number(effect.gradient, scale)))
-    columns.append(doc.ColumnOf("q", lambda effect: _small(effect.q)))
+    columns.append(doc.ColumnOf("q", q))
     if report.method != "gradient":
         columns.append(doc.ColumnOf("patched", lambda effect: f"{effect.metric:+.2f}"))
     return effect_table(title, shown, *columns, scale=scale, name=report.names, mean=report.mean)
 
 
-def _small(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return "< .001" if value < 0.001 else f"{value:.3f}"[1:] if value < 1 else "1"
-
-
 def _together(report: PatchReport) -> list[doc.Part]:
-    """Return a table with the effect of the heads patched together; an empty one without them."""
+    """Return the effect of the heads patched together, and the sum of their effects."""
     joint = report.together
     if joint is None:
         return []
-    table = _ranking_table(report, [joint], "Patched together")
-    return [table, doc.Facts([(_joint_words(report, joint), False)])]
+    total, change = _sum_of_singles(report, joint), report.shown(joint)
+    words = (
+        f"together {change:+.3f} {METRICS[report.metric].unit}, sum of single patches {total:+.3f}"
+    )
+    if report.ratio:
+        carried, singles, between = map(whole_percent, (change, total, change - total))
+        words = f"together {carried}, sum of single patches {singles}, interactions {between}"
+    return [_ranking_table(report, [joint], "Patched together"), Facts([(words, False)])]
 
 
-# The first screen ----------------------------------------------------------------------------
+def _sum_of_singles(report: PatchReport, joint: PatchEffect) -> float:
+    single = {effect.places[0]: report.shown(effect) for effect in report.effects}
+    return sum(single[place] for place in joint.places)
 
 
-def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: metric, prompts, grid and ranking.
-
-    columns, lines: the available width in characters and lines. The prompts or the ranking stand
-        next to the grid if they fit.
-    """
-    grid = _head_grid(report, scaled=False)
-    table = _ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
-    joint = _together(report)[1:]
-    top, ranked = doc.Group([_runs(report), *_base_rate(report), *joint]), doc.Group([table])
-    marked = _prompts(report, 2)
-    if report.by_token is not None:
-        followed = token_grid(report, max(lines - _AROUND_TOKENS, _LEAST_ROWS))
-        below = [] if report.whole_layers else [ranked._replace(yields=2)]
-        return [top, doc.Group([marked], yields=1), doc.Group(followed), *below]
-    wide = full_width(grid)
-    if wide + _GAP + _TABLE <= columns:
-        grid = one_line(grid, columns - _TABLE - _GAP)
-        both = doc.Group([table, grid], beside=doc.Beside(_TABLE, _GAP, yields=True))
-        return [top, doc.Group([marked], yields=1), both]
-    if wide + _GAP + _PROMPTS <= columns:
-        beside = doc.Beside(_PROMPTS, _GAP, yields=True)
-        grid = one_line(grid, columns - _PROMPTS - _GAP)
-        return [top, doc.Group([doc.Group([marked]), grid], beside=beside), ranked]
-    return [top, doc.Group([marked], yields=1), doc.Group([grid]), ranked._replace(yields=2)]
-
-
-_AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
+# The finding ---------------------------------------------------------------------------------
 
 _NAMED = 2
 """The most heads that the finding names."""
 
 _MOST = 0.5
 """The share from which a token carries most of the difference."""
-
-
-def _heading(report: PatchReport) -> Words:
-    """Return the heading in one line: the model, the patched values and the number of pairs."""
-    tokens = counted(len(report.pairs[0].tokens.corrupt), "token")
-    pairs = report.source if report.source.endswith("built-in pairs") else _pair_count(report)
-    parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
-    return [(report.model.name, True), *((part, False) for part in parts)]
-
-
-def _pair_count(report: PatchReport) -> str:
-    """Return the number of measured prompt pairs as a string."""
-    return counted(len(report.pairs), "pair")
-
-
-def _patched(report: PatchReport) -> str:
-    arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
-    at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
-    return f"{SITES[report.what].words}{at}, {arrow}"
-
-
-def _amount(report: PatchReport) -> str:
-    return counted(len(report.effects), _unit(report))
-
-
-def _unit(report: PatchReport) -> str:
-    return "layer" if report.whole_layers else "key/value head" if report.group > 1 else "head"
-
-
-# The finding ---------------------------------------------------------------------------------
 
 
 def finding(report: PatchReport) -> str:
@@ -295,65 +274,66 @@ def finding(report: PatchReport) -> str:
         return f"{lead}what carries the difference here tells nothing of a trained model."
     if not report.ratio:
         return f"{lead}{report.why[0].upper()}{report.why[1:]}: no shares."
-    return lead + _answer(report) + " One pair." * (len(report.pairs) == 1)
-
-
-def _answer(report: PatchReport) -> str:
-    carried = METRICS[report.metric].carried
-    lead = ""
     if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
         lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
         lead += f"{len(report.pairs)} pairs are too few for intervals. "
+    return lead + _answer(report) + " One pair." * (len(report.pairs) == 1)
+
+
+def _answer(report: PatchReport) -> str:
+    carried, tokens, joint = METRICS[report.metric].carried, report.by_token, report.together
     if report.method == "gradient":
         best = [f"{report.names(e)} {whole_percent(e.gradient)}" for e in report.ranking(_NAMED)]
-        return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
-    if report.together is not None:
-        total = sum(_alone(report, report.together))
-        names, share = report.names(report.together), whole_percent(report.together.share.value)
+        return f"Largest estimates: {' and '.join(best)}; nothing was patched."
+    if joint is not None:
+        total = whole_percent(_sum_of_singles(report, joint))
         return (
-            f"{lead}{names} together carry {share} of {carried}; "
-            f"singly they add up to {whole_percent(total)}."
+            f"{report.names(joint)} together carry {whole_percent(joint.share.value)} of "
+            f"{carried}; singly they add up to {total}."
         )
-    tokens = report.by_token
     if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
-        return lead + _moves(report, tokens)
-    named = [each for each in report.ranking(len(report.effects)) if report.shown(each) > 0]
-    based = [each for each in named if each.share.base_rate is not None]
+        return _moves(report, tokens)
+    order = report.ranking(len(report.effects))
+    named = [effect for effect in order if report.shown(effect) > 0]
+    based = [effect for effect in named if effect.share.base_rate is not None]
     if report.ranks or based:
-        named = [each for each in named if each.carries] if report.ranks else based
-        named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
+        named = [effect for effect in named if effect.carries] if report.ranks else based
+        named = [e for e in named if not e.share.value <= (e.share.base_rate or 0.0)]
         if not named:
-            beyond = f"carries more of {carried} than its control, an unrelated prompt"
-            return f"{lead}None of {_amount(report)} {beyond}."
+            units = counted(len(report.effects), _unit(report))
+            return (
+                f"None of {units} carries more of {carried} than its control, an unrelated prompt."
+            )
     if not named:
-        return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
+        return f"No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
-    place = SITES[report.what].lead + report.names(first)
-    said = f"{place} carries {whole_percent(first.share.value)} of {carried} between the prompts"
-    if first.share.value > 1:
-        said = _overshoot(report, first, place)
+    name, share = SITES[report.what].lead + report.names(first), first.share.value
+    words = f"{name} carries {whole_percent(share)} of {carried} between the prompts"
+    if share > 1:
+        words = _overshoot(report, first, name)
     if tokens is not None:
-        return f"{lead}{said}{_at_token(report, first)}."
-    said += _base(first, True)
+        return f"{words}{_at_token(report, first, tokens)}."
+    words += _base(first, True)
     more = [f", {report.names(e)} {whole_percent(e.share.value)}{_base(e)}" for e in others]
-    (most, *_) = report.ranking(1)
-    if most.share.value < 0 and not report.ranks:
-        more = [f"; {report.names(most)} opposes it ({whole_percent(most.share.value)})"]
-    whole = f"{lead}{said}{''.join(more)}."
-    return whole if first.share.value <= 1 or fits_two_lines(whole) else f"{lead}{said}."
+    if order[0].share.value < 0 and not report.ranks:
+        opposed = whole_percent(order[0].share.value)
+        more = [f"; {report.names(order[0])} opposes it ({opposed})"]
+    whole = f"{words}{''.join(more)}."
+    return whole if share <= 1 or fits_two_lines(whole) else f"{words}."
 
 
-def _overshoot(report: PatchReport, first: PatchEffect, place: str) -> str:
+def _overshoot(report: PatchReport, first: PatchEffect, name: str) -> str:
     """Return a clause on a patch that carries more than the difference between the prompts."""
     metric, share = METRICS[report.metric], whole_percent(first.share.value)
     if len(report.pairs) > 1:
-        return f"{place} overshoots: it carries {share} of {metric.carried} between the prompts"
-    runs = report.corrupt_metric, report.clean_metric
-    start, end = runs if report.direction == "denoise" else runs[::-1]
-    what = metric.name if report.metric == "log_prob" else metric.carried
+        return f"{name} overshoots: it carries {share} of {metric.carried} between the prompts"
+    start, end = report.corrupt_metric, report.clean_metric
+    if report.direction == "noise":
+        start, end = end, start
     return (
-        f"{place} overshoots: patching it moves {what} from {start:+.2f} past "
+        f"{name} overshoots: patching it moves "
+        f"{metric.name if report.metric == 'log_prob' else metric.carried} from {start:+.2f} past "
         f"{end:+.2f} to {first.metric:+.2f} ({share} of the way)"
     )
 
@@ -364,26 +344,25 @@ def _base(effect: PatchEffect, named: bool = False) -> str:
     return "" if base is None else f" ({control}{whole_percent(base)})"
 
 
-def _at_token(report: PatchReport, best: PatchEffect) -> str:
+def _at_token(report: PatchReport, best: PatchEffect, effects: TokenEffects) -> str:
     """Return the end of a sentence: the effect of the strongest patch at its strongest token."""
-    found = report.by_token
-    if found is None or best.places[0] not in found.places:
+    if best.places[0] not in effects.places:
         return _base(best, True)
-    column = found.values[:, found.places.index(best.places[0])]
+    column = effects.values[:, effects.places.index(best.places[0])]
     at = int(abs(column).argmax())
-    return f", at {_token_name(report, found.tokens[at])} alone {whole_percent(float(column[at]))}"
+    share = whole_percent(float(column[at]))
+    return f", at {_token_name(report, effects.tokens[at])} alone {share}"
 
 
-def _moves(report: PatchReport, found: TokenEffects) -> str:
+def _moves(report: PatchReport, effects: TokenEffects) -> str:
     """Return a sentence on the first layer whose predicting token has half of the difference."""
-    values = found.values[found.tokens.index(found.predicts)].tolist()
-    reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
-    name = f"{_token_name(report, found.predicts)}, which predicts,"
+    shares = effects.values[effects.tokens.index(effects.predicts)].tolist()
+    reached = next((at for at, share in enumerate(shares) if share >= _MOST), None)
+    name = f"{_token_name(report, effects.predicts)}, which predicts,"
     if reached is None:
         return f"In no layer does {name} carry half of the difference."
-    layer = report.name(found.places[reached])
-    carried = f"{whole_percent(values[reached])} of {METRICS[report.metric].carried}"
-    return f"On entering {layer}, {name} carries {carried}."
+    carried = f"{whole_percent(shares[reached])} of {METRICS[report.metric].carried}"
+    return f"On entering {report.name(effects.places[reached])}, {name} carries {carried}."
 
 
 def _token_name(report: PatchReport, token: int) -> str:
@@ -391,29 +370,33 @@ def _token_name(report: PatchReport, token: int) -> str:
     return f"“{token_label(report.base.texts[token])}” ({token})"
 
 
-def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
-    single = {effect.places[0]: report.shown(effect) for effect in report.effects}
-    return [single[place] for place in joint.places]
+# Facts and caveats ---------------------------------------------------------------------------
 
 
-# Provenance ----------------------------------------------------------------------------------
+def _pair_count(report: PatchReport) -> str:
+    return counted(len(report.pairs), "pair")
+
+
+def _patched(report: PatchReport) -> str:
+    arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
+    at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
+    return f"{SITES[report.what].words}{at}, {arrow}"
+
+
+def _unit(report: PatchReport) -> str:
+    return "layer" if report.whole_layers else "key/value head" if report.group > 1 else "head"
 
 
 def _about(report: PatchReport) -> list[Part]:
     """Return the facts that a reader needs to repeat the run: model, prompt pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, _pair_count(report), *[report.source] * bool(report.source)]
-    facts += [f"seed {report.seed}"]
-    methods = {
-        "exact": "exact",
-        "gradient": "first-order estimate by gradient (attribution patching)",
-        "both": "exact, beside the first-order estimate",
-    }
+    facts.append(f"seed {report.seed}")
+    patches = counted(len(report.effects), _unit(report))
+    done = [_patched(report), patches, _METHODS[report.method]]
     return [
         Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
-        Facts(
-            [(_patched(report), False), (_amount(report), False), (methods[report.method], False)]
-        ),
+        Facts([(fact, False) for fact in done]),
     ]
 
 
@@ -443,21 +426,19 @@ def _base_rate(report: PatchReport) -> list[Part]:
 
 
 def _quoted(word: AskedToken) -> str:
-    """Return a token in quotes."""
     return f"“{token_label(word.text)}”"
 
 
-def _grid_title(report: PatchReport, brief: bool = False) -> str:
+def _grid_title(report: PatchReport, brief: bool) -> str:
     """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
     if not report.ratio:
         return _change_words(report) if brief else f"Change of {metric.name} by each patch"
-    if brief:
-        return "effect"
-    each = "layer" if report.whole_layers else "head"
-    return f"Effect of patching each {each}: share of {metric.carried} (1 = all of it)"
+    unit = "layer" if report.whole_layers else "head"
+    whole = f"Effect of patching each {unit}: share of {metric.carried} (1 = all of it)"
+    return "effect" if brief else whole
 
 
 def _change_words(report: PatchReport) -> str:
@@ -466,69 +447,25 @@ def _change_words(report: PatchReport) -> str:
     return f"Δ {metric.short}, {metric.unit}"
 
 
-def _token_title(report: PatchReport) -> str:
-    """Return the title of the grid of single tokens."""
-    share = "effect" if report.ratio else _change_words(report)
-    what = SITES[report.what].words
-    return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
-
-
-def _joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Return the effect of heads patched together, and the sum of their effects, as a string."""
-    total, found = sum(_alone(report, joint)), report.shown(joint)
-    if not report.ratio:
-        unit = METRICS[report.metric].unit
-        return f"together {found:+.3f} {unit}, sum of single patches {total:+.3f}"
-    carried, singles, between = map(whole_percent, (found, total, found - total))
-    return f"together {carried}, sum of single patches {singles}, interactions {between}"
-
-
 def _caveats(report: PatchReport) -> list[str]:
     """Return the caveats: sentences on the limits of the numbers."""
-    found = []
-    if not report.ratio:
-        found.append(
-            f"no shares: {report.why}; a share of so little would be noise, and the changes of the "
-            "metric are shown."
-        )
-    if report.control and report.ratio:
-        found.append(
-            f"control: the same patch with {report.control}; what it does too is not about the "
-            "right prompt."
-        )
-    if report.ranks:
-        tried = len(report.effects)
-        found.append(
-            f"interval: 95%, bootstrap-t over {_pair_count(report)}, 2,000 draws, of the ratio of "
-            "means."
-        )
-        found.append(
-            f"named first: what is above its control with p at most .05 among all {tried}, by "
-            "bootstrap-t over the pairs, largest |t|."
-        )
-    if report.fdr:
-        found.append(
-            "q: Benjamini & Hochberg, over the patches, of the p of effect − control by sign "
-            "flips of the pairs."
-        )
-    if report.rank_correlation is not None:
-        found.append(
-            f"rank correlation of gradient and exact effects: {report.rank_correlation:+.2f}."
-        )
-    if report.group > 1:
-        found.append(
-            f"shared: {report.group} query heads read each key/value head, and are patched "
-            "together with it."
-        )
-    if len(report.effects) > 1 and report.method != "gradient":
-        found.append(
-            "single patches contain interactions: effects need not add up to 1, and a head that "
-            "another one can replace may show none; --together patches several at once."
-        )
-    return found
-
-
-def _explanation(report: PatchReport) -> Explanation:
-    """Return the glossary, with the data that the effects were measured on."""
-    seed = f", base rates drawn from seed {report.seed}" if report.control else ""
-    return Explanation("patch", f"measured over {_pair_count(report)}{seed}.")
+    tried, rank = len(report.effects), report.rank_correlation
+    sentences = {
+        f"no shares: {report.why}; a share of so little would be noise, and the changes of the "
+        "metric are shown.": not report.ratio,
+        f"control: the same patch with {report.control}; what it does too is not about the right "
+        "prompt.": report.control and report.ratio,
+        f"interval: 95%, bootstrap-t over {_pair_count(report)}, 2,000 draws, of the ratio of "
+        "means.": report.ranks,
+        f"named first: what is above its control with p at most .05 among all {tried}, by "
+        "bootstrap-t over the pairs, largest |t|.": report.ranks,
+        "q: Benjamini & Hochberg, over the patches, of the p of effect − control by sign flips of "
+        "the pairs.": report.fdr,
+        f"rank correlation of gradient and exact effects: {rank or 0.0:+.2f}.": rank is not None,
+        f"shared: {report.group} query heads read each key/value head, and are patched together "
+        "with it.": report.group > 1,
+        "single patches contain interactions: effects need not add up to 1, and a head that "
+        "another one can replace may show none; --together patches several at once.": tried > 1
+        and report.method != "gradient",
+    }
+    return [sentence for sentence, holds in sentences.items() if holds]

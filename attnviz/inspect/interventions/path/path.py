@@ -60,23 +60,23 @@ class AllPaths:
         sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
         """
-        found = self._effects_in_layer(sender)
-        made = []
-        for what in ATTENDED if into is None else (into,):
-            keys = {key for own, *_ in found for key in own.shares.get(what, {})}
-            made += [_listener(found, what, key, self.seed) for key in keys if key[0] == self.kind]
-        made.sort(key=lambda one: (-abs(one.share.value), ATTENDED.index(one.into), one.place))
-        if not made:
+        effects, listeners = self._effects_in_layer(sender), list[Listener]()
+        for sort in ATTENDED if into is None else (into,):
+            keys = {key for first, *_ in effects for key in first.shares.get(sort, {})}
+            kept = [key for key in keys if key[0] == self.kind]
+            listeners += [_listener(effects, sort, key, self.seed) for key in kept]
+        listeners.sort(key=lambda own: (-abs(own.share.value), ATTENDED.index(own.into), own.place))
+        if not listeners:
             raise UsageError(
                 "no later head differs between the prompts: there is nothing to follow"
             )
-        for one in made:
-            require_number("input of a later head", one.share.value, self.model)
+        for own in listeners:
+            require_number("input of a later head", own.share.value, self.model)
         return PathReport(
             model=self.model,
             sender=sender,
             pairs=self.pairs,
-            listeners=tuple(made),
+            listeners=tuple(listeners),
             into=into,
             text=self.text,
             source=self.source,
@@ -90,26 +90,24 @@ class AllPaths:
         reader: the (layer, head) with these inputs; keys and values are those of its key/value
             head.
         """
-        layer, head = reader
+        (layer, head), sources = reader, list[tuple[Place, Listener]]()
         shared = head * self.model.kv_heads // self.model.heads
-        made = []
         for _, before, sender in self.effects[0]:
             if before >= layer:
                 continue
-            found = self._effects_in_layer((before, sender))
-            for what in ATTENDED:
-                key: HeadKey = (self.kind, layer, head if what == "query" else shared)
-                if any(key in own.shares.get(what, {}) for own, *_ in found):
-                    listener = _listener(found, what, key, self.seed)
-                    made.append(((before, sender), listener))
-        return sorted(made, key=lambda one: -abs(one[1].share.value))
+            effects = self._effects_in_layer((before, sender))
+            for into in ATTENDED:
+                key: HeadKey = (self.kind, layer, head if into == "query" else shared)
+                if any(key in own.shares.get(into, {}) for own, *_ in effects):
+                    sources.append(((before, sender), _listener(effects, into, key, self.seed)))
+        return sorted(sources, key=lambda entry: -abs(entry[1].share.value))
 
     def _effects_in_layer(self, sender: Place) -> list[list[PathEffects]]:
         """Return for each prompt pair the effects of a head, then those of others of its layer."""
-        own = (self.kind, *sender)
+        head = (self.kind, *sender)
         return [
-            [each[own], *(each[key] for key in each if key[1] == sender[0] and key != own)]
-            for each in self.effects
+            [own[head], *(own[key] for key in own if key[1] == sender[0] and key != head)]
+            for own in self.effects
         ]
 
 
@@ -130,8 +128,8 @@ def path(
     if isinstance(model, OwnAttention):
         raise alone(model.info)
     sender = _sender_of(model, request.sender, request.index_base)
-    found = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
-    report = found.report(sender, request.into)
+    paths = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
+    report = paths.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
 
 
@@ -215,21 +213,26 @@ def _sender_of(model: Model, head: str, base: int) -> Place:
 
 
 def _listener(
-    found: Sequence[Sequence[PathEffects]], what: Into, key: HeadKey, seed: int
+    effects: Sequence[Sequence[PathEffects]], into: Into, key: HeadKey, seed: int
 ) -> Listener:
-    there = [effects for effects in found if key in effects[0].shares.get(what, {})]
-    shares = np.array([effects[0].share(what, key) for effects in there])
+    """Return the share of a head in one input of a later head, the mean over prompt pairs.
+
+    effects: for each pair those of the head, then those of the others of its layer.
+    """
+    pairs = [own for own in effects if key in own[0].shares.get(into, {})]
+    first = [own[0] for own in pairs]
+    shares = np.array([own.share(into, key) for own in first])
     others = [
-        each.share(what, key) if key in each.shares.get(what, {}) else 0.0
-        for effects in there
-        for each in effects[1:]
+        other.share(into, key) if key in other.shares.get(into, {}) else 0.0
+        for own in pairs
+        for other in own[1:]
     ]
     (ends,) = intervals(shares[:, None], seed)
     base_rate = float(np.mean(others)) if others else None
     return Listener(
-        into=what,
+        into=into,
         place=(key[1], key[2]),
         share=Mean(float(shares.mean()), ends, base_rate=base_rate),
-        explained=float(np.mean([effects[0].explained[what][key] for effects in there])),
-        moved=float(np.mean([effects[0].moved[what][key] for effects in there])),
+        explained=float(np.mean([own.explained[into][key] for own in first])),
+        moved=float(np.mean([own.moved[into][key] for own in first])),
     )

@@ -91,7 +91,7 @@ class PathReport(Report, Provenance):
             "pair_count": len(self.pairs),
             "seed": self.seed,
             "notes": self.notes,
-            "heads": [each.data() for each in self.listeners],
+            "heads": [listener.data() for listener in self.listeners],
         }
 
     def rows(self) -> Iterable[tuple[object, ...]]:

@@ -30,44 +30,43 @@ _METHOD = (
 
 def document(report: PathReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
-    info, tokens = report.model, report.pairs[0].clean
-    facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
-    about: list[doc.Part] = [
-        doc.Facts([*model_words(info), *((fact, False) for fact in facts)]),
-        doc.Quote("clean", report.text, 8),
-        doc.Quote("corrupt", joined(report.pairs[0].corrupt), 8),
-    ]
-    shown = [into for into in ATTENDED if _of(report, into)]
-    grids = [_path_grid(report, into) for into in shown]
-    bar = signed_scale(_scale(report.listeners), "share", "share")
+    info, tokens, pairs = report.model, report.pairs[0], counted(len(report.pairs), "pair")
+    name, source = report.name(report.sender), report.source
+    facts = [pairs, *[source] * bool(source)]
+    inputs = [into for into in ATTENDED if _of(report, into)]
+    *grids, last = [_grid(report, into) for into in inputs]
+    last = last._replace(scale=signed_scale(_scale(report.listeners), "share", "share"))
     kind = f" {SITES[report.into].words}" if report.into else ""
     hints = [f"--into {report.listeners[0].into}"] * (report.into is None)
-    hints += ["attnviz patch measures what carries the answer", "--explain"]
     return doc.Document(
         f"what reads from a head of {info.name}",
-        f"What reads from {report.name(report.sender)} of {info.name}",
+        f"What reads from {name} of {info.name}",
         [
-            doc.Group(about),
-            notes_group((*info.notes, *report.notes), tokens),
+            doc.Group([
+                doc.Facts([*model_words(info), *((fact, False) for fact in facts)]),
+                doc.Quote("clean", report.text, 8),
+                doc.Quote("corrupt", joined(tokens.corrupt), 8),
+            ]),
+            notes_group((*info.notes, *report.notes), tokens.clean),
             doc.Group([doc.Note(_METHOD, 100)]),
-            doc.Group([*grids[:-1], grids[-1]._replace(scale=bar)], beside=doc.Beside(0, _GAP)),
+            doc.Group([*grids, last], beside=doc.Beside(0)),
             doc.Group([path_table(report, report.top)]),
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
-        doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts."),
-        doc.next_steps(hints),
+        doc.Explanation("path", f"measured over {pairs} of prompts."),
+        doc.next_steps([*hints, "attnviz patch measures what carries the answer", "--explain"]),
         heading=[
             *named(info),
-            (f"what{kind} of later heads take from {report.name(report.sender)}", False),
-            (report.source or counted(len(report.pairs), "pair"), False),
+            (f"what{kind} of later heads take from {name}", False),
+            (source or pairs, False),
         ],
         quoted=report.text if len(report.pairs) == 1 else "",
         finding=_finding(report),
-        first=lambda columns, lines: _first_groups(report, columns),
-    )
+        first=lambda columns, lines: _first(report, columns),
+    )  # fmt: skip
 
 
-def _first_groups(report: PathReport, columns: int) -> list[doc.Group]:
+def _first(report: PathReport, columns: int) -> list[doc.Group]:
     """Return the first screen: grids of the sender's share, and the ranking.
 
     The grid of the strongest input comes first, then as many others as fit. columns: the width of
@@ -75,17 +74,15 @@ def _first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     """
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
-    grids: list[doc.HeadGrid] = []
-    width = -_GAP
-    for into in order:
-        grid = _path_grid(report, into)
+    grids, width = [_grid(report, into) for into in order], -_GAP
+    for count, grid in enumerate(grids):
         width += max(full_width(grid), len(grid.title[0][0])) + _GAP
-        if grids and width > columns:
+        if count and width > columns:
+            grids = grids[:count]
             break
-        grids.append(grid)
     table = path_table(report, len(report.listeners))._replace(least=_LEAST_ROWS)
     held = doc.Note("direct path, to first order · all parts: of all heads and MLPs, 1 = exact")
-    return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
+    return [doc.Group(grids, beside=doc.Beside(0)), doc.Group([table]), doc.Group([held])]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -99,25 +96,25 @@ def _finding(report: PathReport) -> str:
     sender = report.name(report.sender)
     if report.model.weights == "random":
         return f"Untrained random weights: what later heads read from {sender} is arbitrary."
-    clear = [one for one in report.listeners if one.clear]
-    first, *others = [one for one in clear if one.into == clear[0].into][:_NAMED] or [
-        max(report.listeners, key=lambda one: one.share.value)
+    clear = [listener for listener in report.listeners if listener.clear]
+    first, *others = [own for own in clear if own.into == clear[0].into][:_NAMED] or [
+        max(report.listeners, key=lambda listener: listener.share.value)
     ]
     share, into = _percent(first.share.value), SITES[first.into].words
     reader = f"{report.name(first.place, first.into)}'s {into}"
-    said = f"{share} of how {reader} differ between the prompts"
-    for one in others:
-        said += f", {_percent(one.share.value)} of how {report.name(one.place, one.into)}'s do"
+    words = f"{share} of how {reader} differ between the prompts"
+    for own in others:
+        words += f", {_percent(own.share.value)} of how {report.name(own.place, own.into)}'s do"
     usual = first.share.base_rate
     other = "" if usual is None else f"; other heads of its layer {_percent(usual)} on average"
     if clear:
-        return f"{sender} writes {said}{other}."
+        return f"{sender} writes {words}{other}."
     if first.share.interval is None:
         pairs = counted(len(report.pairs), "pair")
         most = f"{sender} writes the most into {reader}: {share} of how they differ between the"
         return f"{most} prompts{other}. {pairs}, not tested."
-    shown = f"No later head clearly reads from {sender}: its largest share is {said}"
-    return f"{shown}{other * fits_two_lines(shown + other + '.')}."
+    words = f"No later head clearly reads from {sender}: its largest share is {words}"
+    return f"{words}{other * fits_two_lines(words + other + '.')}."
 
 
 def _percent(share: float) -> str:
@@ -128,18 +125,17 @@ def _percent(share: float) -> str:
 
 
 def _of(report: PathReport, into: Into) -> list[Listener]:
-    return [one for one in report.listeners if one.into == into]
+    return [listener for listener in report.listeners if listener.into == into]
 
 
 def _scale(listeners: Sequence[Listener]) -> NumberScale:
-    return NumberScale.over(one.share.value for one in listeners)
+    return NumberScale.over(listener.share.value for listener in listeners)
 
 
-def _path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
+def _grid(report: PathReport, into: Into) -> doc.HeadGrid:
     """Return a grid of the sender's share in one input of every later head."""
-    found = _of(report, into)
     grid = effect_grid(
-        {one.place: one.share for one in found},
+        {listener.place: listener.share for listener in _of(report, into)},
         _scale(report.listeners),
         f"share of their {SITES[into].words}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
@@ -155,7 +151,7 @@ def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
         the number of rows. brief: True leaves out the last two columns.
     """
     shown = report.listeners[:most]
-    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
+    names = [f"{report.name(own.place, own.into)} {own.into}" for own in shown]
     return share_table(names, shown, _scale(report.listeners), brief=brief)
 
 

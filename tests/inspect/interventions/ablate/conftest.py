@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.draw.terminal import terminal_block
-from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric, Variant
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.means import Mean
@@ -27,9 +25,9 @@ ASIDE: tuple[Metric, ...] = ("kl", "flip_rate", "output_mse", "output_cosine")
 
 
 def tokens_of(texts: Sequence[str]) -> Tokens:
-    ids = {text: 100 + place for place, text in enumerate(dict.fromkeys(texts))}
+    ids = [*dict.fromkeys(texts)]
     special = tuple(text == "<s>" for text in texts)
-    return Tokens(tuple(ids[text] for text in texts), tuple(texts), special)
+    return Tokens(tuple(100 + ids.index(text) for text in texts), tuple(texts), special)
 
 
 def attention(info: ModelInfo, tokens: Tokens) -> HeadsRecord:
@@ -133,14 +131,3 @@ def make_report(
 def scans() -> Callable[..., AblationReport]:
     """Makes reports of made-up numbers."""
     return make_report
-
-
-def drawn(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
-    """The screen of a report, without its colours."""
-    return terminal_block(report.document(explain=explain), theme, room).plain
-
-
-@pytest.fixture(scope="session")
-def screen() -> Callable[..., str]:
-    """``screen(report, theme, room, explain=False)``: what a terminal shows."""
-    return drawn

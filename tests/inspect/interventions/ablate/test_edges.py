@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,12 @@ def test_random_edges_have_the_same_distances_elsewhere(axes: EdgeAxes, typed: s
     assert 1 < len(draws) <= DRAWS
     assert draws == axes.random(edges, seed=3)
     assert len(edges) > 1 or len(set(draws)) == len(draws)
+    assert CAUSAL.random(CAUSAL.edges("on→1"), 0) == ()  # no other place has its distance
     for pairs in draws:
         assert sorted(query - key for query, key in pairs) == distances
         assert named.isdisjoint(pairs)
         assert not any(SPECIAL[at] for pair in pairs for at in pair)
         assert not axes.causal or all(query >= key for query, key in pairs)
-
-
-def test_without_another_place_nothing_is_drawn() -> None:
-    assert CAUSAL.random(CAUSAL.edges("on→1"), 0) == ()
 
 
 @pytest.fixture
@@ -185,18 +183,41 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
     assert len(shown.lines) < lines
     assert max(map(width, shown.lines)) <= columns
     assert "it → cat hidden" in shown.lines[0]
-    text = " ".join(shown.out.split())
-    assert "Without it → cat in every head the loss rises by 0.00664 nats a token" in text
-    assert "; random edges +0.00970, L1H1 alone +0.00429. One text." in text
-    assert "random edges of the same distance hidden instead, mean of 4 draws" in text
-    assert "edge weight" in text
+    assert (
+        "Without it → cat in every head the loss rises by 0.00664 nats a token (4.345 → 4.351), no "
+        "more than random edges of the same distance. One text."
+    ) in " ".join(shown.out.split())
+    assert "\n\nHidden in all of them\n" in shown.out
+    assert "random edges of the same distance hidden instead, mean of 4 draws" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ((0.001, 0.002, -0.02, 0.03), ", no more than random edges of the same distance. "),
+        ((0.001, 0.002, -0.003, 0.03), ", more than 3 of 4 random edges of the same distance. "),
+        ((0.001, -0.002), ", more than all 2 random edges of the same distance. "),
+        ((0.001,), ", more than the only random edge of the same distance. "),
+        ((), " (4.345 → 4.351). "),
+    ],
+)
+def test_the_finding_compares_with_random_edges(
+    reported: Any, changes: tuple[float, ...], words: str
+) -> None:
+    """By the size of the change: 0.0066 of it here."""
+    report = reported("ablate", SENTENCE, "--edge", "it→cat")
+    assert words in replace(report, random_edges=changes).finding
+
+
+def test_without_another_edge_the_finding_says_so(reported: Any) -> None:
+    report = reported("ablate", SENTENCE, "--edge", "it→cat")
+    alone = replace(report, random_edges=(), edge_draws=0)
+    assert "; the text has no other edge of this distance to compare with. " in alone.finding
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((SENTENCE, "--edge", "it"), 2, "cannot read --edge 'it'"),
-        ((SENTENCE, "--edge", "cat→it"), 2, "a causal query sees no later key"),
         (("--edge", "it→cat"), 2, "--edge names words of one text"),
         ((SENTENCE, "--edge", "it→cat", "--mode", "mean"), 2, "leave out --mode"),
         ((SENTENCE, "--edge", "it→cat", "--budget", "3"), 2, "--edge is measured exactly"),

@@ -27,14 +27,6 @@ def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: floa
     )
 
 
-def test_one_text_is_itself() -> None:
-    (effect,) = ablation_effects([piece(0, (1,), [0.25])], VARIANTS, 0)
-    assert effect.variant == VARIANTS[1]
-    values = {name: one.value for name, one in effect.means.items()}
-    assert (effect.texts, values) == (1, {"loss_delta": 0.25, "kl": 2.5})
-    assert intervals(effect) == {}
-
-
 def test_the_mean_over_texts_in_any_pieces() -> None:
     pieces = [piece(1, (2, 0), [0.5, 0.1]), piece(0, (0,), [0.3]), piece(0, (2,), [1.5])]
     first, last = ablation_effects(pieces, VARIANTS, 0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.inspect.interventions.patch.effects import Runs, effects, shares, too_close
+from attnviz.inspect.interventions.patch.patch import Runs, effects, shares, too_close
 
 PLACES = [((0, 0),), ((0, 1),), ((1, 0),)]
 

@@ -115,7 +115,7 @@ def test_other_metrics(patch: Callable[..., Any], metric: str) -> None:
         assert (entry["base_rate"] is None) == (metric == "kl")
 
 
-@pytest.mark.parametrize("what", ["query", "key", "value", "pattern"])
+@pytest.mark.parametrize("what", ["query", "key", "value"])
 def test_shared_heads_are_patched_as_one(
     patch: Callable[..., Any], checkpoint: Any, what: str
 ) -> None:
@@ -165,13 +165,10 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
     [
         ((CLEAN,), 2, "expected two prompts"),
         ((CLEAN, " "), 2, "CORRUPT is empty"),
-        ((CLEAN, CORRUPT, "--answer", "Eleanor"), 2, "is 4 tokens here (' E' 'le' 'an' 'or')"),
         ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
         ((CLEAN, CORRUPT, "--answer", "Carr", "--foil", "Carr"), 2, "are the same token, ' Carr'"),
         (("A cat sat on", "A dog sat on"), 2, "both prompts predict ' the': nothing to compare"),
         ((*ASKED, "--model", "mha"), 5, "'mha' is attention alone"),
-        ((*ASKED, "--pairs", "f"), 2, "expected one source of prompts"),
-        ((*ASKED, "--head", "L9H0"), 2, "no layer 9"),
         ((*ASKED, "--together", "L1H0"), 2, "name two or more"),
         ((*ASKED, "--what", "mlp", "--head", "1"), 2, "--what mlp has no heads: leave out --head"),
         ((*ASKED, "--by-token", "--at", "last"), 2, "leave out --at"),
@@ -181,33 +178,12 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
         ((*ASKED, "--target", "a"), 2, "--target is the text of a decoder"),
         (("--by-token",), 2, "--by-token shows the tokens of one pair"),
         (("--answer", "a"), 2, "are of one pair"),
-        (("--pairs", "gone"), 3, "cannot read gone"),
     ],
 )  # fmt: skip
 def test_refused(
     refused: Callable[..., str], arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     assert said in refused(code, "patch", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("content", "code", "said"),
-    [
-        (
-            '{"clean": "a", "corrupt": "b", "wrong": "c"}\n',
-            2,
-            "line 1 has 'wrong': expected and, answer",
-        ),
-        (
-            '{"clean": "a", "corrupt": "a"}\n',
-            2,
-            "none of 1 pairs can be measured; pair 1 (line 1): ",
-        ),
-    ],
-)
-def test_bad_files(refused: Any, tmp_path: Path, content: str, code: int, said: str) -> None:
-    (tmp_path / "pairs.jsonl").write_text(content)
-    assert said in refused(code, "patch", "--pairs", "pairs.jsonl")
 
 
 def test_pairs_that_do_not_fit_are_left_out_and_counted(patch: Any, tmp_path: Path) -> None:
