@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 attnviz diff openai-community/gpt2 ./tuned
 attnviz diff ./model ./model --dtype-b bfloat16 --texts stories.txt
-attnviz diff ./model ./pruned --match --importance --save diff.html
+attnviz diff ./model ./pruned --match --save diff.html
 attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tuned
 """
 
@@ -29,7 +29,7 @@ class _Sides(Options):
     """The arguments that name the two models or saved results to compare."""
 
     a: str = argument(
-        "A", "A model as --model takes it, or a result saved by patterns or ablate as .json.", ...
+        "A", "A model as --model takes it, or a result saved by patterns as .json.", ...
     )
     b: str | None = argument("B", "What it is compared with; A again where it is left out.")
 
@@ -67,7 +67,7 @@ class _Request(DiffRequest):
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 
 
-@command(EXAMPLES, "--texts --importance --match --dtype-b --top")
+@command(EXAMPLES, "--texts --match --dtype-b --top")
 def diff(
     sides: _Sides,
     texts: _Texts,
