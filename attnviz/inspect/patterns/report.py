@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
+from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import STATISTICS, View, label_named
 from attnviz.reading import finite, optional, typed
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source
@@ -152,7 +153,6 @@ class PatternReport(Report, Provenance):
     view: the transform of the attention weights before scores are measured, such as ``raw``.
     heads: one entry for each head, layer by layer.
     labels: the names that a head could get here, in the order of ``LABELS``.
-    thresholds: for each label, the strength from which a head gets it.
     probes: the sets of texts, and the scores measured over each.
     not_measured: for each score that has no value at all, the reason in words.
     untestable: the base rate of each relation that no head could get as a label, because the best
@@ -172,7 +172,6 @@ class PatternReport(Report, Provenance):
     view: View
     heads: tuple[PatternScores, ...]
     labels: tuple[str, ...]
-    thresholds: Mapping[str, float]
     probes: tuple[Probe, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
     untestable: Mapping[str, float] = field(default_factory=dict)
@@ -188,11 +187,10 @@ class PatternReport(Report, Provenance):
     command = "patterns"
     lists = ("heads",)
 
-    def __post_init__(self) -> None:
-        if set(self.labels) != set(self.thresholds):
-            raise ValueError(
-                f"labels and thresholds differ: {self.labels}, {tuple(self.thresholds)}"
-            )
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Return for each label the strength from which a head gets it."""
+        return dict.fromkeys(self.labels, THRESHOLD)
 
     def data(self) -> dict[str, Any]:
         """Return the report as one JSON object, except the example maps; indices start at 0.

@@ -215,7 +215,6 @@ def scored_report(
         view=attention.view,
         heads=tuple(heads),
         labels=names,
-        thresholds=dict.fromkeys(names, THRESHOLD),
         probes=probes,
         not_measured=_not_measured(attention, heads, own=own, relations=unscored),
         untestable=_untestable(found.values(), relations, least),

@@ -82,7 +82,6 @@ def make_patterns(
         "raw",
         entries,
         tuple(names),
-        dict.fromkeys(names, THRESHOLD),
         (
             Probe("natural text", 12, 71, 128, ("previous", "first", "self", "delimiter", "rare")),
             Probe("random repeats", 6, 33, 129, ("duplicate", "induction"), seeds=(0, 1, 2)),

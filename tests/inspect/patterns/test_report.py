@@ -87,9 +87,8 @@ def head(number: int, label: str | None, score: float | None) -> PatternScores:
     return PatternScores(0, number, label, {"previous": score}, {"previous": 0.1})
 
 
-def report(*heads: PatternScores, thresholds: tuple[str, ...] = ("previous",)) -> PatternReport:
-    limits = dict.fromkeys(thresholds, 0.2)
-    return PatternReport(INFO, "self", True, "raw", heads, ("previous",), limits, ())
+def report(*heads: PatternScores) -> PatternReport:
+    return PatternReport(INFO, "self", True, "raw", heads, ("previous",), ())
 
 
 def test_heads_are_ranked_by_a_score() -> None:
@@ -107,7 +106,6 @@ def test_heads_are_ranked_by_a_score() -> None:
     "make",
     [
         lambda: head(0, "previous", None),
-        lambda: report(thresholds=("first",)),
         lambda: RolloutReport(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
     ],
 )
