@@ -93,19 +93,6 @@ def template_of(model: Model) -> ChatTemplate:
     return template
 
 
-def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
-    """Return the text that ``patterns`` is given; None if it is given none.
-
-    asked: the options of regions. argument: TEXT as typed. file: that of ``--file``.
-    Raises UsageError if regions are named without a text.
-    """
-    if argument is not None or file is not None or asked.chat is not None:
-        return given_text(asked, argument, file, "patterns")
-    if given := asked.regions_given:
-        raise UsageError(f"{given[0]} names regions of one text: give TEXT or --file")
-    return None
-
-
 # A chat --------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ BUILT_IN = [
     ["ablate", "--texts", "texts.txt", "--head", "3", "--json", "--mode", "resample"],
     ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
     ["prune", "--fraction", "0.1", "--texts", "texts.txt", "--json"],
-    ["diff", "tiny", "--dtype-b", "float64", "--importance", "--texts", "texts.txt", "-q"],
+    ["diff", "tiny", "--dtype-b", "float64", "--texts", "texts.txt", "-q"],
     ["rollout", SENTENCE],
     ["heads", SENTENCE, "--ablate", "L1H0"],
     ["path", "L1H2", "--top", "3"],
@@ -122,7 +122,7 @@ def test_checkpoints_of_the_families_need_no_torch(
         ["prune", "--fraction", "0.2", *texts],
     ]
     named = [[*line, "--json", "--model", str(checkpoint(kind))] for line in lines]
-    compared = ["diff", "--dtype-b", "float32", "--importance", *texts, "-q", str(checkpoint(kind))]
+    compared = ["diff", "--dtype-b", "float32", *texts, "-q", str(checkpoint(kind))]
     imported(*named, compared, unwanted=HEAVY)
 
 

@@ -344,8 +344,7 @@ def test_heads_of_patterns(data: st.DataObject) -> None:
                     intervals={name: (data.draw(NUMBERS), data.draw(NUMBERS)) for name in names},
                 )
             )
-    limits = dict.fromkeys(names, 0.2)
-    report = PatternReport(info, "self", True, "raw", tuple(heads), names, limits, ())
+    report = PatternReport(info, "self", True, "raw", tuple(heads), names, ())
     found = report.to_dict()
     assert tuple(map(read_scores, found["heads"])) == report.heads
 

@@ -293,7 +293,6 @@ def test_options_that_do_not_go_together(
     gemma = refused(2, "heads", "--chat", chat, "--model", chat_models["gemma"])
     assert "System role not supported" in gemma
     assert "chat.txt" in refused(3, "heads", "--chat", "chat.txt")
-    assert "regions of one text" in refused(2, "patterns", "--span", "a=1:2")
 
 
 def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:
@@ -302,7 +301,6 @@ def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:
     model = chat_models["chatml"]
     found = attnviz.heads(model, chat=[*CHAT])
     assert {*found.first.regions.keys} == {"system", "user", "assistant", "template"}
-    assert attnviz.patterns(model, chat=[*CHAT]).regions is not None
     assert attnviz.generate(model, chat=[*CHAT[:2]], tokens=3).run.regions is not None
     with pytest.raises(UsageError, match="is \\(start, end\\) or words, got 3"):
         attnviz.heads("tiny", TEXT, spans={"who": 3})  # type: ignore[dict-item]

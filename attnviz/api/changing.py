@@ -248,7 +248,6 @@ def diff(
     backend_b: Literal["auto", "numpy", "torch"] | None = None,
     revision_b: str | None = None,
     kind: Kind | None = None,
-    importance: bool = False,
     match: bool = False,
     noise_floor: float | None = None,
     truncate: bool = False,
@@ -291,15 +290,13 @@ def check(
     force: bool = False,
     update: bool = False,
     junit: str | os.PathLike[str] | None = None,
-    reduce: Literal["auto", "fused", "full"] = "auto",
     seed: int = 0,
 ) -> CheckReport:
     """Check a model by the rules in a file; the report's ``passed`` is True if all hold.
 
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
     file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
-        of ``attnviz check`` do. junit: a file to be written as JUnit XML. reduce: how the long
-        texts of rules are read.
+        of ``attnviz check`` do. junit: a file to be written as JUnit XML.
 
     Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
     that cannot be read or written, UnsupportedError if the attention cannot be observed.

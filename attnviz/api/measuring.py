@@ -15,7 +15,7 @@ from attnviz.texts import texts_of
 __all__ = ["atlas", "head", "merge", "patterns", "report", "retrieve"]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyChat, AnyCorpus, AnyFiles, AnyHeads, AnyModel, AnySpans
+    from attnviz.api.opening import AnyCorpus, AnyFiles, AnyHeads, AnyModel
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
     from attnviz.inspect.atlas.report import AtlasReport
@@ -38,16 +38,11 @@ def patterns(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
-    chat: AnyChat = None,
-    spans: AnySpans = None,
-    second: str | None = None,
     probe: AnyFiles = (),
-    raw: bool = False,
     without_first: bool = False,
     norm_weighted: bool = False,
     control: Literal["random-weights"] | None = None,
     watch: str | None = None,
-    stats: bool = False,
     top: int | None = None,
     reduce: Reduce = "auto",
     no_known_labels: bool = False,
@@ -64,9 +59,8 @@ def patterns(
     texts: a corpus is scored instead: several texts, a file, or the name of a hub's data set.
     shard: ``K/N``, the share of it that is measured; the ``record`` of the report adds up with
         those of the other shards, see ``merge``. resume: the file that keeps the record.
-    chat, spans, second: see ``heads``. probe: files of annotated sentences. raw, without_first,
-        norm_weighted: score the attention weights as they are (the default), without the first
-        token, or times the norm of each key's value.
+    probe: files of annotated sentences. without_first, norm_weighted: score the attention weights
+        without the first token, or times the norm of each key's value.
     The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -74,7 +68,6 @@ def patterns(
     """
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
-    from attnviz.regions import text_if_given
 
     request = PatternsRequest.of(locals())
     if texts is not None:
@@ -86,7 +79,7 @@ def patterns(
         corpus, share, file = given_corpus(texts, column, shard, resume)
         opened = open_given(model, tokenizer, question.work(corpus, request))
         return patterns_over(opened, corpus, request, share, file)
-    read = text_if_given(request, text_or_none(text), None)
+    read = text_or_none(text)
     sentences = question.read_sentences(request, read)
     opened = open_given(model, tokenizer, question.work(read, request, sentences))
     return question.patterns(opened, read, request, sentences=sentences)

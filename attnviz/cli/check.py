@@ -75,11 +75,9 @@ def check(
     also = [*output.save, *([junit.junit] if junit.junit else [])]
     rules = question.rules_of(file.file, request, also)
     checked = question.checked_model(
-        *(model.model, rules, request, model.seed),
+        *(model.model, rules, model.seed),
         options=lambda name: shared.load_options(name, loading, model.seed),
         load=outlet.load,
-        revision=loading.revision,
-        offline=loading.offline,
     )
     if rules is None or not rules.of_config:
         _ = checked.model  # loads it under its own spinner

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
 attnviz diff openai-community/gpt2 ./tuned
 attnviz diff ./model ./model --dtype-b bfloat16 --texts stories.txt
-attnviz diff ./model ./pruned --match --importance --save diff.html
+attnviz diff ./model ./pruned --match --save diff.html
 attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tuned
 """
 
@@ -30,7 +30,7 @@ class _Sides(Options):
 
     a: str = argument(
         "A",
-        "A model as --model takes it, or a result saved by patterns or ablate as .json.",
+        "A model as --model takes it, or a result saved by patterns as .json.",
         ...,
         brief="A model, or a result saved as .json.",
     )
@@ -71,7 +71,7 @@ class _Request(DiffRequest):
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 
 
-@command(EXAMPLES, "--texts --importance --match --dtype-b --top")
+@command(EXAMPLES, "--texts --match --dtype-b --top")
 def diff(
     sides: _Sides,
     texts: _Texts,

@@ -14,7 +14,7 @@ from attnviz.options import ManyTexts, option
 EXAMPLES = """
 attnviz patterns
 attnviz patterns --watch induction
-attnviz patterns "When Mary and John went out, John gave a book to Mary." --stats
+attnviz patterns "When Mary and John went out, John gave a book to Mary."
 attnviz patterns --without-first --control random-weights --save patterns.csv
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
 attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
@@ -33,9 +33,7 @@ class _Request(PatternsRequest):
     )
 
 
-@command(
-    EXAMPLES, "--watch --stats --probe --control --top", draws="weights, random tokens, control"
-)
+@command(EXAMPLES, "--watch --probe --control --top", draws="weights, random tokens, control")
 def patterns(
     text: shared.Text,
     many: ManyTexts,
@@ -46,7 +44,7 @@ def patterns(
     """Score what every head does and label it, each against what chance gives."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
-    from attnviz.regions import text_if_given
+    from attnviz.texts import read_text
 
     outlet = Outlet.open(output, model)
     if many.texts is not None:
@@ -57,7 +55,8 @@ def patterns(
         refuse_for_corpus(request)
         outlet.run_over("scoring heads", patterns_over, question.work, request, **vars(many))
         return
-    read = text_if_given(request, text.text, text.file)
+    given = text.text is not None or text.file is not None
+    read = read_text(text.text, text.file, "patterns") if given else None
     sentences = question.read_sentences(request, read)
     loaded = outlet.load_model(question.work(read, request, sentences))
     file = "" if text.file is None else str(text.file)

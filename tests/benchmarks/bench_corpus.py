@@ -18,7 +18,6 @@ import pytest
 import attnviz
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
-from attnviz.inspect.patterns.score import score_patterns
 from attnviz.records import Input, Kind
 from attnviz.texts import natural_texts
 
@@ -113,18 +112,3 @@ def test_against_plain_forward_passes(length: int) -> None:
     alone, scored = cpu(plain), cpu(lambda: attnviz.patterns(model, texts=texts))
     tokens = sum(len(text.passage.text) for text in inputs)
     print(f"\n{tokens:,} tokens, texts of {length} words: {alone / scored:.2f} x as fast as plain")
-
-
-def test_against_the_internal_path() -> None:
-    model = attnviz.load("tiny")
-    words = " ".join(natural_texts()).split()
-    texts = [" ".join(words[start : start + 80]) for start in range(120)]
-    score_patterns(model, [model.encode(texts[0])], examples=False)
-    for _ in range(3):
-        inside = cpu(
-            lambda: score_patterns(model, [model.encode(text) for text in texts], examples=False)
-        )
-        outside = cpu(lambda: attnviz.patterns(model, texts=texts))
-        print(
-            f"\n120 texts: {inside:.2f} s by score_patterns, {outside / inside:.2f} x from Python"
-        )

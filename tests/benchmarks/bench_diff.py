@@ -11,7 +11,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 import attnviz
@@ -39,7 +40,6 @@ from ..inspect.diff.planted import (
     four_bits,
     maps_of,
     permute_queries,
-    training_step,
     verdict,
     zero_head,
 )
@@ -51,6 +51,22 @@ SENTENCES = [
     sentence.strip() + "." for text in natural_texts() for sentence in text.split(".")[:-1]
 ]
 SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
+
+
+def training_step(tensors: Tensors, model: Bundled, text: str, rate: float = 3e-4) -> None:
+    """One step of Adam on one text."""
+    import torch
+
+    from attnviz.attention.torch_decoder import TorchDecoder
+
+    decoder = TorchDecoder.from_llama(model.checkpoint.config, tensors)
+    ids = torch.tensor([model.encode(text, 128).ids])
+    logits = decoder(ids)[0, :-1]
+    torch.nn.functional.cross_entropy(logits, ids[0, 1:]).backward()
+    torch.optim.Adam(decoder.parameters(), rate).step()
+    trained: Mapping[str, NDArray[np.floating]] = decoder.llama_tensors()
+    for name in tensors:
+        tensors[name] = np.array(trained[name])
 
 
 @contextmanager

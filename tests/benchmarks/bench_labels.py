@@ -125,7 +125,7 @@ def known_words() -> list[str]:
     """Special tokens and the words of all texts that are read: few are unknown to a real model."""
     from tokenizers import pre_tokenizers
 
-    from attnviz.inspect.patterns.probes import shipped_sentences
+    from attnviz.inspect.patterns.relations import shipped_sentences
     from attnviz.texts import natural_texts
 
     shipped = (sentence.text for sentence in shipped_sentences())

@@ -40,7 +40,7 @@ import torch
 from transformers import AutoModel, GPT2Config, LlamaConfig
 
 from attnviz.engine.backend import backend_of
-from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums
+from attnviz.inspect.patterns.measure import SHUFFLES, LayerSums
 from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens

@@ -26,7 +26,6 @@ OBJECTS = {
     "regions": ["heads", SENTENCE, "--head", "L1H0", "--span", "who=1:3"],
     "inputs": ["why", SENTENCE, "--inputs", "--draws", "2"],
     "steps": ["generate", SENTENCE, "--tokens", "3", "--span", "who=1:3"],
-    "spans": ["patterns", SENTENCE, "--span", "who=1:3"],
     "together": ["ablate", SENTENCE, "--layer", "0", "--together"],
     "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
     "memory": ["params", "llama-3-8b", "--memory", "24GB"],

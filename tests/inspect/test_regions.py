@@ -35,18 +35,14 @@ def by_region(weights: Any, queries: list[str], keys: list[str], one: str, other
     return float(np.mean([sum(weights[query][key] for key in found) for query in asking]))
 
 
-def test_heads_and_patterns_give_one_number(run: Callable[..., Any]) -> None:
+def test_shares_are_those_of_the_maps(run: Callable[..., Any]) -> None:
     heads = run("heads", TEXT, *SPANS, "--json").document
-    patterns = run("patterns", TEXT, *SPANS, "--json").document
     names = ["other"] * len(heads["tokens"])
     for region in heads["regions"]:
         for start, stop in region["ranges"]:
             names[start:stop] = [region["name"]] * (stop - start)
     assert names[1:3] == ["who", "who"]
-    assert patterns["regions"]["queries"] == {"who": 2, "why": 5, "other": 6}
-    for one, other in zip(heads["heads"], patterns["heads"], strict=True):
-        for name in ("share", "uniform", "on_sink", "above"):
-            np.testing.assert_allclose(one["regions"][name], other["regions"][name], atol=1e-5)
+    for one in heads["heads"]:
         for query, row in zip(one["regions"]["queries"], one["regions"]["share"], strict=True):
             for key, share in zip(one["regions"]["keys"], row, strict=True):
                 expected = by_region(one["weights"], names, names, query, key)
@@ -59,18 +55,11 @@ def rows_of(result: Any, path: Path) -> list[dict[str, str]]:
 
 
 def test_tables_have_columns_of_regions(run: Callable[..., Any], tmp_path: Path) -> None:
-    for command in ("heads", "patterns"):
-        file = tmp_path / f"{command}.csv"
-        rows = rows_of(run(command, TEXT, *SPANS, "--save", str(file), "--quiet"), file)
-        if command == "heads":
-            found = [row for row in rows if row["layer"] == row["head"] == "0"]
-            assert {row["query_region"] for row in found} == {"who", "why", "other"}
-            assert {row["key_token"] for row in found if row["key_region"] == "who"} == {
-                *("The", " cat")
-            }
-        else:
-            total = sum(float(rows[0][f"share.why>{name}"]) for name in ("who", "why", "other"))
-            assert total == pytest.approx(1, abs=1e-5)
+    file = tmp_path / "heads.csv"
+    rows = rows_of(run("heads", TEXT, *SPANS, "--save", str(file), "--quiet"), file)
+    found = [row for row in rows if row["layer"] == row["head"] == "0"]
+    assert {row["query_region"] for row in found} == {"who", "why", "other"}
+    assert {row["key_token"] for row in found if row["key_region"] == "who"} == {"The", " cat"}
 
 
 def test_steps_give_the_mean_of_their_weights(
@@ -96,19 +85,16 @@ def test_steps_give_the_mean_of_their_weights(
 
 
 def test_nothing_is_said_of_regions_without_any(run: Callable[..., Any]) -> None:
-    for command in ("heads", "patterns"):
-        found = run(command, TEXT, "--json").document
-        assert "regions" not in found
-        assert "regions" not in found["heads"][0]
+    found = run("heads", TEXT, "--json").document
+    assert "regions" not in found
+    assert "regions" not in found["heads"][0]
 
 
-@pytest.mark.parametrize("command", ["heads", "patterns", "generate", "pair", "chosen"])
+@pytest.mark.parametrize("command", ["heads", "generate", "pair", "chosen"])
 def test_first_screens_fit(chat_model: str, command: str) -> None:
     report: Any
     if command == "heads":
         report = attnviz.heads(chat_model, chat=[*CHAT])
-    elif command == "patterns":
-        report = attnviz.patterns(chat_model, chat=[*CHAT])
     elif command == "generate":
         report = attnviz.generate(chat_model, chat=[*CHAT[:2]], tokens=12)
     elif command == "pair":

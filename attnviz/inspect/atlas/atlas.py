@@ -10,8 +10,9 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,30 +22,166 @@ from attnviz.draw.values import json_values, model_facts, model_of
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.forms import MANY, Form, Numbers
-from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference, Side
-from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.scan import (
+from attnviz.inspect.atlas.report import (
     BINS,
     FARTHEST,
     FIRES,
+    HALF,
     NAMES,
-    TextFound,
-    distance_group,
+    AtlasReport,
+    Fired,
+    HeadAtlas,
+    Preference,
+    Side,
     distances,
     edges,
-    scan,
 )
+from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.inspect.head.report import Firing
+from attnviz.inspect.heads.links import between_words, linking
+from attnviz.inspect.patterns.measure import Beside, TextScores, measure
+from attnviz.inspect.patterns.probes import OWN, ProbeText
+from attnviz.inspect.patterns.score import stacked
 from attnviz.measures.exact_sums import exact_sum, known_exact, mean
+from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.rows import Conditions, Weights
+from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.mergeable import CorpusRecord, Tallies, best_of, recorded
 from attnviz.models.model import Model, model_identity
 from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE, fits
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import AttentionRecord, Bools, Input, Kind, Tokens
 from attnviz.texts import encode_texts
 
 Table = NDArray[np.float64]
+
+
+class TextFound(NamedTuple):
+    """What one text shows of all heads.
+
+    queries, keys: its tokens, the same but for cross attention. heads: the (layer, head) of each,
+        layer by layer.
+    scores, chance: (score, head), in the order of ``NAMES``; NaN if the text cannot show it. chance
+        is what uniform attention gives, or the head over shuffled tokens for measures that ask if
+        tokens are equal; of ``fires`` it is the weight of uniform attention at that link.
+    places: (head, 2), the query and the key of the strongest link; -1 without one.
+    weight, even: (head, distance), the summed weight of its links at each distance, and that of
+        uniform attention. links: (head, distance), how many there are.
+    """
+
+    queries: Tokens
+    keys: Tokens
+    heads: tuple[tuple[int, int], ...]
+    scores: Table
+    chance: Table
+    places: NDArray[np.int64]
+    weight: Table
+    even: Table
+    links: NDArray[np.int64]
+
+
+def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
+    """Return the index in ``FARTHEST`` of the group of each distance, which is not 0.
+
+    kind: of the attention; two texts have no distance, so that of cross attention all are the
+    first group.
+    """
+    if kind == "cross":
+        return np.zeros_like(distance)
+    distance = np.abs(distance)
+    return np.minimum(np.searchsorted(FARTHEST, distance), len(FARTHEST) - 1)
+
+
+def scan(probing: Probing, texts: Sequence[Input]) -> list[TextFound]:
+    """Run the model over every text; return what each shows, in the order of ``texts``.
+
+    Raises UsageError if whole matrices of a layer do not fit into memory, UnsupportedError if the
+    attention cannot be observed.
+    """
+    attention = Conditions(probing.kind, probing.causal, ranked=probing.ranked)
+
+    def links_of(text: ProbeText) -> Beside:
+        return _TextLinks(text.passage, attention, probing)
+
+    probes = [ProbeText(OWN, text) for text in texts]
+    results = measure(probing, probes, attention, None, beside=links_of)
+    return [*map(_found, texts, results, repeat(attention.kind))]
+
+
+def _found(text: Input, result: TextScores, kind: Kind) -> TextFound:
+    stack, links = stacked([result], OF_ONE_TEXT), dict(result.beside)
+    scores = np.vstack([links.pop("fires"), stack.scores[0]])
+    scores[:, [place in result.lost for place in result.places]] = np.nan
+    chance = np.vstack([links.pop("fires_even"), stack.base[0]])
+    return TextFound(text.queries(kind), text.keys(kind), result.places, scores, chance, **links)
+
+
+class _Links(NamedTuple):
+    """The links that a text has under one mask, in the order of their queries and keys.
+
+    cells: their places in a flat matrix. ends: (2, link), queries and keys. group: of the distance
+    of each. even: the weight of uniform attention on each.
+    """
+
+    cells: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    group: NDArray[np.int64]
+    even: Table
+
+    def by_distance(self, weights: Table | None = None) -> Table:
+        """Return for each group of distances the sum of ``weights``, or the number of links."""
+        return np.bincount(self.group, weights, len(FARTHEST)).astype(np.float64)
+
+
+class _TextLinks:
+    """Measures the links of heads over one text."""
+
+    def __init__(self, text: Input, attention: Conditions, probing: Probing) -> None:
+        queries, keys = text.queries(attention.kind), text.keys(attention.kind)
+        info = probing.model.info
+        self._whole = AttentionRecord(info, attention.kind, attention.causal, queries, keys, ())
+        self._known: dict[bytes, _Links] = {}
+
+    def __call__(self, weights: Weights, mask: Bools | None) -> dict[str, NDArray[Any]]:
+        """Return the links of heads with the given attention weights (head, query, key).
+
+        mask: boolean (query, key), which keys each query sees; None for the plain mask. Besides the
+        arrays of ``TextFound``: ``fires``, the weight of the strongest link, and that of uniform
+        attention there.
+        """
+        heads, links = len(weights), self._links(mask)
+        lost = np.isnan(weights).any((-2, -1))
+        strong = np.take(weights.reshape(heads, -1), links.cells, 1).astype(np.float64)
+        strong[lost] = 0
+        fires, even = np.full((2, heads), np.nan)
+        places = np.full((heads, 2), -1)
+        if len(links.cells):
+            best = strong.argmax(-1)
+            fires, even, places = strong.max(-1), links.even[best], links.ends.T[best]
+        by_distance = {
+            "weight": np.array([links.by_distance(row) for row in strong]),
+            "even": np.tile(links.by_distance(links.even), (heads, 1)),
+            "links": np.tile(links.by_distance().astype(np.int64), (heads, 1)),
+        }
+        places[lost] = -1
+        for sums in by_distance.values():
+            sums[lost] = 0
+        return {"fires": fires, "fires_even": even, "places": places, **by_distance}
+
+    def _links(self, mask: Bools | None) -> _Links:
+        key = b"" if mask is None else mask.tobytes()
+        if key not in self._known:
+            shape = len(self._whole.queries), len(self._whole.keys)
+            seen = visible_keys(*shape, self._whole.causal) if mask is None else mask
+            linked = linking(self._whole, sink=False) & between_words(self._whole) & seen
+            cells = np.flatnonzero(linked)
+            ends = np.stack(np.divmod(cells, shape[1]))
+            group = distance_group(ends[0] - ends[1], self._whole.kind)
+            even = even_weights(seen).reshape(-1)[cells]
+            self._known[key] = _Links(cells, ends, group, even)
+        return self._known[key]
+
 
 SAMPLE = 200
 """The texts from which tenths are taken: those with the smallest hashes, a random sample."""
@@ -110,8 +247,8 @@ def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> 
     first: the index of the first text in the corpus. top: how many places of a head are kept.
     """
     scanned = scan(probing, texts)
-    scores = np.stack([text.shown.scores for text in scanned])
-    chance = np.stack([text.shown.chance for text in scanned])
+    scores = np.stack([text.scores for text in scanned])
+    chance = np.stack([text.chance for text in scanned])
     best = {
         "places": best_of(_entries(scanned, first, ranked=True), top),
         "sample": best_of(_entries(scanned, first, ranked=False), SAMPLE),
@@ -125,9 +262,9 @@ def _tallies(probing: Probing, texts: Sequence[Input], first: int, top: int) -> 
             "compared": np.isfinite(chance).sum(0),
             "chance": known_exact(chance).sum(0),
             "histogram": _histogram(scores),
-            "links": np.sum([text.shown.links for text in scanned], 0),
-            "weight": exact_sum([text.shown.weight for text in scanned]),
-            "even": exact_sum([text.shown.even for text in scanned]),
+            "links": np.sum([text.links for text in scanned], 0),
+            "weight": exact_sum([text.weight for text in scanned]),
+            "even": exact_sum([text.even for text in scanned]),
         },
         most={"heads": np.array(scanned[0].heads)},
         best=best,
@@ -154,13 +291,13 @@ def _entries(scanned: Sequence[TextFound], first: int, *, ranked: bool) -> Table
     """
     columns = []
     for index, text in enumerate(scanned, first):
-        weight, even = text.shown.scores[0], text.shown.chance[0]
-        queries, keys, places = text.queries.ids, text.keys.ids, text.shown.places.tolist()
+        weight, even = text.scores[0], text.chance[0]
+        queries, keys, places = text.queries.ids, text.keys.ids, text.places.tolist()
         drawn = _number(*((queries,) if queries == keys else (queries, keys)))
         rank = weight if ranked else np.full(len(weight), -drawn, np.float64)
         kinds = [_number(_near(queries, q), _near(keys, k)) if ranked else drawn for q, k in places]
         rows = np.column_stack(
-            [rank, np.full(len(weight), index), *text.shown.places.T, weight, even, kinds]
+            [rank, np.full(len(weight), index), *text.places.T, weight, even, kinds]
         )
         rows[np.isnan(weight)] = np.nan
         columns.append(rows)
@@ -326,7 +463,11 @@ def _prefers(
     clear = list[Preference]()
     trials = heads * sum(map(len, frequency.values()))
     for side in _SIDES:
-        ends = Counter(_stripped(_end(link, side)) for link in links)
+        at_end = (
+            link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
+            for link in links
+        )
+        ends = Counter(map(_stripped, at_end))
         for token, places in ends.items():
             base, share = frequency[side][token] / frequency[side].total(), places / len(links)
             if places < _LEAST or share <= base:
@@ -336,10 +477,6 @@ def _prefers(
             if len(links) * apart > math.log(trials / _DOUBT):
                 clear.append(Preference(side, token, places, share, base))
     return max(clear, key=lambda token: token.share - token.base_rate, default=None)
-
-
-def _end(link: Firing, side: Side) -> str:
-    return link.queries.texts[link.query] if side == "query" else link.keys.texts[link.key]
 
 
 def _there(rows: Table) -> list[list[float]]:

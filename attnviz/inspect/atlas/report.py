@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.draw.html import document_html
 from attnviz.draw.report import Report
@@ -14,15 +18,24 @@ from attnviz.draw.values import model_facts, table_of, write_object
 from attnviz.draw.whole_file import whole_directory
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
-from attnviz.inspect.atlas.scan import NAMES, distances, edges
 from attnviz.inspect.head.report import Firing
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.measures.labels import THRESHOLD, strengths
-from attnviz.measures.registry import LABELS
+from attnviz.measures.registry import LABELS, MEASURES, OF_ONE_TEXT
 from attnviz.measures.words import joined
 from attnviz.mergeable import CorpusRecord
 from attnviz.models.model import Model
 from attnviz.records import SINKS, HeadsRecord, Input, Kind, ModelInfo, Provenance
+
+FIRES = "fires"
+NAMES = (FIRES, *OF_ONE_TEXT)
+"""The scores that a text gives each head: the weight of its strongest link, and measures."""
+
+BINS = 20
+"""The bins of the histogram of each score."""
+
+FARTHEST = (1, 2, 3, 4, *(2**power for power in range(3, 21)))
+"""The largest distance in tokens of each group, such as of 5 to 8; the last group has no end."""
 
 Side = Literal["query", "key"]
 
@@ -34,6 +47,26 @@ _MAPS = 5
 
 _WEIGHTS = 2**24
 """The most weights of all heads over one of these texts."""
+
+
+def distances(kind: Kind) -> Iterator[str]:
+    """Yield the name of each group of distances, such as ``1`` or ``5–8``.
+
+    kind: of the attention; cross attention has one group, ``all``.
+    """
+    if kind == "cross":
+        yield "all"
+        return
+    for before, farthest in pairwise((0, *FARTHEST)):
+        yield f"{farthest}" if farthest == before + 1 else f"{before + 1}–{farthest}"
+
+
+def edges(name: str) -> NDArray[np.float64]:
+    """Return the edges of the histogram of a score; the last bin has what lies beyond, too."""
+    unit = MEASURES[name].unit if name in MEASURES else "share"
+    if unit == "tokens":
+        return np.array([0.0, *(2.0**power for power in range(BINS))])
+    return np.linspace(0.0, 1.0 if unit == "share" else 10.0, BINS + 1)
 
 
 class Fired(NamedTuple):

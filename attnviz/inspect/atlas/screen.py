@@ -14,8 +14,17 @@ from attnviz.draw.numbers import counted, listed, percent, whole_percent
 from attnviz.draw.page.data import Look, Page, PageCapture, PageHead
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import fits_two_lines, model_words, named, share
-from attnviz.inspect.atlas.report import HALF, AtlasReport, Fired, HeadAtlas, Preference
-from attnviz.inspect.atlas.scan import BINS, FIRES, NAMES, distances, edges
+from attnviz.inspect.atlas.report import (
+    BINS,
+    FIRES,
+    HALF,
+    AtlasReport,
+    Fired,
+    HeadAtlas,
+    Preference,
+    distances,
+    edges,
+)
 from attnviz.inspect.head.report import Hurt, around, link_ends, link_words
 from attnviz.inspect.heads.look import measures, page_capture
 from attnviz.measures.registry import said_name
@@ -23,9 +32,6 @@ from attnviz.records import HeadsRecord
 
 _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
-
-_SCORED = 4096
-"""The most heads in the table of scores."""
 
 _SIDES = {"key": "to", "query": "from"}
 _WIDE = 100
@@ -59,7 +65,6 @@ def _groups(report: AtlasReport) -> list[doc.Group]:
         doc.Group([_grid(report)]),
         doc.Group([_histograms(report)]),
         doc.Group([_by_distance(report, shown)]),
-        doc.Group([_scores(report)], full=True),
         doc.Group([table for head in shown for table in _places(report, head)], full=True),
     ]
 
@@ -267,27 +272,6 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
         doc.ColumnOf("head", lambda row: row[0], right=False),
         *(doc.ColumnOf(names[at], cell(at)) for at in filled),
         row=lambda row: {"tone": "faint" if row[0] == "even" else "plain"},
-        title=title,
-    )
-
-
-def _scores(report: AtlasReport) -> doc.Table:
-    """Return the mean of every score of each head, with its base rate."""
-
-    def pair(name: str) -> Callable[[HeadAtlas], str]:
-        return lambda head: " / ".join(
-            "–" if value is None else f"{value:.3g}"
-            for value in (head.scores[name], head.base_rate[name])
-        )
-
-    known = [name for name in NAMES if any(head.scores[name] is not None for head in report.heads)]
-    title = [("Means over texts", True), ("score / chance", False)]
-    if len(report.heads) > _SCORED:
-        title.append((f"the first {_SCORED:,} of {len(report.heads):,} heads", False))
-    return doc.table(
-        report.heads[:_SCORED],
-        doc.ColumnOf("head", partial(_name, report), right=False),
-        *(doc.ColumnOf(said_name(name), pair(name)) for name in known),
         title=title,
     )
 

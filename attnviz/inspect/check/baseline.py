@@ -8,7 +8,7 @@ convex and falls when outcomes are merged (Lin 1991). Heads beyond a bound here 
 
 from __future__ import annotations
 
-import json
+import io
 import math
 import os
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import short_name, visible
-from attnviz.draw.values import json_values, model_facts
+from attnviz.draw.values import model_facts, write_object
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.model import broken_words
-from attnviz.reading import SETTINGS_BYTES, damaged, optional, parse_json, read_bytes, typed
+from attnviz.reading import SETTINGS_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Floats, Kind, ModelInfo
 
 SCHEMA = "attnviz.baseline/1"
@@ -34,6 +34,7 @@ SCHEMA = "attnviz.baseline/1"
 DISTANCES = (0, 1, 2, 4, 8, 16)
 """The furthest key of each step of distance; keys further away are one more step."""
 
+_FACTS = ("name", "revision", "architecture", "layers", "heads", "dtype")
 _DECIMALS = 6
 _OPENING = 200  # the first bytes of a baseline, damaged or not, which contain its schema
 _OFF = 1e-3  # how far the sum of rounded shares may be from one
@@ -100,8 +101,8 @@ class Baseline:
         """
         changes = {}
         for head, scores in self.scores.items():
-            others = other.scores[head]
-            pairs = [(scores.get(name), others.get(name)) for name in {**scores, **others}]
+            names, others = {**scores, **other.scores[head]}, other.scores[head]
+            pairs = [(scores.get(name), others.get(name)) for name in names]
             apart = [
                 math.nan if a is None or b is None else abs(a - b)
                 for a, b in pairs
@@ -138,30 +139,29 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
     """
     check_finite(baseline)
     info = model_facts(baseline.info)
-    named = ("name", "revision", "architecture", "layers", "heads", "dtype")
     facts = {
         "schema": SCHEMA,
-        "model": {name: info[name] for name in named},
+        "model": {name: info[name] for name in _FACTS},
         "kind": baseline.kind,
         "tokenizer": baseline.tokenizer,
         "distances": ["sink", *DISTANCES, "further"],
+        "heads": [
+            {
+                "layer": head[0],
+                "head": head[1],
+                "by_distance": [round(float(share), _DECIMALS) for share in shares],
+                "scores": {
+                    name: None if value is None else round(float(value), _DECIMALS)
+                    for name, value in baseline.scores[head].items()
+                },
+            }
+            for head, shares in baseline.shares.items()
+        ],
     }
-    lines = [
-        {
-            "layer": layer,
-            "head": head,
-            "by_distance": [round(float(share), _DECIMALS) for share in shares],
-            "scores": {
-                name: None if value is None else round(float(value), _DECIMALS)
-                for name, value in baseline.scores[layer, head].items()
-            },
-        }
-        for (layer, head), shares in baseline.shares.items()
-    ]
-    heads = ",\n".join(json.dumps(json_values(line), allow_nan=False) for line in lines)
-    content = f'{json.dumps(facts)[:-1]},\n"heads": [\n{heads}\n]}}\n'
+    content = io.StringIO()
+    write_object(facts, content, ("heads",))
     with whole_file(path) as stream:
-        stream.write(content.encode("ascii"))
+        stream.write(content.getvalue().encode("ascii"))
 
 
 def check_beside(path: Path, rules: Path) -> None:
@@ -213,17 +213,17 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
         got = f"the schema {visible(str(schema))[:40]!r}" if schema else "no schema"
         raise UsageError(f"{shown} holds {got}, expected {SCHEMA!r}: {renew}")
     with damaged(shown, renew):
-        saved = _read(data, now)
+        saved, model = _read(data, now), data["model"]
         ties = {
-            "architecture": (data["model"]["architecture"], now.info.architecture),
-            "number of layers": (data["model"]["layers"], now.info.layers),
+            "architecture": (model["architecture"], now.info.architecture),
+            "number of layers": (model["layers"], now.info.layers),
             "number of heads": (len(saved.shares), len(now.shares)),
             "attention": (saved.kind, now.kind),
             "tokenizer": (saved.tokenizer, now.tokenizer),
         }
-    for fact, (old, new) in ties.items():
-        if old != new:
-            was, here = (visible(str(each))[:60] for each in (old, new))
+    for fact, pair in ties.items():
+        if pair[0] != pair[1]:
+            was, here = (visible(str(value))[:60] for value in pair)
             raise UsageError(
                 f"{shown} is the baseline of another model: its {fact} is {was}, here {here}; "
                 f"{renew}"
@@ -237,27 +237,22 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
     Its facts are those of ``now``, except name, revision and dtype.
     """
     model = data["model"]
-    info = replace(
-        now.info,
-        name=typed(model["name"], str),
-        revision=optional(model["revision"], str),
-        dtype=typed(model["dtype"], str),
-    )
+    name, dtype = typed(model["name"], str), typed(model["dtype"], str)
+    revision = optional(model["revision"], str)
+    info = replace(now.info, name=name, dtype=dtype, revision=revision)
     steps = len(next(iter(now.shares.values())))
-    shares, scores = {}, {}
+    shares, scores = dict[Head, Floats](), dict[Head, dict[str, float | None]]()
     for entry in data["heads"]:
         head = typed(entry["layer"], int), typed(entry["head"], int)
-        shares[head] = np.array(entry["by_distance"], float)
-        if shares[head].shape != (steps,) and data["tokenizer"] == now.tokenizer:
+        own = shares[head] = np.array(entry["by_distance"], float)
+        if own.shape != (steps,) and data["tokenizer"] == now.tokenizer:
             raise ValueError(f"expected {steps} numbers by distance")
-        if not (shares[head] >= 0).all() or not abs(shares[head].sum() - 1) <= _OFF:
+        if not (own >= 0).all() or not abs(own.sum() - 1) <= _OFF:
             raise ValueError("expected numbers by distance that sum to one")
         scores[head] = {
-            str(name): None if value is None else float(value)
-            for name, value in entry["scores"].items()
+            str(name): None if score is None else finite(score)
+            for name, score in entry["scores"].items()
         }
-        if not all(math.isfinite(value) for value in scores[head].values() if value is not None):
-            raise ValueError("expected finite scores")
     if len(shares) < len(data["heads"]):
         raise ValueError("a head stands there twice")
     if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, whole_file
@@ -18,17 +17,17 @@ from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import check_beside, check_renewable, write_baseline
 from attnviz.inspect.check.ci import write_junit
 from attnviz.inspect.check.initial import baseline_path, initial_rules
-from attnviz.inspect.check.kinds import outcome
 from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import CheckReport
 from attnviz.inspect.check.request import CheckRequest
-from attnviz.inspect.check.rules import RuleFile, read_rules
+from attnviz.inspect.check.rules import RuleFile, outcome, read_rules
+from attnviz.inspect.patterns.probes import probe_tokens
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
 
-_LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
+_LONG = 2_048  # tokens of a text from which torch runs the model
 _BUILT_IN = "tiny"  # the model to check if neither the file nor the person names one
 
 
@@ -71,43 +70,23 @@ def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
 def checked_model(
     model: str | Model | None,
     rules: RuleFile | None,
-    request: CheckRequest,
     seed: int,
     *,
     options: Callable[[str], LoadOptions],
     load: Callable[[str, LoadOptions], Model] = load,
-    **counting: Any,
 ) -> CheckedModel:
     """Return the model that is checked; it is loaded when a rule needs more than its config.
 
     model: its name, or loaded; None for the one that the file names. rules: the result of
     ``rules_of``. seed: of the random tokens. options: returns how a model is loaded. load: loads
-    it. counting: ``revision`` and ``offline``, to count the parameters of a model without loading
     it.
     """
     if model is None:
         model = (rules.model if rules is not None else None) or _BUILT_IN
-    loaded = None if isinstance(model, str) else model
-    name = model if isinstance(model, str) else model.info.name
-    loading = options(name)
-
-    def opened() -> Model:
-        from attnviz.inspect.patterns.probes import probe_tokens
-
-        if loaded is not None:
-            return loaded
-        longest = max(map(about_tokens, () if rules is None else rules.texts), default=0)
-        torch = request.reduce == "fused" or longest >= _LONG
-        tokens = None if torch else probe_tokens(None, None)
-        return load(name, replace(loading, work=Work(tokens)))
-
-    def count() -> Mapping[str, Any]:
-        from attnviz.count.params.params import params
-        from attnviz.count.params.request import NamedModel, ParamsRequest
-
-        return params([NamedModel(name, loaded=loaded)], ParamsRequest(**counting)).facts()
-
-    return CheckedModel(name, opened, count, seed, request.reduce)
+    name, given = (model, None) if isinstance(model, str) else (model.info.name, model)
+    long = any(about_tokens(text) >= _LONG for text in (() if rules is None else rules.texts))
+    work = Work(None if long else probe_tokens(None, None))
+    return CheckedModel(name, seed, replace(options(name), work=work), load, given)
 
 
 def check(
@@ -165,7 +144,7 @@ def check_file(
     """
     rules = rules_of(file, request, [] if junit is None else [junit])
     options = LoadOptions(seed=seed)
-    checked = checked_model(model, rules, request, seed, options=lambda name: options)
+    checked = checked_model(model, rules, seed, options=lambda name: options)
     report = check(checked, file, request, rules)
     if junit is not None:
         write_junit(junit, report)

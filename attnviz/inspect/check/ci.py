@@ -37,7 +37,7 @@ def write_junit(path: Path, report: CheckReport) -> None:
             text = f"{warning}{brief(outcome)}; {_measured(outcome)}"
             SubElement(case, "system-out").text = text
         else:
-            failure = {"message": brief(outcome), "type": type(outcome.rule).__name__}
+            failure = {"message": brief(outcome), "type": outcome.rule.kind}
             SubElement(case, "failure", failure).text = _measured(outcome)
     indent(suites)
     with whole_file(path, named=True) as stream:

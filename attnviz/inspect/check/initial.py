@@ -55,7 +55,7 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     with suppress(UsageError):  # a model that params cannot count gets no rules on counts
         counts = {name: measured.params[name] for name in _COUNTS if measured.params.get(name)}
     other = in_other_numbers(measured.model)
-    noise = replace(measured, opening=lambda: other.model, baselines={})
+    noise = replace(measured, given=other.model, baselines={})
     check_finite(noise.baseline)
     margins = _margins(now, noise.baseline)
     lines = [

@@ -12,17 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
-from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head, Run
-from attnviz.engine.observer import Reduce, reads_sums, sums_or_maps
 from attnviz.engine.probing import Probing, open_probing
-from attnviz.engine.scan.run import open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, by_distance
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
+from attnviz.models.resolve import LoadOptions, load
 from attnviz.progress import UNWATCHED, Advance
 from attnviz.records import Input
 from attnviz.texts import built_in_texts
@@ -56,22 +54,22 @@ class _Pass(NamedTuple):
 class CheckedModel:
     """The model that rules are about; it makes and stores the measurements that rules need.
 
-    name: as the user typed it. opening: loads it when the first rule needs it. count: returns
-    the object of ``params --json``. seed: of the random tokens. reduce: how long texts are read.
+    name: as the user typed it. seed: of the random tokens. loading, load: how it is loaded when the
+        first rule needs it. given: the model, if it is loaded already.
     advance: is called with the share of the probes that is scored. baselines: those that were read.
     """
 
     name: str
-    opening: Callable[[], Model]
-    count: Callable[[], Mapping[str, Any]]
     seed: int
-    reduce: Reduce = "auto"
+    loading: LoadOptions
+    load: Callable[[str, LoadOptions], Model] = load
+    given: Model | None = None
     advance: Advance = UNWATCHED
     baselines: dict[Path, Baseline] = field(default_factory=dict)
 
     @cached_property
     def model(self) -> Model:
-        return self.opening()
+        return self.load(self.name, self.loading) if self.given is None else self.given
 
     @property
     def loaded(self) -> bool:
@@ -85,7 +83,12 @@ class CheckedModel:
     @cached_property
     def params(self) -> dict[str, float]:
         """Return the numbers that ``params --json`` prints, by their keys joined with dots."""
-        return dict(_numbers(self.count()))
+        from attnviz.count.params.params import params
+        from attnviz.count.params.request import NamedModel, ParamsRequest
+
+        named = NamedModel(self.name, loaded=self.given)
+        request = ParamsRequest(revision=self.loading.revision, offline=self.loading.offline)
+        return dict(_numbers(params([named], request).facts()))
 
     @cached_property
     def patterns(self) -> PatternReport:
@@ -95,8 +98,7 @@ class CheckedModel:
         return score_patterns(
             self.model,
             seeds=range(self.seed, self.seed + _SEEDS),
-            progress=lambda done, total: self.advance(done / total),
-            examples=False,
+            progress=self.advance,
         )
 
     @cached_property
@@ -105,25 +107,19 @@ class CheckedModel:
 
         A value is None if it was not measured.
         """
-        return {
-            (entry.layer, entry.head): {**entry.statistics, **entry.scores}
-            for entry in self.patterns.heads
-        }
-
-    @property
-    def _probes(self) -> int:
-        return sum(probe.texts for probe in self.patterns.probes)
+        return {head.place: {**head.statistics, **head.scores} for head in self.patterns.heads}
 
     @property
     def probed(self) -> str:
-        return f"{self._probes} probe texts"
+        """Return the size of the probes as a string, such as ``92 probe texts``."""
+        return f"{sum(probe.texts for probe in self.patterns.probes)} probe texts"
 
     @property
     def sources(self) -> dict[str, str]:
         """Return descriptions of the texts used so far, by the names in ``Outcome.over``."""
         used = {}
         if "patterns" in vars(self):
-            used[PROBES] = f"{self._probes} texts"
+            used[PROBES] = self.probed.replace(" probe", "")
         if "built_in" in vars(self):
             used[TEXTS] = f"{len(self.built_in)} built-in, {self.tokens:,} tokens"
         origins = dict.fromkeys(baseline.origin for baseline in self.baselines.values())
@@ -142,9 +138,10 @@ class CheckedModel:
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
         """Return the measurements of one run over each built-in text."""
-        return tuple(map(self._passed, self._inputs))
+        return tuple(map(self.passed, self._inputs))
 
-    def _passed(self, given: Input) -> _Pass:
+    def passed(self, given: Input) -> _Pass:
+        """Return the measurements of one run over a text."""
         kind, causal = self.probing.kind, self.probing.causal
         seen, keys = self._run(given), given.keys(kind)
         weights = {layer: seen.weights[layer] for layer in sorted(seen.weights)}
@@ -158,38 +155,14 @@ class CheckedModel:
             losses=None if seen.logits is None else token_losses(seen.logits, given.predicted.ids),
         )
 
-    def losses(self, given: Input) -> NDArray[np.float64] | None:
-        """Return nats of each predicted token; over a long text their mean stands for each."""
-        causal = self.probing.kind == "self" and self.probing.causal
-        if causal and reads_sums(self.model.info, len(given.text), self.reduce):
-            # The scan holds neither maps nor logits. A head of the last layer costs it least.
-            scan = open_scan(self.model, [given], kind="self")
-            (piece,) = scan.scan_all({0: [0]}, [Variant(((max(scan.heads), 0),))])
-            if "loss" in piece.baseline:
-                return np.full(len(given.text) - 1, piece.baseline["loss"])
-        return self._passed(given).losses
-
     def masses(self, given: Input, rows: range, keys: range) -> dict[int, NDArray[np.float64]]:
         """Return by layer the weight (head,) of some queries on some keys, mean over the queries.
 
         rows, keys: their positions.
         """
-        probing, marked = self.probing, np.zeros((len(given.keys(self.probing.kind)), 1))
-        marked[list(keys)] = 1
-        queries = slice(rows.start, rows.stop)
-
-        def of_sums() -> dict[int, NDArray[np.float64]]:
-            return probing.read_layers(
-                given,
-                lambda sums: sums.reduced(marked).mixed[:, queries, 0].mean(-1, dtype=np.float64),
-            )
-
-        def of_maps() -> dict[int, NDArray[np.float64]]:
-            part = np.s_[:, queries, keys.start : keys.stop]
-            maps = self._run(given).weights.items()
-            return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in maps}
-
-        return sums_or_maps(self.model.info, len(marked), self.reduce, of_sums, of_maps)
+        part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
+        maps = self._run(given).weights.items()
+        return {layer: each[part].sum(-1, dtype=np.float64).mean(-1) for layer, each in maps}
 
     @property
     def read(self) -> str:
@@ -214,7 +187,7 @@ class CheckedModel:
             self.probing.kind,
             digest([[list(text.ids), [*map(visible, text.texts)]] for text in texts]),
             dict(zip(self.built_in[0].heads, shares, strict=True)),
-            {(entry.layer, entry.head): entry.scores for entry in self.patterns.heads},
+            {head.place: head.scores for head in self.patterns.heads},
         )
 
     def place(self, typed: str) -> Head:
@@ -224,7 +197,7 @@ class CheckedModel:
         """
         info = self.model.info
         chosen = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
-        heads = [(layer, head) for layer, heads in chosen.items() for head in heads]
+        heads = [(layer, head) for layer, some in chosen.items() for head in some]
         if len(heads) != 1:
             raise UsageError(f"expected one head such as L1H2, got {typed!r}")
         return heads[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of a file; a base class of the kinds of rules, which ``kinds`` has.
+    """One rule of a file.
 
     name: unique in the file. bounds: of its value. shown: the name with the display names of
         measures, if it has any. warning: whether the check passes even if the rule does not hold.
         line: its line in the file, 0 if not known.
+    kind, measure: its name in ``kinds.KINDS``, and what measures its value, see ``kinds.Measure``.
+    texts, path: the texts that it is about, and a file that it names.
     """
 
     name: str
@@ -73,6 +75,10 @@ class Rule:
     shown: str = ""
     warning: bool = False
     line: int = 0
+    kind: str = ""
+    measure: Callable[[Any], Mapping[str, Any]] = lambda model: {}
+    texts: Sequence[str] = ()
+    path: Path | None = None
 
     @property
     def said(self) -> str:
@@ -104,12 +110,12 @@ class Outcome:
     @property
     def data(self) -> dict[str, Any]:
         """Return the outcome as a JSON object."""
-        rule, bounds = self.rule, self.rule.bounds
+        rule = self.rule
         return {
             "name": rule.name,
             "passed": self.passed,
             "value": float(self.value),
-            "bound": {"at_least": bounds.at_least, "at_most": bounds.at_most},
+            "bound": asdict(rule.bounds),
             "unit": self.unit or None,
             "warning": rule.warning,
             "measured_on": self.measured_on,
@@ -171,12 +177,12 @@ class CheckReport(Report):
     @property
     def failed(self) -> Sequence[Outcome]:
         """Return the outcomes of rules that do not hold and are not warnings."""
-        return [each for each in self.outcomes if not each.passed and not each.rule.warning]
+        return [one for one in self.outcomes if not one.passed and not one.rule.warning]
 
     @property
     def warned(self) -> Sequence[Outcome]:
         """Return the outcomes of warnings that do not hold."""
-        return [each for each in self.outcomes if not each.passed and each.rule.warning]
+        return [one for one in self.outcomes if not one.passed and one.rule.warning]
 
     @property
     def passed(self) -> bool:

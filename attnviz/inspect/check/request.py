@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.options import Options, Reduction, Seed, flag
+from attnviz.options import Options, Seed, flag
 
 
 @dataclass(frozen=True)
@@ -25,5 +25,5 @@ class _Writing(Options):
 
 
 @dataclass(frozen=True)
-class CheckRequest(_Writing, Reduction, Seed):
+class CheckRequest(_Writing, Seed):
     """All options of ``check``."""

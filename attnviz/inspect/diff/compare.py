@@ -109,18 +109,16 @@ class MeanOverTexts(NamedTuple):
         return self.ends is not None and self.ends[0] > floor
 
 
-def over_texts(values: Values, seed: int, *, positive: bool = True) -> list[MeanOverTexts]:
+def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
     """Return the mean of each column over texts, with its bootstrap interval.
 
-    values: (text, column). seed: of the bootstrap. positive: no value is below zero, so no end of
-    an interval is.
+    values: (text, column), not below zero, so that no end of an interval is. seed: of the
+    bootstrap.
     """
     means = []
     for mean, ends in zip(values.mean(axis=0).tolist(), intervals(values, seed), strict=True):
-        known = ends if ends is not None and math.isfinite(ends[0]) else None
-        if known is not None and positive:
-            known = max(known[0], 0.0), known[1]
-        means.append(MeanOverTexts(mean, known))
+        known = ends is not None and math.isfinite(ends[0])
+        means.append(MeanOverTexts(mean, (max(ends[0], 0.0), ends[1]) if ends and known else None))
     return means
 
 

@@ -1,17 +1,17 @@
 """``diff``: from two sides to a report; two models are measured in turn, then compared.
 
-A side may be a result that was saved earlier, which has numbers of heads and no maps. Then a head
-counts as changed if two 95 % intervals do not overlap: those of the score behind its label, then or
-now, or of its ablation effect.
+A side may be a result that was saved earlier, which has scores of heads and no maps. Then a head
+counts as changed if two 95 % intervals do not overlap: those of the score behind its label, then
+and now.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,9 @@ from attnviz.inspect.diff.report import (
     Predictions,
 )
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.saved import SavedResult
 from attnviz.inspect.diff.sides import (
     LiveSide,
+    SavedResult,
     Side,
     are_same,
     distinct,
@@ -56,14 +56,12 @@ Scanning = Callable[[], AbstractContextManager[Advance]]
 _RATE = 0.05  # the false-discovery rate of the changes that are called significant
 _SEEDS = 3  # how many draws of random tokens are used, the same as in patterns
 _LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that short
-_EFFECT: Final = "loss_delta"
 
 
 class MeasuredSide(NamedTuple):
     """The measurements of one model of a comparison over its texts.
 
-    maps: its attention. inputs: its texts. heads: the label, scores and, if requested, ablation
-    effect of each (layer, head).
+    maps: its attention. inputs: its texts. heads: the label and scores of each (layer, head).
     """
 
     maps: ModelMaps
@@ -115,9 +113,24 @@ def _of_models(
     two_texts = a.texts is not b.texts
     a, b, repeated = distinct(a, b)
     notes = [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
+    condition = _condition(request, a, b, two_texts)
     model = opening(a)
-    if are_same(a, b):
-        return _unmeasured(request, a, b, model, notes)
+    if are_same(a, b):  # every number would be zero
+        probing = open_probing(model, request.kind)
+        sizes = [len(g.queries(probing.kind)) for g in side_inputs(probing, a, request.truncate)]
+        return DiffReport(
+            a=model.info,
+            b=replace(model.info, name=b.name),
+            kind=probing.kind,
+            causal=probing.causal,
+            source=a.texts.source,
+            texts=len(sizes),
+            tokens=sum(sizes),
+            changes=(),
+            same=True,
+            notes=(*model.info.notes, *notes),
+            condition=condition,
+        )
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
         noise = _noise(request, "A", first, model)
@@ -143,30 +156,8 @@ def _of_models(
         report,
         source=a.texts.source,
         notes=(*report.notes, *lacking, *why, *notes),
-        condition=_condition(request, a, b, two_texts),
+        condition=condition,
         predictions=apart,
-    )
-
-
-def _unmeasured(
-    request: DiffRequest, a: LiveSide, b: LiveSide, model: Model, notes: Sequence[str]
-) -> DiffReport:
-    """Return the report on two equal sides, for which every number would be zero."""
-    probing = open_probing(model, request.kind)
-    inputs = side_inputs(probing, a, request.truncate)
-    return DiffReport(
-        a=model.info,
-        b=replace(model.info, name=b.name),
-        kind=probing.kind,
-        causal=probing.causal,
-        source=a.texts.source,
-        texts=len(inputs),
-        tokens=sum(len(given.queries(probing.kind)) for given in inputs),
-        changes=(),
-        same=True,
-        importance=request.importance,
-        notes=(*model.info.notes, *notes),
-        condition=_condition(request, a, b, two_texts=False),
     )
 
 
@@ -190,7 +181,7 @@ def _measured(
     same: bool = False,
     two_texts: bool = False,
 ) -> MeasuredSide:
-    """Measure one side of a comparison: its attention maps, its heads and their effects.
+    """Measure one side of a comparison: its attention maps and its heads.
 
     first: the measurements of A, if this is B. same: whether B is loaded as A is. two_texts:
         whether B runs on other texts than A.
@@ -200,15 +191,10 @@ def _measured(
     if first is not None:
         require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
     stride = None if first is None else first.maps.stride
-    share = 0.3 if request.importance else 0.6
     maps = model_maps(
-        probing, inputs, stride, lambda done: advance(share * done), reduce=request.reduce
+        probing, inputs, stride, lambda done: advance(0.6 * done), reduce=request.reduce
     )
     states = first.heads if first is not None and same else _scored(probing, request.seed)
-    if request.importance:
-        states = _ablated(
-            probing, inputs, states, request.seed, lambda done: advance(share + (1 - share) * done)
-        )
     return MeasuredSide(maps, tuple(inputs), states)
 
 
@@ -219,50 +205,13 @@ def _scored(probing: Probing, seed: int, text: str | None = None) -> dict[Head, 
         ``patterns``, if given.
     """
     model = probing.model
-    tokens = None if text is None else (model.encode(text, model.context),)
+    given = None if text is None else Input(model.encode(text, model.context))
     seeds = range(seed, seed + _SEEDS)
-    heads = score_patterns(model, tokens, seeds=seeds, examples=False, probing=probing).heads
+    heads = score_patterns(model, given, seeds=seeds, probing=probing).heads
     return {
-        (head.layer, head.head): HeadState(head.label, head.scores, head.intervals, head.by_text)
+        head.place: HeadState(head.label, head.scores, head.intervals, head.by_text)
         for head in heads
     }
-
-
-def _ablated(
-    probing: Probing,
-    inputs: Sequence[Input],
-    states: Mapping[Head, HeadState],
-    seed: int,
-    advance: Advance,
-) -> dict[Head, HeadState]:
-    """Return the states of all heads with their ablation effects over the inputs and intervals.
-
-    states: what else is known of the heads. seed: of the bootstrap. advance: is called with the
-    share that is done.
-    Raises UsageError for a model without a loss, UnsupportedError if heads cannot be ablated.
-    """
-    from attnviz.engine.effects import Variant
-    from attnviz.engine.scan.run import open_scan  # few comparisons ablate heads
-
-    scan = open_scan(probing.model, inputs, kind=probing.kind)
-    heads = compare.heads_of(scan.heads)
-    effects = np.full((len(inputs), len(heads)), np.nan)
-    every = dict.fromkeys(range(len(inputs)), range(len(heads)))
-    for piece in scan.scan_all(every, [Variant((head,)) for head in heads]):
-        if _EFFECT not in piece.metrics:
-            raise UsageError(
-                f"{probing.model.info.name!r} predicts no words: it has no loss that ablation "
-                "could change, leave out --importance"
-            )
-        effects[piece.text, list(piece.variants)] = piece.metrics[_EFFECT]
-        advance((piece.text + 1) / len(inputs))
-    ablated = {}
-    means = compare.over_texts(effects, seed, positive=False)
-    for head, (mean, ends), by_text in zip(heads, means, effects.T.tolist(), strict=True):
-        state = states.get(head, HeadState())
-        every_text = {**state.by_text, _EFFECT: tuple(by_text)}
-        ablated[head] = replace(state, effect=mean, effect_ends=ends, by_text=every_text)
-    return ablated
 
 
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
@@ -355,14 +304,13 @@ def _held(
         unmatched_b=tuple(head for head in compare.heads_of(b.heads) if head not in rights),
         family=family,
         stride=a.stride,
-        importance=request.importance,
         notes=tuple(dict.fromkeys(notes)),
     )
     return replace(report, example=_example(report, a, b, apart.js))
 
 
 def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> ChangedMaps | None:
-    """Return the maps of all heads over a short text with a large change of the one that most did.
+    """Return the maps of the head that changed most over a short text where it changed much.
 
     a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
         or no text was recorded whole.
@@ -373,25 +321,26 @@ def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> Chan
         return None
     most = report.changes.index(max(report.changed, key=lambda change: change.js))
     text = max(short, key=lambda place: js[place, most])
-    one, other = a.texts[text], b.texts[text]
-    maps = []
-    for change in report.changes:
-        (layer, head), (layer_b, head_b) = change.place, change.other
-        maps.append((one.rows[layer][head], other.rows[layer_b][head_b]))
-    return ChangedMaps(most, text, one.queries, one.keys, maps)
+    one, other, change = a.texts[text], b.texts[text], report.changes[most]
+    (layer, head), (layer_b, head_b) = change.place, change.other
+    maps = one.rows[layer][head], other.rows[layer_b][head_b]
+    return ChangedMaps(most, text, one.queries, one.keys, *maps)
 
 
 def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadChange, ...], int]:
     """Return the head changes with all their tested moves, and how many moves were tested.
 
-    A move is the change of one number, such as a score. Tested are the scores behind the labels, in
-    A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign flips
-    over paired texts. All are one family, with a false-discovery rate of at most 5 %.
+    Tested are the scores behind the labels, in A or B, of the heads that changed beyond the floor,
+    by sign flips over at least five paired texts. All are one family, with a false-discovery rate
+    of at most 5 %.
     """
     tests = [
-        (place, name, values)
+        (place, name, np.asarray(other) - np.asarray(one))
         for place, change in enumerate(changes)
-        for name, values in _paired(change)
+        for name in (change.labels if change.differs else ())
+        if len(one := change.a.by_text.get(name, ()))
+        == len(other := change.b.by_text.get(name, ()))
+        >= LEAST_TEXTS
     ]
     p = np.ones(len(tests))
     for texts in {len(values) for _, _, values in tests}:
@@ -405,17 +354,6 @@ def _with_moves(changes: Sequence[HeadChange], seed: int) -> tuple[tuple[HeadCha
     return tuple(moved), len(tests)
 
 
-def _paired(change: HeadChange) -> Iterator[tuple[str, Floats]]:
-    """Yield (name, B minus A over each paired text) for the numbers of a head that are tested.
-
-    Those of fewer than five texts, or of unequal numbers of texts, are left out.
-    """
-    for name in (*(change.labels if change.differs else ()), _EFFECT):
-        one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
-        if len(one) == len(other) >= LEAST_TEXTS:
-            yield name, np.asarray(other) - np.asarray(one)
-
-
 # With a saved result --------------------------------------------------------------------------
 
 
@@ -424,84 +362,52 @@ def _with_saved(
 ) -> DiffReport:
     """Compare two sides, at least one of them a saved result, with heads paired by index.
 
-    Raises UsageError if they are results of different commands, or were measured over different
-    texts.
+    Raises UsageError if they were measured over different texts, or share no head.
     """
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
     first, last = saved[0], saved[-1]
-    if first.command != last.command:
-        raise UsageError(
-            f"{first.path} is of attnviz {first.command}, {last.path} of attnviz "
-            f"{last.command}: compare two of one kind"
-        )
-    if (first.text, first.texts, first.source) != (last.text, last.texts, last.source):
-        raise UsageError(f"{first.path} and {last.path} were measured over different texts")
-    if len(saved) == 2 and first.command == "ablate" and len(first.texts) < LEAST_TEXTS:
-        raise UsageError(
-            f"{first.path} was measured over {len(first.texts)} texts, at least {LEAST_TEXTS} are "
-            "needed for intervals"
-        )
-    one, other = (
-        side
-        if isinstance(side, SavedResult)
-        else _measured_again(request, side, first, opening, scanning)
-        for side in (a, b)
-    )
+    if (first.text, first.source) != (last.text, last.source):
+        raise UsageError(f"{first.name} and {last.name} were measured over different texts")
+
+    def scored(side: Side) -> SavedResult:
+        if isinstance(side, SavedResult):
+            return side
+        if first.text is None and first.source:
+            raise UsageError(
+                f"{first.name} was scored on {first.source}: save one of the built-in probes"
+            )
+        model = opening(side)
+        with scanning():
+            heads = _scored(open_probing(model, first.kind), request.seed, first.text)
+        return replace(first, info=model.info, heads=heads)
+
+    one, other = scored(a), scored(b)
     shared = [head for head in one.heads if head in other.heads]
-    if one.kind != other.kind or not shared:
-        raise UsageError(
-            f"nothing to compare: A has {one.kind} attention, B {other.kind}"
-            if one.kind != other.kind
-            else "the two sides share no head"
-        )
+    if one.kind != other.kind:
+        raise UsageError(f"nothing to compare: A has {one.kind} attention, B {other.kind}")
+    if not shared:
+        raise UsageError("the two sides share no head")
+    changes = [HeadChange(head, head, one.heads[head], other.heads[head]) for head in shared]
     return DiffReport(
         a=one.info,
         b=other.info,
         kind=one.kind,
         causal=False,
         source=first.source,
-        texts=len(first.texts),
-        tokens=sum(map(len, first.texts)),
-        changes=tuple(_changed(head, one.heads[head], other.heads[head]) for head in shared),
+        texts=0,
+        tokens=0,
+        changes=tuple(replace(change, changed=_are_apart(change)) for change in changes),
         saved=True,
         unmatched_a=tuple(head for head in one.heads if head not in other.heads),
         unmatched_b=tuple(head for head in other.heads if head not in one.heads),
-        importance=first.command == "ablate",
         notes=tuple(dict.fromkeys((*one.info.notes, *other.info.notes))),
     )
 
 
-def _measured_again(
-    request: DiffRequest, side: LiveSide, saved: SavedResult, opening: Open, scanning: Scanning
-) -> SavedResult:
-    """Measure a model in the way in which the saved result on the other side was measured."""
-    if saved.command == "patterns" and saved.text is None and saved.source:
-        raise UsageError(
-            f"{saved.path} was scored on {saved.source}: save one of the built-in probes"
-        )
-    model = opening(side)
-    probing = open_probing(model, saved.kind)
-    inputs = [] if saved.command == "patterns" else side_inputs(probing, side, request.truncate)
-    if tuple(given.text.ids for given in inputs) != saved.texts:
-        raise UsageError(
-            f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "
-            "the same ones with --texts or --text"
-        )
-    with scanning() as advance:
-        states = (
-            _scored(probing, request.seed, saved.text)
-            if saved.command == "patterns"
-            else _ablated(probing, inputs, {}, request.seed, advance)
-        )
-    return replace(saved, info=model.info, heads=states)
-
-
-def _changed(head: Head, a: HeadState, b: HeadState) -> HeadChange:
-    change = HeadChange(head, head, a, b)
-    ends = [(a.intervals.get(name), b.intervals.get(name)) for name in change.labels]
-    apart = [
+def _are_apart(change: HeadChange) -> bool:
+    """Return whether the intervals of a score behind a label, in A and in B, do not overlap."""
+    return any(
         one[1] < other[0] or other[1] < one[0]
-        for one, other in (*ends, (a.effect_ends, b.effect_ends))
-        if one is not None and other is not None
-    ]
-    return replace(change, changed=any(apart))
+        for name in change.labels
+        if (one := change.a.intervals.get(name)) and (other := change.b.intervals.get(name))
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ _PREDICTED = ("kl", "kl_error", "same_top", "same_top_error", "positions")
 _COLUMNS = (
     *("layer", "head", "layer_b", "head_b", "js_divergence", "ci_low", "ci_high", "changed"),
     *("js_divergence_no_sink", "output_change", "output_changed", "label_a", "label_b"),
-    *("loss_delta_a", "loss_delta_b"),
 )
 
 
@@ -81,21 +80,17 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadState:
-    """The label, scores and ablation effect of one head in one of the compared models.
+    """The label and the scores of one head in one of the compared models.
 
     label: the name of its clearest pattern, by the rules of ``patterns``, or None.
     scores: of ``patterns`` by name; intervals: 95 % ends of those that have one; by_text: over
-        single texts, in their order, with the effect as ``loss_delta``; empty for a saved result.
-    effect, effect_ends: loss increase when the head is ablated, nats per token, and the ends of its
-        interval; NaN and None if not measured.
+        single texts, in their order; empty for a saved result.
     """
 
     label: str | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     by_text: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    effect: float = math.nan
-    effect_ends: tuple[float, float] | None = None
 
     @property
     def score(self) -> float:
@@ -105,9 +100,9 @@ class HeadState:
 
 
 class Move(NamedTuple):
-    """The change of one number of a head from A to B, over paired texts.
+    """The change of one score of a head from A to B, over paired texts.
 
-    score: its name, or ``loss_delta``. change: the mean of B minus A. p: of a two-sided sign-flip
+    score: its name. change: the mean of B minus A. p: of a two-sided sign-flip
     test over ``texts`` texts. significant: whether it is so among all numbers that were tested, at
     a false-discovery rate of 5 %.
     """
@@ -128,9 +123,9 @@ class HeadChange:
         no_sink: the same without the sink. NaN if there are no maps.
     output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
     changed: whether the interval of ``js`` lies above the floor; for saved results, whether the
-        intervals of the label's score, or of the effect, do not overlap.
+        intervals of the label's score do not overlap.
     output_changed: whether the interval of ``output`` lies above its floor.
-    moves: the changes of the scores behind its labels, and of its effect.
+    moves: the changes of the scores behind its labels.
     """
 
     place: Head
@@ -162,23 +157,23 @@ class HeadChange:
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
-        pairs = [(self.a.scores.get(name), self.b.scores.get(name)) for name in self.labels]
-        moved = [abs((a or 0.0) - (b or 0.0)) for a, b in (*pairs, (self.a.effect, self.b.effect))]
-        return max(filter(math.isfinite, moved), default=0.0)
+        pairs = ((self.a.scores.get(name), self.b.scores.get(name)) for name in self.labels)
+        return max((abs((a or 0.0) - (b or 0.0)) for a, b in pairs), default=0.0)
 
 
 class ChangedMaps(NamedTuple):
-    """The maps of all pairs of heads over one text in both models.
+    """The maps of the pair of heads whose attention changed most, over one text.
 
-    most: the index of the pair whose attention changed most. text: that of the text. queries, keys:
-    its tokens. maps: the weights (query, key) of each pair in A and in B.
+    most: the index of the pair. text: that of the text. queries, keys: its tokens. a, b: the
+    weights (query, key) in A and in B.
     """
 
     most: int
     text: int
     queries: Tokens
     keys: Tokens
-    maps: Sequence[tuple[Floats, Floats]]
+    a: Floats
+    b: Floats
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +190,7 @@ class DiffReport(Report, Provenance):
     predictions: None if there are none.
     family: the number of tested differences, for which p-values are corrected.
     example: maps over a text; None if no attention changed.
-    stride: every ``stride``-th query was compared. importance: whether effects were compared.
+    stride: every ``stride``-th query was compared.
     """
 
     a: ModelInfo
@@ -216,7 +211,6 @@ class DiffReport(Report, Provenance):
     family: int = 0
     example: ChangedMaps | None = None
     stride: int = 1
-    importance: bool = False
     top: int = 8
 
     command = "diff"
@@ -247,11 +241,8 @@ class DiffReport(Report, Provenance):
             "matched": self.matched,
             "noise_floor": noise and noise.floor.js,
             "noise": noise
-            and {
-                "against": noise.words,
-                "output_change": noise.floor.output,
-                **_predicted(noise.predictions),
-            },
+            and {"against": noise.words, "output_change": noise.floor.output}
+            | _predicted(noise.predictions),
             **_predicted(self.predictions),
             "tests": self.family,
             "changed": len(self.changed),
@@ -261,10 +252,7 @@ class DiffReport(Report, Provenance):
             "index_base": 0,
             "seconds": round(self.seconds, 3),
             "notes": [*self.notes, *[UNMEASURED] * self.same],
-            "heads": [
-                _head(change, other=self.matched, effects=self.importance)
-                for change in self.changes
-            ],
+            "heads": [_head(change, other=self.matched) for change in self.changes],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -272,7 +260,7 @@ class DiffReport(Report, Provenance):
         states = [state for change in self.changes for state in (change.a, change.b)]
         names = dict.fromkeys(name for state in states for name in state.scores)
         entries = [
-            _head(change, other=True, effects=True)
+            _head(change, other=True)
             | {f"a.{name}": score for name, score in change.a.scores.items()}
             | {f"b.{name}": score for name, score in change.b.scores.items()}
             for change in self.changes
@@ -297,14 +285,14 @@ class DiffReport(Report, Provenance):
         return tuple(change for change in self.ranked if change.changed)
 
 
-def _predicted(found: Predictions | None) -> dict[str, float | None]:
-    return {name: None if found is None else float(getattr(found, name)) for name in _PREDICTED}
+def _predicted(apart: Predictions | None) -> dict[str, float | None]:
+    return {name: None if apart is None else float(getattr(apart, name)) for name in _PREDICTED}
 
 
-def _head(change: HeadChange, *, other: bool, effects: bool) -> dict[str, Any]:
-    """Return the JSON object of a head. other, effects: whether its partner and effects are in."""
+def _head(change: HeadChange, *, other: bool) -> dict[str, Any]:
+    """Return the JSON object of a head. other: whether its partner is in."""
     low, high = change.ends or (None, None)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "layer": change.place[0],
         "head": change.place[1],
         "js_divergence": change.js,
@@ -322,9 +310,5 @@ def _head(change: HeadChange, *, other: bool, effects: bool) -> dict[str, Any]:
         "moves": [move._asdict() for move in change.moves],
     }
     if other:
-        found |= {"layer_b": change.other[0], "head_b": change.other[1]}
-    if effects:
-        for name, state in (("a", change.a), ("b", change.b)):
-            found[f"loss_delta_{name}"] = state.effect
-            found[f"loss_delta_{name}_ci"] = state.effect_ends or (None, None)
-    return found
+        facts |= {"layer_b": change.other[0], "head_b": change.other[1]}
+    return facts

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import short_name
@@ -29,19 +25,15 @@ from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Floats, ModelInfo, Tokens
 
-if TYPE_CHECKING:
-    from attnviz.draw.page.data import Page
-
 _MARK = "*"  # the mark after a number that went up or down significantly
 _EXACT = 1e-12  # bits below which a divergence is only the rounding error of its formula
-_LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005  # the least changes that are seen when rounded
+_LEAST_SCORE = 0.005  # the least change that is seen when rounded
 _NAMED = 4  # how many heads of a layer are named
 _GAP, _LEAD = 3, 7
 _CELL = 6  # columns of a cell with a number
 _LEAST_ROWS = 3
 _AROUND = 11  # lines of titles, keys and blanks around the table and the maps
 _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14  # a map's lines, columns of cells and of tokens
-_LOOK = 4  # how many changes a page offers to look at
 
 
 def document(report: DiffReport) -> doc.Document:
@@ -72,15 +64,12 @@ def document(report: DiffReport) -> doc.Document:
         heading=_heading(report),
         finding=finding(report),
         first=partial(_first, report),
-        page=partial(_page, report, example) if example else None,
     )
 
 
 def _hints(report: DiffReport) -> list[str]:
     """Return the options to try next on the command line."""
     hints = []
-    if not report.importance and report.predictions is not None:
-        hints.append("--importance: do the changes matter?")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
     if not report.matched and not report.saved and report.unmatched_a:
@@ -240,11 +229,10 @@ def did_and_does(change: HeadChange) -> str:
     """Return a head's label in A and in B with scores, such as ``induction .91 → no label``."""
     a, b = change.a, change.b
     if a.label is None and b.label is None:
-        if math.isfinite(a.effect) and not a.scores:
-            return f"loss increase {a.effect:+.3f} → {b.effect:+.3f}"
         return "no label"
     if a.label == b.label and a.label is not None:
-        return f"{_state(a)} → {share(b.score)}{_marked(change, a.label)}"
+        seen = any(move.score == a.label for move in change.moves if _is_seen(move))
+        return f"{_state(a)} → {share(b.score)}{_MARK * seen}"
     return f"{_state(a)} → {_state(b)}"
 
 
@@ -256,29 +244,18 @@ def _state(state: HeadState) -> str:
 
 def _labels(change: HeadChange) -> str:
     """Return the labels in A and in B and, if they differ, by how much their scores changed."""
-    moves = (move for move in change.moves if _is_seen(move) and move.score != "loss_delta")
     told = ", ".join(
         f"{label_named(move.score).said} {move.change:+.2f}{_MARK}".replace("0.", ".")
-        for move in moves
+        for move in change.moves
+        if _is_seen(move)
     )
-    return did_and_does(change) + (
-        f" ({told})" if told and change.a.label != change.b.label else ""
-    )
-
-
-def _effects(change: HeadChange) -> str:
-    """Return the head's ablation effect in A and in B as a string, such as ``+0.1 → +0.2``."""
-    return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{_marked(change, 'loss_delta')}"
-
-
-def _marked(change: HeadChange, score: str) -> str:
-    return _MARK * any(move.score == score for move in change.moves if _is_seen(move))
+    differ = told and change.a.label != change.b.label
+    return did_and_does(change) + (f" ({told})" if differ else "")
 
 
 def _is_seen(move: Move) -> bool:
     """Return whether a change is significant and large enough to be seen when rounded."""
-    least = _LEAST_EFFECT if move.score == "loss_delta" else _LEAST_SCORE
-    return move.significant and abs(move.change) >= least
+    return move.significant and abs(move.change) >= _LEAST_SCORE
 
 
 def nats(js: float) -> str:
@@ -303,16 +280,15 @@ def amount(value: float) -> str:
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
     """Return grids of A's heads: how far attention and output of each are from those in B.
 
-    For a saved result it is the change of the head's score or effect. Changed heads are shaded.
+    For a saved result it is the change of the head's score. Changed heads are shaded.
     There are none for fewer than two heads, and none of outputs that were not compared.
     """
     if len(report.changes) < 2:
         return []
     changed = [change.changed for change in report.changes]
     if report.saved:
-        title = "Δ loss increase" if report.importance else "Δ score"
         sizes = [change.size for change in report.changes]
-        return [_grid(report, sizes, changed, title, "shaded: intervals do not meet")]
+        return [_grid(report, sizes, changed, "Δ score", "shaded: intervals do not meet")]
     js, output = (math.nan, math.nan) if report.noise is None else report.noise.floor
     apart = [change.js * math.log(2) for change in report.changes]
     grids = [_grid(report, apart, changed, "JS divergence, nats", _tested(report, js, nats))]
@@ -360,8 +336,11 @@ def head_table(
 
     changes: the heads to show, in this order. title: of the table.
     """
+
+    def interval(change: HeadChange) -> str:
+        return "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"
+
     maps = not report.saved
-    effects = report.importance and maps
     outputs = any(math.isfinite(change.output) for change in report.changes)
     output = [doc.ColumnOf[HeadChange]("output", lambda change: amount(change.output))] * outputs
     tests = f" (*: FDR 5%, {counted(report.family, 'test')})" if report.family else ""
@@ -372,10 +351,9 @@ def head_table(
         changes,
         doc.ColumnOf("", report.pair_name, right=False),
         *[doc.ColumnOf[HeadChange]("JS, nats", lambda change: nats(change.js))] * maps,
-        *([doc.ColumnOf("loss increase", _effects)] if effects else output),
+        *output,
         doc.ColumnOf(f"label in A → in B{tests}", _labels, right=False),
-        *(output if effects else []),
-        *[doc.ColumnOf("95% interval of JS", _interval)] * maps,
+        *[doc.ColumnOf("95% interval of JS", interval)] * maps,
         *[doc.ColumnOf[HeadChange]("no sink", lambda change: nats(change.no_sink))] * maps,
         row=lambda change: {
             "bar": (change.size, limit),
@@ -388,10 +366,6 @@ def head_table(
     )
 
 
-def _interval(change: HeadChange) -> str:
-    return "" if change.ends is None else f"[{', '.join(map(nats, change.ends))}]"
-
-
 # Maps ----------------------------------------------------------------------------------------
 
 
@@ -400,7 +374,7 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
 
     lines: the most lines of a map; 0 for the default of ``doc.Maps``.
     """
-    change, (a, b) = report.changes[example.most], example.maps[example.most]
+    change, a, b = report.changes[example.most], example.a, example.b
     pair, limit = report.pair_name(change), signed_limit(b - a)
 
     def drawn(name: str, weights: Floats, limit: float = 0.0) -> doc.Map:
@@ -424,45 +398,6 @@ def _example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> l
             scale=signed_scale(NumberScale(limit), "B - A", "B - A"),
         ),
     ]
-
-
-def _page(report: DiffReport, example: ChangedMaps) -> Page:
-    """Return the page of one text: every head in A, in B, and B minus A."""
-    from attnviz.draw.page.data import Page, PageCapture, PageHead, PageMeasure
-    from attnviz.draw.page.difference import change_look, with_difference  # few pages are saved
-
-    changes = report.changes
-    heads = [  # the change in nats, as on the screen
-        PageHead(
-            *change.place, report.pair_name(change), values={"change": change.js * math.log(2)}
-        )
-        for change in changes
-    ]
-    order = sorted(range(len(changes)), key=lambda at: -np.nan_to_num(changes[at].js))
-    a, b = (
-        PageCapture(
-            name=name,
-            kind=report.kind,
-            causal=report.causal,
-            heads=heads,
-            weights=maps,
-            queries=example.queries,
-            keys=example.keys,
-            texts=("", ""),
-            order=order,
-            query=len(example.queries) - 1,
-            head=order[0],
-        )
-        for name, maps in zip("AB", zip(*example.maps, strict=True), strict=True)
-    )
-    captures = [*with_difference(a, b, "B − A")]
-    captures[2:] = [replace(each, heads=heads) for each in captures[2:]]  # all know the change
-    look = [change_look(captures[2], at) for at in order[:_LOOK] if changes[at].changed]
-    if look:
-        captures = [replace(each, query=look[0].query) for each in captures]
-    link = "".join(f"{heads[at].name}&capture=2&k={key}&lock" for _, at, _, key, _ in look[:1])
-    measures = [PageMeasure("change", "change of attention", "nats")]
-    return Page(f"{report.a.name}-{report.b.name}", captures, measures, look, link=link)
 
 
 # The first screen ----------------------------------------------------------------------------

@@ -1,30 +1,31 @@
-"""The two sides of a comparison: the models, and the texts whose tokens must be alike."""
+"""The two sides of a comparison: a model and its texts, or scores that were saved earlier."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import get_args
 
 from attnviz.draw.labels import visible
+from attnviz.draw.values import model_of
+from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.diff.report import HeadState
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
-from attnviz.models import checkpoint_files as files
+from attnviz.inspect.patterns.report import SCHEMA, read_scores
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import LoadOptions, load, refuse_ignored
-from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.work import Work, about_tokens
-from attnviz.reading import damaged
-from attnviz.records import Input, Kind
+from attnviz.reading import RESULT_BYTES, damaged, optional, parse_json, read_bytes
+from attnviz.records import Input, Kind, ModelInfo
 from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS, _TEXTS = 6_000, 80  # about those of the probes of patterns and the built-in texts
-_ABLATED = 2  # how many times as much NumPy runs with every head ablated
 _LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
 _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
@@ -58,7 +59,57 @@ class LiveSide:
         return replace(self, texts=self.texts._replace(texts=kept, lines=some))
 
 
+@dataclass(frozen=True)
+class SavedResult:
+    """What ``patterns`` saved as JSON, as one side of a comparison.
+
+    name: the path of the file. info: the model's facts. kind: of attention.
+    heads: by (layer, head). text: the text that was scored; None for the probes. source: of these.
+    """
+
+    name: str
+    info: ModelInfo
+    kind: Kind
+    heads: Mapping[Head, HeadState]
+    text: str | None = None
+    source: str = ""
+
+
 Side = LiveSide | SavedResult
+
+
+def is_saved(name: str) -> bool:
+    """Return whether a name is that of a saved result: a file that ends in .json."""
+    return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
+
+
+def read_saved(name: str) -> SavedResult:
+    """Return the result that ``patterns`` saved in a file.
+
+    name: the path of the file.
+    Raises LoadError for a file that cannot be read, is damaged, or has other content.
+    """
+    path = Path(os.path.expanduser(name))
+    shown = repr(visible(str(path)))
+    data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        got = f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
+        raise LoadError(
+            f"{shown} holds {got}: expected what attnviz patterns --save FILE.json writes "
+            f"({SCHEMA})"
+        )
+    with damaged(shown, "save it again with attnviz patterns --save"):
+        entries = [read_scores(entry) for entry in data["heads"]]
+        heads = {
+            entry.place: HeadState(entry.label, entry.scores, entry.intervals) for entry in entries
+        }
+        if not heads or len(heads) < len(entries):
+            raise ValueError("a head that is there twice" if heads else "no heads")
+        if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
+            raise ValueError("no such attention or head")
+        text, source = optional(data["text"], str), optional(data["source"], str) or ""
+        return SavedResult(str(path), model_of(data["model"]), data["kind"], heads, text, source)
 
 
 def both_sides(
@@ -137,11 +188,9 @@ def _options(
         or own.device != "cpu"
         for side, own in zip((a, b), both, strict=True)
     )
-    much = _ABLATED if request.importance else 1
-    tokens = [None if torch and own.backend != "numpy" else much * _TOKENS for own in both]
     return [
-        replace(own, work=Work(some, texts=much * _TEXTS))
-        for own, some in zip(both, tokens, strict=True)
+        replace(own, work=Work(None if torch and own.backend != "numpy" else _TOKENS, texts=_TEXTS))
+        for own in both
     ]
 
 
@@ -157,45 +206,9 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
     return a.taken(kept), b.taken(kept), len(a.texts.texts) - len(kept)
 
 
-# Sides that are the same ----------------------------------------------------------------------
-
-
 def are_same(a: LiveSide, b: LiveSide) -> bool:
-    """Return whether both sides have the same parameters, tokenizer, texts, dtype and backend.
-
-    Two directories are compared by digests of their files. Raises LoadError for files that cannot
-    be read.
-    """
-    if a.texts.texts != b.texts.texts or a.options != b.options:
-        return False
-    if a.of_model(b):
-        return True
-    if a.loaded is not None or b.loaded is not None:
-        return False
-    folders = {
-        side.name: files.local_directory(side.name, side.options.revision) for side in (a, b)
-    }
-    if None in folders.values():
-        return False
-    first, second = (_digest(name, folder) for name, folder in folders.items() if folder)
-    return first is not None and first == second
-
-
-def _digest(name: str, folder: Path) -> str | None:
-    """Return a digest of config, tensors and tokenizer; None for pickles and with an adapter."""
-    with damaged(repr(name)):
-        names = files.file_names(folder)
-        if files.ADAPTER in names:
-            return None
-        fields = files.read_config(name, folder)
-        weights = files.weight_files(name, names, folder.joinpath, allow_pickle=True)
-        if not weights[0].endswith(".safetensors"):
-            return None
-        digest = StoredTensors([folder / file for file in weights], fields).digest()
-        hashed = hashlib.sha256(digest.encode())
-        for file in files.side_files(names, False):
-            hashed.update(file.encode() + (folder / file).read_bytes())
-    return hashed.hexdigest()
+    """Return whether both sides are one model, with the same texts, dtype and backend."""
+    return a.of_model(b) and a.texts.texts == b.texts.texts and a.options == b.options
 
 
 # Token by token ------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def head_cards(
     if scored is None and "label" not in steps.missing:
         probed = cards.asked(PatternsRequest)
         scored = steps.take(
-            "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
+            "label", 0.2, lambda watch: patterns(model, None, probed, advance=watch)
         )
     firings = steps.take("fires", 0.05, cards.firings) or {}
     if ablation is None and "loss" not in steps.missing:

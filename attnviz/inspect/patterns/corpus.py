@@ -22,13 +22,11 @@ from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.forms import MANY, SIGNED, TWIN, Form, Numbers
-from attnviz.inspect.patterns.measure import measure
+from attnviz.inspect.patterns.measure import Place, TextScores, measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, SCORES_OF, UNREAD, ProbeText
-from attnviz.inspect.patterns.report import PatternReport, Probe
+from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.inspect.patterns.score import scored_report
-from attnviz.inspect.patterns.summary import HeadSummary, Place, stacked
-from attnviz.inspect.patterns.sums import TextScores
+from attnviz.inspect.patterns.score import blank, scored_report, stacked, unlabelled
 from attnviz.measures.bootstrap import student_ends
 from attnviz.measures.exact_sums import Integers, known_exact, mean, total, variance
 from attnviz.measures.labels import THRESHOLD
@@ -49,7 +47,6 @@ FORM = Form(
     {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
     | {
         "watch": Annotated[str, (*LABELS,)] | None,
-        "stats": bool,
         "top": WHOLE | None,
         "seed": WHOLE,
     },
@@ -100,11 +97,10 @@ def patterns_over(
 
     def measured(block: TextBlock) -> Tallies:
         texts, found = _prepared(probing, block, request.truncate)
-        if texts:
-            models = ((probing, ""), *([(twin, TWIN)] if twin is not None else []))
-            for each, prefix in models:
-                results = measure(each, texts, attention, heads, lambda work: None, request.reduce)
-                found += tallies_of(results, prefix)
+        for model, prefix in ((probing, ""), (twin, TWIN)) if texts else ():
+            if model is not None:
+                scores = measure(model, texts, attention, heads, reduce=request.reduce)
+                found += tallies_of(scores, prefix)
         return found
 
     run = {
@@ -118,9 +114,7 @@ def patterns_over(
     shown = {
         "model": model_facts(info),
         "source": corpus.source,
-        **{
-            name: getattr(request, name) for name in ("watch", "stats", "top", "index_base", "seed")
-        },
+        **{name: getattr(request, name) for name in ("watch", "top", "index_base", "seed")},
     }
     begun = CorpusRecord("patterns", run, shown, (), Tallies())
     record = recorded(corpus, shard, begun, measured, FORM, file=file, watch=advance)
@@ -129,10 +123,9 @@ def patterns_over(
 
 def refuse_for_corpus(request: PatternsRequest) -> None:
     """Raise UsageError for an option that is not for a corpus, before a model is loaded."""
-    given = {"--target": request.target is not None, "--probe": bool(request.probe)}
-    given |= dict.fromkeys(request.regions_given, True)
-    for name in (name for name, there in given.items() if there):
-        raise UsageError(f"{name} is not for a corpus: leave it or --texts out")
+    for name, given in (("--target", request.target), ("--probe", request.probe or None)):
+        if given is not None:
+            raise UsageError(f"{name} is not for a corpus: leave it or --texts out")
     if request.watch is not None:
         find_label(request.watch, LABELS)
 
@@ -166,13 +159,13 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
 
     The axes are (score, head); ``places`` has the layer and head of each.
     """
-    stack = stacked(results, (*_SCORES, *DESCRIBED))
+    stack, places = stacked(results, (*_SCORES, *DESCRIBED)), results[0].places
     split = len(_SCORES)
     scores, described = stack.scores[:, :split], stack.scores[:, split:]
     base, reach = stack.base[:, :split], stack.reach[:, :split]
-    known, founded = ~np.isnan(scores), ~np.isnan(scores) & ~np.isnan(base) & (base <= 1 - 1e-6)
+    known = ~np.isnan(scores)
+    founded = known & (base <= 1 - 1e-6)
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
-    lost = [[place in result.lost for place in stack.places] for result in results]
     sums = {
         "scores": known_exact(scores).sum(0),
         "squares": known_exact(scores**2).sum(0),
@@ -183,7 +176,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         "based": (known & ~np.isnan(base)).sum(0),
         "agreeing": (founded & (strength >= THRESHOLD)).sum(0),
         "told": (~np.isnan(described)).sum(0),
-        "lost": np.sum(lost, 0),
+        "lost": np.sum([[place in result.lost for place in places] for result in results], 0),
         "texts": np.array(len(results)),
         **{
             f"delimiter.{token}": known_exact(gained).sum(0)
@@ -191,15 +184,14 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         },
     }
     named = {prefix + name: values for name, values in sums.items()}
-    return Tallies(named, {prefix + "places": np.array(stack.places)})
+    return Tallies(named, {prefix + "places": np.array(places)})
 
 
 def report_of(record: CorpusRecord) -> PatternReport:
     """Return the report of the texts that a record holds, in which nothing is measured anew."""
     sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
-    info = model_of(shown["model"])
+    info, notes = model_of(shown["model"]), [*record.notes]
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
-    notes = list(record.notes)
     unread = int(sums.get("unknown", 0))
     if not (texts := int(sums.get("texts", 0))):
         if not record.missing:
@@ -209,32 +201,29 @@ def report_of(record: CorpusRecord) -> PatternReport:
         notes.append(f"this shard has no text: a shard takes every N-th block of {BLOCK} texts")
         empty = scored_report(info, attention, {}, (), probes=(), notes=tuple(notes))
         return replace(empty, source=shown["source"], record=record)
-    found = _summaries(sums, most["places"])
-    twin = run["control"] is not None
-    chance = _summaries(_without(sums, TWIN), most[TWIN + "places"]) if twin else {}
-    lost = {place for place, number in zip(found, sums["lost"].tolist(), strict=True) if number}
-    probe = Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES)
-    if short := int(sums["short"]):
-        notes.append(f"{counted(short, 'text')} of fewer than {FEWEST} tokens left out")
-    if unread:
-        notes.append(f"{counted(unread, 'text')} left out: {UNREAD}")
-    if noted := int(sums["noted"]):
-        notes.append(f"{counted(noted, 'text')} {UNUSUAL}")
+    found = _scores(sums, most["places"])
+    lost = sums["lost"].tolist()
+    drawn = {name.removeprefix(TWIN): own for name, own in sums.items() if name.startswith(TWIN)}
+    left_out = (
+        (int(sums["short"]), f"of fewer than {FEWEST} tokens left out"),
+        (unread, f"left out: {UNREAD}"),
+        (int(sums["noted"]), UNUSUAL),
+    )
+    notes += [f"{counted(number, 'text')} {why}" for number, why in left_out if number]
     report = scored_report(
         info,
         attention,
         found,
-        lost,
-        probes=(probe,),
+        {place for place, number in zip(found, lost, strict=True) if number},
+        probes=(Probe(CORPUS, texts, -int(most["shortest"]), int(most["longest"]), _SCORES),),
         notes=tuple(notes),
         control=run["control"],
-        twin=chance,
+        twin={} if run["control"] is None else _scores(drawn, most[TWIN + "places"]),
     )
     return replace(
         report,
         source=shown["source"],
-        watch=None if shown["watch"] is None else find_label(shown["watch"], LABELS),
-        stats=shown["stats"],
+        watch=shown["watch"] and find_label(shown["watch"], LABELS),
         top=shown["top"],
         index_base=shown["index_base"],
         seed=shown["seed"],
@@ -242,40 +231,33 @@ def report_of(record: CorpusRecord) -> PatternReport:
     )
 
 
-def _without(sums: Mapping[str, Integers], prefix: str) -> dict[str, Integers]:
-    size = len(prefix)
-    return {name[size:]: values for name, values in sums.items() if name.startswith(prefix)}
-
-
-def _summaries(sums: Mapping[str, Integers], places: Integers) -> dict[Place, HeadSummary]:
-    """Return the summary of each head's scores, by (layer, head).
+def _scores(sums: Mapping[str, Integers], places: Integers) -> dict[Place, PatternScores]:
+    """Return each head's scores without a label, by (layer, head).
 
     sums: those of ``tallies_of``. places: the layer and head of each column.
     """
-    measured, based = sums["measured"], sums["based"]
+    measured, based, told = sums["measured"], sums["based"], sums["told"]
     scores, base = mean(sums["scores"], measured), mean(sums["base"], based)
-    reach, described = mean(sums["reach"], measured), mean(sums["described"], sums["told"])
+    reach, described = mean(sums["reach"], measured), mean(sums["described"], told)
     spread = variance(sums["scores"], sums["squares"], measured)
     gains = np.array([total(sums[name]) for name in sums if name.startswith("delimiter.")])
     every = gains.sum(0) if len(gains) else np.zeros(len(places))
-    found = {}
-    for column, (layer, head) in enumerate(places.tolist()):
-        summary = found[layer, head] = HeadSummary()
+    heads = blank((layer, head) for layer, head in places.tolist())
+    for column, head in enumerate(heads.values()):
         for row, name in enumerate(_SCORES):
-            count = int(measured[row, column])
-            at = row, column
-            summary.measured[name] = count
-            summary.scores[name] = float(scores[at]) if count else None
-            summary.base_rate[name] = float(base[at]) if based[at] else None
+            count, at = int(measured[row, column]), (row, column)
+            head["measured"][name] = count
+            head["scores"][name] = float(scores[at]) if count else None
+            head["base_rate"][name] = float(base[at]) if based[at] else None
             if count:
-                summary.reach[name] = float(reach[at])
+                head["reach"][name] = float(reach[at])
             if count > 1:
                 ends = student_ends(float(scores[at]), float(spread[at]), count)
-                summary.intervals[name] = ends
-                summary.agreeing[name] = int(sums["agreeing"][at]) / count
-        if every[column] > 0:
-            summary.one_delimiter = float(gains[:, column].max() / every[column])
+                head["intervals"][name] = ends
+                head["agreeing"][name] = int(sums["agreeing"][at]) / count
         for row, name in enumerate(DESCRIBED):
-            if sums["told"][row, column]:
-                summary.statistics[name] = float(described[row, column])
-    return found
+            if told[row, column]:
+                head["statistics"][name] = float(described[row, column])
+        if every[column] > 0:
+            head["one_delimiter"] = float(gains[:, column].max() / every[column])
+    return unlabelled(heads)

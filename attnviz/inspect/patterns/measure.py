@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +14,230 @@ from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, t
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
-from attnviz.inspect.patterns.sums import (
-    SHUFFLES,
-    Evens,
-    LayerScores,
-    LayerSums,
-    TextScores,
-    Weights,
-    in_view,
-)
-from attnviz.measures.reduced import ReducedLayer
-from attnviz.measures.rows import Conditions, RowBlock, TextFacts
-from attnviz.records import Bools, Kind
+from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
+from attnviz.measures.registry import View, of_family
+from attnviz.measures.rows import AttentionRows, Conditions, RowBlock, Rows, TextFacts, centre_rows
+from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
+from attnviz.records import Bools, Kind, Tokens
 
-Work = Callable[[int], None]
-"""Called with the work that was just done, in pairs of tokens."""
+Array = NDArray[np.float64]
+Place = tuple[int, int]
+Weights = NDArray[np.floating]
+Scores = dict[str, Array]
+
+_AnyRows = TypeVar("_AnyRows", bound=AttentionRows)
+
+SHUFFLES = 8
+"""The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
+
+_UNKNOWN = np.array([np.nan])
+_STILL = 1e-9
+"""A variance of the attended places below which a head attends to one place for all queries."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextScores:
+    """The pattern scores of some heads over one text; the last axis of each array is that of heads.
+
+    places: the (layer, head) of each. scores: (head,) by name, NaN where the text cannot show one;
+        of an annotated sentence by the index of a word pair, see ``WordView.find``.
+    base: the same by chance: over shuffled tokens if a score asks whether tokens are equal, else of
+        even attention over the keys that the layer lets a query see.
+    reach: the share of the queries that could show each score; a window may hide it from most.
+    delimiters: by token, how much more attention of the mean query it gets than by even attention.
+    beside: what else was measured, (head, …) by name.
+    lost: the heads with attention weights that are NaN.
+    """
+
+    places: tuple[Place, ...]
+    scores: Mapping[Any, Array]
+    base: Mapping[Any, Array]
+    reach: Mapping[Any, Array] = field(default_factory=dict)
+    delimiters: Mapping[int, Array] = field(default_factory=dict)
+    beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    lost: frozenset[Place] = frozenset()
+
+
+def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
+    """Return the scores of all heads over a text, layer by layer, from those of parts of them."""
+    places = [place for part in parts for place in part.places]
+    order = sorted(range(len(places)), key=lambda at: places[at])
+
+    def over_heads(name: str) -> dict[Any, NDArray[Any]]:
+        arrays = [getattr(part, name) for part in parts]
+        keys = arrays[0] if arrays else ()
+        return {key: np.concatenate([one[key] for one in arrays])[order] for key in keys}
+
+    ordered, lists = tuple(places[at] for at in order), ("scores", "base", "reach", "delimiters")
+    own: dict[str, Any] = {name: over_heads(name) for name in (*lists, "beside")}
+    return TextScores(ordered, **own, lost=frozenset(lost))
+
+
+def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
+    """Return attention weights (head, rows, keys) after a weight transform.
+
+    Rows sum to one, or are zero. view: the transform. norms: (head, key), the norm of each key's
+    value; only ``norm-weighted`` needs them. A row is zero in ``without-first`` if it attends to
+    the first key alone.
+    """
+    if view == "raw":
+        return weights
+    if view == "without-first":
+        kept = weights.copy()
+        kept[..., 0] = 0
+        return rescaled(kept)
+    if norms is None:
+        raise ValueError("the norms of what is moved are needed to weigh by them")
+    return norm_weighted(weights, norms)
+
+
+_Measured = tuple[Mapping[str, tuple[Array, NDArray[np.int64]]], Mapping[str, Array]]
+"""Of some rows the sum and the number of each measure, and further sums by name."""
+
+Evens = dict[object, tuple[Any, _Measured]]
+"""What uniform attention adds to the sums of one text, by the rows that it is of."""
+
+
+class _Totals:
+    """What is summed over the rows of one text so far: measures, and further sums."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[Array, NDArray[np.int64]]] = {}
+        self.further: dict[str, Array] = {}
+
+    def take(self, measured: _Measured) -> None:
+        """Add what ``_measured`` returned for a block of rows."""
+        sums, further = measured
+        for name, (total, number) in sums.items():
+            before = self._sums.get(name, (0.0, 0))
+            self._sums[name] = before[0] + total, before[1] + number
+        for name, total in further.items():
+            self.further[name] = self.further.get(name, 0.0) + total
+
+    def scores(self) -> Scores:
+        """Return each pattern score by name, (head,); NaN if the text cannot show it."""
+        scores = {}
+        for name, (total, number) in self._sums.items():
+            mean = _divided(total, number)
+            scores[name] = mean[:, 0] if mean.ndim == 2 else mean
+        if "moments" in self.further:
+            scores["monotone"] = _correlation(*self.further["moments"])
+        return scores
+
+    def reach(self, queries: int) -> dict[str, float]:
+        """Return by name of a score the share of the queries that it is measured on, in [0, 1]."""
+        return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
+
+    def shuffled(self) -> Scores:
+        """Return by name the mean scores (head,) with the tokens in several random orders."""
+        return {
+            name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
+            for name, (total, number) in self._sums.items()
+            if name in of_family("identity")
+        }
+
+
+class LayerSums:
+    """Computes the pattern scores of one layer of a text, and those of uniform attention.
+
+    Uniform attention is even over the keys that the layer lets each query see. The input is blocks
+    of attention rows, in any order; only one of them is in memory, and in the end the scores equal
+    the measures of the whole matrix.
+    evens: shared by the layers of one text, which then measure uniform attention once.
+    names: of the measures; None for all that can be measured.
+    """
+
+    def __init__(
+        self, text: TextFacts, evens: Evens | None = None, names: Collection[str] | None = None
+    ) -> None:
+        self._text = text
+        self._evens = {} if evens is None else evens
+        self._own, self._formulas = _Totals(), text.attention.formulas(names)
+        self._even, self._even_formulas = _Totals(), text.attention.even_formulas(names)
+        marks = np.flatnonzero(text.delimiters)
+        self._kinds, kind = np.unique(np.asarray(text.keys.ids)[marks], return_inverse=True)
+        self._marked = np.zeros((len(text.keys), len(self._kinds)))  # (key, kind of mark)
+        self._marked[marks, kind] = 1
+
+    def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
+        """Add a block of attention weights (head, rows, keys).
+
+        start: its first query. mask: see ``RowBlock``.
+        """
+        block = RowBlock(self._text, weights, start, mask)
+        key = object() if mask is not None else (start, *weights.shape[-2:])
+        if key not in self._evens:
+            even = RowBlock(self._text, even_weights(block.seen)[None], start, mask)
+            self._evens[key] = None, self._measured(even, self._even_formulas)
+        self._own.take(self._measured(block, self._formulas))
+        self._even.take(self._evens[key][1])
+
+    def add_sums(
+        self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
+    ) -> SummedRows:
+        """Add and return all rows of a layer; the arguments are those of ``SummedRows``."""
+        key = layer.first.tobytes() + layer.past.tobytes()
+        if key not in self._evens:
+            even = EvenRows(self._text, layer.first, layer.past)
+            self._evens[key] = even, self._measured(even, self._even_formulas)
+        even, evenly = self._evens[key]
+        rows = SummedRows(self._text, layer, even, heads, buckets)
+        self._own.take(self._measured(rows, self._formulas))
+        self._even.take(evenly)
+        return rows
+
+    def scores(self, places: Sequence[Place]) -> TextScores:
+        """Return the scores of the heads. places: the (layer, head) of each head of the blocks."""
+        queries, every = len(self._text.queries), np.ones(len(places))
+        scores, chance = self._own.scores(), self._own.shuffled()
+        evens, reach = self._even.scores(), self._even.reach(queries)
+        gained = (self._own.further["marks"] - self._even.further["marks"]) / max(queries, 1)
+        return TextScores(
+            tuple(places),
+            scores,
+            {name: chance.get(name, every * evens.get(name, _UNKNOWN)[0]) for name in scores},
+            {name: every * reach.get(name, 1.0) for name in scores},
+            {int(kind): gained[:, at] for at, kind in enumerate(self._kinds)},
+        )
+
+    def _measured(
+        self, rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]
+    ) -> _Measured:
+        """Return what rows add to the sums: of measures, of weight on marks, of centres."""
+        further = {"marks": rows.mixed(self._marked).sum(-2, dtype=np.float64)}
+        # Without key 0, a row that attended to key 0 alone has no weight left to score.
+        alive = None if rows.text.attention.view == "raw" else rows.total != 0
+        sums: dict[str, tuple[Array, NDArray[np.int64]]] = {}
+        for name, formula in formulas.items():
+            values, counts = formula(rows)
+            if alive is not None:
+                counts = counts & (alive if values.ndim == 2 else alive[:, None])
+            total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
+            sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
+        if rows.text.attention.kind == "cross":
+            y, x = centre_rows(rows.weights).astype(np.float64), rows.queries.astype(np.float64)
+            ones = np.ones_like(y)
+            moments = np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1)
+            further["moments"] = np.asarray(moments)
+        return sums, further
+
+
+def _divided(total: Array, number: NDArray[np.int64]) -> Array:
+    nothing = np.full_like(total, np.nan)
+    return np.divide(total, number, out=nothing, where=number > 0)
+
+
+def _correlation(*moments: Array) -> Array:
+    """Return Pearson's correlation of query positions and mean key positions.
+
+    It is NaN if one is constant. moments: sums over rows of 1, x, x², y, y² and xy.
+    """
+    n, x, xx, y, yy, xy = moments
+    across, up = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
+    moves = (across > _STILL) & (up > _STILL)
+    spread = np.sqrt(np.where(moves, across * up, 1))
+    return np.where(moves, (xy / n - x * y / n**2) / spread, np.nan)
+
 
 Selection = Mapping[int, Container[int]]
 
@@ -48,7 +257,7 @@ def measure(
     texts: Sequence[ProbeText],
     attention: Conditions,
     heads: Selection | None,
-    work: Work,
+    work: Callable[[int], None] = lambda cells: None,
     reduce: Reduce = "auto",
     beside: Callable[[ProbeText], Beside] | None = None,
 ) -> tuple[TextScores, ...]:
@@ -93,7 +302,8 @@ def measure(
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
     """Return the work for a text: its number of query–key pairs. kind: of attention."""
-    return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
+    queries, keys = _axes(text, kind)
+    return len(queries) * len(keys)
 
 
 class _Scoring:
@@ -109,15 +319,18 @@ class _Scoring:
         self._attention = attention
         self._selection = heads
         self._texts = texts
-        self._facts = [_facts(text, attention) for text in texts]
+        self._facts = [
+            TextFacts(*_axes(text, attention.kind), attention, SHUFFLES, passing=True)
+            for text in texts
+        ]
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
-        self._evens = [Evens({}, {}) for _ in texts]
+        self._evens: list[Evens] = [{} for _ in texts]
         self._beside = None if beside is None else [beside(text) for text in texts]
-        self._layers: list[dict[int, LayerScores]] = [{} for _ in texts]
+        self._parts: list[list[TextScores]] = [[] for _ in texts]
         self._waiting: dict[int, dict[int, Weights]] = {}
         self._cells = 0
-        self._lost: set[tuple[int, int, int]] = set()
+        self._lost: list[set[Place]] = [set() for _ in texts]
 
     @property
     def norms(self) -> bool:
@@ -146,7 +359,7 @@ class _Scoring:
             weights = weights[list(kept)]
             norms = None if norms is None else norms[list(kept)]
         broken = np.isnan(weights).any(axis=(-2, -1))
-        self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
+        self._lost[text] |= {(layer, kept[at]) for at in np.flatnonzero(broken)}
         shown = in_view(self._attention.view, weights, norms)
         facts = self._facts[text]
         whole = shown.shape[1:] == (len(facts.queries), len(facts.keys))
@@ -156,7 +369,7 @@ class _Scoring:
             if self._cells > _TOGETHER:
                 self._score_waiting()
         elif whole:
-            self._layers[text][layer] = self._whole(text, kept, shown, mask)
+            self._parts[text].append(self._whole(text, {layer: shown}, mask))
         else:
             self._sums_of(text, layer).add(shown, start, mask)
 
@@ -165,8 +378,8 @@ class _Scoring:
         kept = self._heads_of(layer, found.heads)
         if kept:
             rows = self._sums_of(text, layer).add_sums(found, kept)
-            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
-            self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
+            broken = np.isnan(rows.entropy).any(-1)
+            self._lost[text] |= {(layer, kept[at]) for at in np.flatnonzero(broken)}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:
         if (text, layer) not in self._sums:
@@ -191,24 +404,21 @@ class _Scoring:
         Most of the time of a short text is that of the calls, not of its numbers.
         """
         for text, by_layer in self._waiting.items():
-            weights, first = np.concatenate(list(by_layer.values())), 0
-            scores = self._whole(text, tuple(range(len(weights))), weights, None)
-            for layer, own in by_layer.items():
-                self._layers[text][layer] = scores.of(self._kept[layer], first)
-                first += len(own)
+            self._parts[text].append(self._whole(text, by_layer, None))
         self._waiting, self._cells = {}, 0
 
-    def _whole(
-        self, text: int, heads: tuple[int, ...], weights: Weights, mask: Bools | None
-    ) -> LayerScores:
-        """Return the scores of whole matrices (head, query, key)."""
+    def _whole(self, text: int, by_layer: Mapping[int, Weights], mask: Bools | None) -> TextScores:
+        """Return the scores of whole matrices (head, query, key) of some layers."""
+        places = [(layer, head) for layer in by_layer for head in self._kept[layer]]
+        layers = [*by_layer.values()]
+        weights = layers[0] if len(layers) == 1 else np.concatenate(layers)
         words = self._texts[text].words
         if words is not None:
             seen = RowBlock(self._facts[text], weights, 0, mask).seen
-            return LayerScores(heads, found=words.find(weights, seen))
+            return TextScores(tuple(places), *words.find(weights, seen))
         sums = self._new_sums(text)
         sums.add(weights, 0, mask)
-        scores = sums.scores(heads)
+        scores = sums.scores(places)
         if self._beside is None:
             return scores
         return replace(scores, beside=self._beside[text](weights, mask))
@@ -217,17 +427,10 @@ class _Scoring:
         """Return the pattern scores of the batch, text by text."""
         self._score_waiting()
         for (text, layer), sums in self._sums.items():
-            self._layers[text][layer] = sums.scores(self._kept[layer])
-        return [
-            TextScores(
-                text,
-                dict(sorted(self._layers[number].items())),
-                frozenset((layer, head) for place, layer, head in self._lost if place == number),
-            )
-            for number, text in enumerate(self._texts)
-        ]
+            places = [(layer, head) for head in self._kept[layer]]
+            self._parts[text].append(sums.scores(places))
+        return [joined(*of_text) for of_text in zip(self._parts, self._lost, strict=True)]
 
 
-def _facts(text: ProbeText, attention: Conditions) -> TextFacts:
-    queries, keys = text.passage.queries(attention.kind), text.passage.keys(attention.kind)
-    return TextFacts(queries, keys, attention, SHUFFLES, passing=True)
+def _axes(text: ProbeText, kind: Kind) -> tuple[Tokens, Tokens]:
+    return text.passage.queries(kind), text.passage.keys(kind)

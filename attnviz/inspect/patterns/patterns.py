@@ -9,12 +9,12 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import Choice, attention_kind, check_regions, encoded, target_tokens
+from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
-from attnviz.inspect.patterns.probes import SEEDS, probe_tokens, read_probe_file
-from attnviz.inspect.patterns.relations import AnnotatedSentence
+from attnviz.inspect.patterns.probes import SEEDS, probe_tokens
+from attnviz.inspect.patterns.relations import AnnotatedSentence, read_probe_file
 from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import score_patterns
@@ -24,8 +24,7 @@ from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.work import CORPUS_WORK, ON_TORCH, Work
 from attnviz.progress import Advance
-from attnviz.records import Tokens
-from attnviz.regions import region_reader
+from attnviz.records import Input
 
 if TYPE_CHECKING:
     from attnviz.corpus import TextCorpus
@@ -73,14 +72,13 @@ def patterns(
     *,
     sentences: Sentences = None,
     file: str = "",
-    examples: bool = True,
     advance: Advance = lambda done: None,
 ) -> PatternReport:
     """Measure the pattern scores of every head over a text or the built-in probes, and label it.
 
     text: the user's text, used in place of the built-in probes, or None. sentences: see
-        ``read_sentences``. file: where the text comes from, if it was not typed. examples: also
-        record small maps over short texts. advance: called with the share of the work that is done.
+        ``read_sentences``. file: where the text comes from, if it was not typed.
+    advance: called with the share of the work that is done.
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
     its attention, or values that a weight transform needs, cannot be observed.
@@ -88,47 +86,41 @@ def patterns(
     info, base = model.info, request.index_base
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     attention = attention_kind(model, choice)
-    reader = None if text is None else region_reader(model, text, request)
-    encode = None if reader is None else reader.encode
-    read = text if reader is None else reader.text
-    tokens = None if read is None else encoded(model, read, request.truncate, encode)
-    check_regions(attention, tokens or Tokens.bare(()))
-    targets: tuple[Tokens, ...] = ()
-    if tokens and isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
-        targets = (target_tokens(model, tokens, choice),)
+    given = None
+    if text is not None:
+        tokens = encoded(model, text, request.truncate)
+        given = Input(tokens)
+        if isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
+            given = Input(tokens, target_tokens(model, tokens, choice))
     report = score_patterns(
         model,
-        None if tokens is None else (tokens,),
+        given,
         kind=request.kind,
         view=request.view,
-        targets=targets,
         sentences=sentences,
         seeds=range(request.seed, request.seed + SEEDS),
         control=request.control_seed(info.seed),
         heads=choose_heads(request.layer, request.head, info.layers, info.heads, base),
-        progress=lambda done, total: advance(done / max(total, 1)),
+        progress=advance,
         index_base=base,
         no_known_labels=request.no_known_labels,
         reduce=request.reduce,
-        examples=examples,
     )
     notes = report.notes
-    if reader is not None and tokens is not None:
-        text, notes = reader.shown, notes + reader.notes(tokens)
     if text is None and request.is_usual:
         notes += tuple(keep_labels(model, report))
-    watch = request.watch
-    target = request.target if request.target is not None or not targets else joined(targets[0])
+    target = None
+    if given is not None and given.target is not None:
+        target = joined(given.target) if request.target is None else request.target
     return replace(
         report,
         notes=notes,
         text=text or "",
-        target=target if targets else None,
+        target=target,
         file=file,
         source=", ".join([*([file] if file else []), *map(str, request.probe)]),
         seed=request.seed,
-        watch=None if watch is None else find_label(watch, _labels(sentences or ())),
-        stats=request.stats,
+        watch=request.watch and find_label(request.watch, _labels(sentences or ())),
         top=request.top,
     )
 
@@ -142,10 +134,8 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
     if place is None or report.model.not_finite:
         return []
     labels = {
-        (entry.layer, entry.head): KnownLabel(
-            entry.label, math.nan if entry.score is None else entry.score
-        )
-        for entry in report.heads
+        head.place: KnownLabel(head.label, math.nan if head.score is None else head.score)
+        for head in report.heads
     }
     known = KnownLabels("patterns", labels, date.today().isoformat())
     content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)

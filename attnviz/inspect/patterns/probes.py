@@ -1,27 +1,20 @@
-"""The texts on which heads are scored: those that ship with the package, and a person's own.
-
-``data/probes/README.md`` gives the format of annotated sentences.
-"""
+"""The texts on which heads are scored: those that ship with the package, and a person's own."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 
 from attnviz.draw.numbers import counted
 from attnviz.engine.probing import Probing
-from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.patterns.relations import AnnotatedSentence, WordPair, WordView
+from attnviz.errors import UsageError
+from attnviz.inspect.patterns.relations import AnnotatedSentence, WordView, shipped_sentences
 from attnviz.inspect.patterns.report import Probe
-from attnviz.measures.registry import DESCRIBED, LABELS, RELATIONS, STATISTICS, of_family
+from attnviz.measures.registry import DESCRIBED, of_family
 from attnviz.models.work import about_tokens
-from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Input, Tokens
 from attnviz.texts import natural_texts
 
@@ -94,29 +87,25 @@ def measures_of(probe: str) -> tuple[str, ...]:
 
 def probe_texts(
     probing: Probing,
-    texts: Sequence[Tokens] | None,
-    targets: Sequence[Tokens],
+    text: Input | None,
     sentences: Sequence[AnnotatedSentence],
     seeds: Sequence[int],
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
     """Return every text to run, and for each text that cannot be run a sentence with the reason.
 
-    probing: prepares texts for the model. texts: the user's own, which are run in place of natural
+    probing: prepares texts for the model. text: the user's own, which is run in place of natural
         text and random tokens; None for these.
-    targets: the decoder's text for each of ``texts``; empty for other models.
     sentences: annotated ones, for the grammatical relations. seeds: of the random tokens.
     Raises UsageError if a text is too short for any score.
     """
-    found: list[ProbeText]
-    if texts is None:
-        natural = [probing.input_of(text) for text in natural_texts()]
+    if text is None:
+        natural = map(probing.input_of, natural_texts())
         found = [ProbeText(NATURAL, passage) for passage in natural if not passage.text.unknown]
         found += _random(probing, seeds)
     else:
-        pairs = zip(texts, targets, strict=True) if targets else zip(texts, strict=True)
-        found = [ProbeText(OWN, Input(*pair)) for pair in pairs]
-    for text in found:
-        if (count := len(text.passage.queries(probing.kind))) < FEWEST:
+        found = [ProbeText(OWN, text)]
+    for probe in found:
+        if (count := len(probe.passage.queries(probing.kind))) < FEWEST:
             raise UsageError(
                 f"the text has {counted(count, 'token')}: scoring heads needs at least {FEWEST}, "
                 "give a longer one"
@@ -223,104 +212,3 @@ def described(
         )
         probes.append(probe)
     return tuple(probes)
-
-
-# Files ---------------------------------------------------------------------------------------
-
-_DIRECTORY = PACKAGED / "probes"
-_COLUMNS = ("text", "pairs", "words")
-_NEEDED = ("text", "pairs")
-_PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
-_TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
-
-
-def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
-    """Return the annotated English sentences that ship with the package."""
-    return read_probe_file(_DIRECTORY / "english.tsv")
-
-
-def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
-    """Return the annotated sentences of a file of tab-separated lines.
-
-    The first line names the columns ``text``, ``pairs`` (such as ``subject:1>3``) and perhaps
-    ``words``; ``data/probes/README.md`` gives the format. Raises LoadError, with the line number
-    and the reason, if a line is not in the format.
-    """
-    lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
-    columns: list[str] | None = None
-    sentences = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        try:
-            if columns is None:
-                columns = _header(line)
-            else:
-                sentences.append(_sentence(number, columns, line.split("\t")))
-        except _LineError as error:
-            raise LoadError(f"{path}, line {number}: {error}") from error
-    if not sentences:
-        raise LoadError(
-            f"{path} holds no annotated sentence: expected a line that names the columns "
-            f"{' and '.join(_NEEDED)}, apart by a tab, and sentences below it"
-        )
-    return tuple(sentences)
-
-
-class _LineError(Exception):
-    """Raised for an error in a line of a probe file; it never leaves this module."""
-
-
-def _header(line: str) -> list[str]:
-    columns = [cell.strip() for cell in line.split("\t")]
-    unknown = [name for name in columns if name not in _COLUMNS]
-    if unknown or len(set(columns)) < len(columns) or not set(_NEEDED) <= set(columns):
-        raise _LineError(
-            f"expected the names of the columns, apart by tabs: text, pairs and, if wanted, "
-            f"words; got {', '.join(map(repr, columns))}"
-        )
-    return columns
-
-
-def _sentence(number: int, columns: list[str], line: list[str]) -> AnnotatedSentence:
-    """Return the sentence of a line. number, line: of the line, and its cells."""
-    if len(line) != len(columns):
-        raise _LineError(
-            f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, got {len(line)}"
-        )
-    cells = dict(zip(columns, line, strict=True))
-    text, items = cells["text"].strip(), cells["pairs"].split()
-    words = _places(text, (cells.get("words") or text).split())
-    if not text or not items:
-        raise _LineError(f"the column {'text' if not text else 'pairs'} is empty")
-    return AnnotatedSentence(text, words, tuple(_pair(item, len(words)) for item in items), number)
-
-
-def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return the character range of each word in the text, without punctuation at its ends."""
-    places, begin = [], 0
-    for word in words:
-        start = text.find(word, begin)
-        if start < 0:
-            raise _LineError(f"the word {word!r} is not in the text, or not in this order")
-        begin = start + len(word)
-        inner = [place for place in range(start, begin) if text[place].isalnum()]
-        places.append(range(inner[0], inner[-1] + 1) if inner else range(start, begin))
-    return tuple(places)
-
-
-def _pair(item: str, words: int) -> WordPair:
-    match = _PAIR.fullmatch(item)
-    if match is None:
-        raise _LineError(f"expected a pair such as subject:1>3, got {item!r}")
-    relation, dependent, head = match[1], int(match[2]), int(match[3])
-    if relation in _TAKEN:
-        raise _LineError(f"{relation!r} is another score's name: choose another relation")
-    for index in (dependent, head):
-        if index >= words:
-            raise _LineError(
-                f"{item!r} names the word {index}, the text has {words} (0 to {words - 1})"
-            )
-    if dependent == head:
-        raise _LineError(f"{item!r} pairs a word with itself")
-    return WordPair(relation, dependent, head)

@@ -1,18 +1,28 @@
-"""How often a head finds the word that another word belongs to (Clark et al. 2019, section 4.2)."""
+"""How often a head finds the word that another word belongs to (Clark et al. 2019, section 4.2).
+
+The related words of a sentence are annotated by hand; ``data/probes/README.md`` gives the format.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.errors import LoadError
+from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
+from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Tokens
+
+Hits = dict[int, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,6 @@ class AnnotatedSentence:
     words: tuple[range, ...]
     pairs: tuple[WordPair, ...]
     line: int
-
-    def __post_init__(self) -> None:
-        for pair in self.pairs:
-            if not {pair.dependent, pair.head} <= set(range(len(self.words))):
-                raise ValueError(f"no such words: {pair}")
 
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -141,23 +146,6 @@ _TIE = 1e-6
 """How far equal weights may differ by rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class FoundPair:
-    """The result of testing which heads find one annotated word pair.
-
-    relation: its name. offset: from the query word to the key word, in words and punctuation marks.
-    by_chance: the chance that uniform attention over the tokens finds the pair. Words of several
-        tokens get more of it, and words that tie for the largest weight share the hit.
-    hits: (head,) 1 if the head's largest weight is on the annotated word, else 0; words that tie
-        for the largest share the hit. NaN if the weights are NaN.
-    """
-
-    relation: str
-    offset: int
-    by_chance: float
-    hits: NDArray[np.float64]
-
-
 class WordView:
     """The units of one annotated sentence for a model: each word, and each other token alone.
 
@@ -178,11 +166,15 @@ class WordView:
         self._of_unit = _memberships(len(tokens), self.units)
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
-    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
-        """Return for each annotated word pair which heads find it.
+    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> tuple[Hits, Hits]:
+        """Return which heads find the annotated word pairs, and the same by chance.
 
         weights: the attention weights (head, query, key) over the tokens. seen: (query, key), True
-            where a token sees another. A pair whose words do not see each other is left out.
+            where a token sees another.
+        Both are (head,) by the index of the pair in ``pairs``, NaN if its words do not see each
+        other. The first is 1 if a head's largest weight is on the annotated word, else 0; words
+        that tie for the largest share the hit; NaN if the weights are NaN. The second is that of
+        uniform attention over the tokens: words of several tokens get more of it.
         """
         visible = (self._of_unit.T @ seen @ self._of_unit).astype(int)
         by_word = word_weights(weights, self.units)
@@ -192,15 +184,15 @@ class WordView:
         largest = (by_word >= most * (1 - _TIE)) & (most > 0)
         shares = largest / np.maximum(largest.sum(-1, keepdims=True), 1)
         shares[np.isnan(most[..., 0])] = np.nan
-        found = []
-        for relation, query, key in self.pairs:
+        hits, chance = Hits(), Hits()
+        for at, (_, query, key) in enumerate(self.pairs):
             others = visible[query].copy()
             others[query] = 0
+            known = 1.0 if others[key] else np.nan
             largest = others == others.max()
-            by_chance = float(largest[key] / largest.sum())
-            if others[key]:
-                found.append(FoundPair(relation, key - query, by_chance, shares[:, query, key]))
-        return found
+            hits[at] = known * shares[:, query, key]
+            chance[at] = np.full(len(weights), known * (largest[key] / largest.sum()))
+        return hits, chance
 
     @cached_property
     def pairs(self) -> Sequence[tuple[str, int, int]]:
@@ -240,11 +232,109 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
     return found
 
 
-def relation_base_rate(found: Sequence[FoundPair]) -> float:
+def relation_base_rate(offsets: Sequence[int], by_chance: Sequence[float]) -> float:
     """Return the base rate of a relation: the share of word pairs found without looking at words.
 
     It is that of the best fixed offset, or of uniform attention if that is more; 0 without pairs.
+    offsets: of each pair, from the query word to the key word, in words and punctuation marks.
+    by_chance: the chance that uniform attention finds each.
     """
-    offsets = Counter(pair.offset for pair in found)
-    even = sum(pair.by_chance for pair in found)
-    return max(max(offsets.values()), even) / len(found) if found else 0.0
+    most = max(Counter(offsets).values(), default=0)
+    return max(most, sum(by_chance)) / len(offsets) if offsets else 0.0
+
+
+# Files ---------------------------------------------------------------------------------------
+
+_DIRECTORY = PACKAGED / "probes"
+_COLUMNS = ("text", "pairs", "words")
+_NEEDED = ("text", "pairs")
+_PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
+_TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
+
+
+def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
+    """Return the annotated English sentences that ship with the package."""
+    return read_probe_file(_DIRECTORY / "english.tsv")
+
+
+def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
+    """Return the annotated sentences of a file of tab-separated lines.
+
+    The first line names the columns ``text``, ``pairs`` (such as ``subject:1>3``) and perhaps
+    ``words``; ``data/probes/README.md`` gives the format. Raises LoadError, with the line number
+    and the reason, if a line is not in the format.
+    """
+    lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
+    columns: list[str] | None = None
+    sentences = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            if columns is None:
+                columns = _header(line)
+            else:
+                sentences.append(_sentence(number, columns, line.split("\t")))
+        except ValueError as error:
+            raise LoadError(f"{path}, line {number}: {error}") from error
+    if not sentences:
+        raise LoadError(
+            f"{path} holds no annotated sentence: expected a line that names the columns "
+            f"{' and '.join(_NEEDED)}, apart by a tab, and sentences below it"
+        )
+    return tuple(sentences)
+
+
+def _header(line: str) -> list[str]:
+    columns = [cell.strip() for cell in line.split("\t")]
+    unknown = [name for name in columns if name not in _COLUMNS]
+    if unknown or len(set(columns)) < len(columns) or not set(_NEEDED) <= set(columns):
+        raise ValueError(
+            f"expected the names of the columns, apart by tabs: text, pairs and, if wanted, "
+            f"words; got {', '.join(map(repr, columns))}"
+        )
+    return columns
+
+
+def _sentence(number: int, columns: list[str], line: list[str]) -> AnnotatedSentence:
+    """Return the sentence of a line. number, line: of the line, and its cells."""
+    if len(line) != len(columns):
+        raise ValueError(
+            f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, got {len(line)}"
+        )
+    cells = dict(zip(columns, line, strict=True))
+    text, items = cells["text"].strip(), cells["pairs"].split()
+    words = _places(text, (cells.get("words") or text).split())
+    if not text or not items:
+        raise ValueError(f"the column {'text' if not text else 'pairs'} is empty")
+    return AnnotatedSentence(text, words, tuple(_pair(item, len(words)) for item in items), number)
+
+
+def _places(text: str, words: list[str]) -> tuple[range, ...]:
+    """Return the character range of each word in the text, without punctuation at its ends."""
+    places, begin = [], 0
+    for word in words:
+        start = text.find(word, begin)
+        if start < 0:
+            raise ValueError(f"the word {word!r} is not in the text, or not in this order")
+        begin = start + len(word)
+        inner = [place for place in range(start, begin) if text[place].isalnum()]
+        places.append(range(inner[0], inner[-1] + 1) if inner else range(start, begin))
+    return tuple(places)
+
+
+def _pair(item: str, words: int) -> WordPair:
+    match = _PAIR.fullmatch(item)
+    if match is None:
+        raise ValueError(f"expected a pair such as subject:1>3, got {item!r}")
+    relation, dependent, head = match[1], int(match[2]), int(match[3])
+    if relation in _TAKEN:
+        raise ValueError(f"{relation!r} is another score's name: choose another relation")
+    for index in (dependent, head):
+        if index >= words:
+            raise ValueError(
+                f"{item!r} names the word {index}, the text has {words} (0 to {words - 1})"
+            )
+    if dependent == head:
+        raise ValueError(f"{item!r} pairs a word with itself")
+    return WordPair(relation, dependent, head)

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from attnviz.draw.regions import share_facts
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
+from attnviz.measures.labels import THRESHOLD
 from attnviz.measures.registry import STATISTICS, View, label_named
 from attnviz.reading import finite, optional, typed
-from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, RegionShares, Source, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source
 
 if TYPE_CHECKING:
     from attnviz.mergeable import CorpusRecord
@@ -49,26 +45,6 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Example:
-    """A small map that shows what a head attends to, over a text in which its label can be seen.
-
-    tokens: of the queries. keys: of the keys, the same object for self-attention.
-    weights: float array (query, key), after the report's weight transform.
-    """
-
-    tokens: Tokens
-    keys: Tokens
-    weights: NDArray[np.floating]
-
-    def __post_init__(self) -> None:
-        if self.weights.shape != (len(self.tokens), len(self.keys)):
-            raise ValueError(
-                f"expected weights over {len(self.tokens)} queries and {len(self.keys)} keys, "
-                f"got {self.weights.shape}"
-            )
-
-
-@dataclass(frozen=True)
 class PatternScores:
     """The pattern scores of one head, its label and their statistics.
 
@@ -86,11 +62,13 @@ class PatternScores:
     measured: for each score, the number of texts in its mean (for a relation, of word pairs).
     statistics: the means of ``STATISTICS`` over the running texts, None if not measured.
     control: the scores of the same head in the random baseline; empty without one.
-    example: a small map to look at; None for heads that are not among their label's best.
     intervals: by score, the ends of its 95% confidence interval, if it has one: Student's over
         texts, for a relation Wilson's over word pairs.
     said: the label of the head on a person's own text by the rule of a single text; else None.
-    by_text: for each score its values over single texts (or seeds, or folds), in their order.
+    pairs: for each score (score, base rate) over single texts (or seeds, or folds), in their order.
+    reach: the share of a text's queries that could show a score, mean over texts, in [0, 1].
+    one_delimiter: the share of the gain of ``delimiter`` over chance that a single token gives.
+    agreeing: for texts that are not kept in ``pairs``, the share that agrees on a label.
     """
 
     layer: int
@@ -104,10 +82,12 @@ class PatternScores:
     measured: Mapping[str, int] = field(default_factory=dict)
     statistics: Mapping[str, float | None] = field(default_factory=dict)
     control: Mapping[str, float | None] = field(default_factory=dict)
-    example: Example | None = None
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     said: HeadLabel | None = None
-    by_text: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    pairs: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    reach: Mapping[str, float] = field(default_factory=dict)
+    one_delimiter: float = 0.0
+    agreeing: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.label is not None and self.scores.get(self.label) is None:
@@ -141,6 +121,11 @@ class PatternScores:
         return None if self.said is None or self.said.name != self.label else self.said.events
 
     @property
+    def by_text(self) -> dict[str, tuple[float, ...]]:
+        """Return for each score its values over single texts (or seeds, or folds), in order."""
+        return {name: tuple(score for score, _ in pairs) for name, pairs in self.pairs.items()}
+
+    @property
     def _sink(self) -> HeadLabel | None:
         said = self.said
         return (
@@ -168,7 +153,6 @@ class PatternReport(Report, Provenance):
     view: the transform of the attention weights before scores are measured, such as ``raw``.
     heads: one entry for each head, layer by layer.
     labels: the names that a head could get here, in the order of ``LABELS``.
-    thresholds: for each label, the strength from which a head gets it.
     probes: the sets of texts, and the scores measured over each.
     not_measured: for each score that has no value at all, the reason in words.
     untestable: the base rate of each relation that no head could get as a label, because the best
@@ -177,9 +161,8 @@ class PatternReport(Report, Provenance):
     target: the decoder's text; None if there is none.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` stored them; empty for other sources.
-    watch: the one label by which heads are ranked, or None. stats: whether the statistics of every
-        head are shown. top: heads listed for a label; None: the usual few.
-    regions: the attention shares between the regions of the text; None without regions.
+    watch: the one label by which heads are ranked, or None. top: heads listed for a label; None:
+        the usual few.
     record: of a corpus, all numbers behind the report; it adds up with those of other shards.
     """
 
@@ -189,7 +172,6 @@ class PatternReport(Report, Provenance):
     view: View
     heads: tuple[PatternScores, ...]
     labels: tuple[str, ...]
-    thresholds: Mapping[str, float]
     probes: tuple[Probe, ...]
     not_measured: Mapping[str, str] = field(default_factory=dict)
     untestable: Mapping[str, float] = field(default_factory=dict)
@@ -199,19 +181,16 @@ class PatternReport(Report, Provenance):
     labels_from: Source = "none"
     labels_date: str = ""
     watch: str | None = None
-    stats: bool = False
     top: int | None = None
-    regions: RegionShares | None = None
     record: CorpusRecord | None = None
 
     command = "patterns"
     lists = ("heads",)
 
-    def __post_init__(self) -> None:
-        if set(self.labels) != set(self.thresholds):
-            raise ValueError(
-                f"labels and thresholds differ: {self.labels}, {tuple(self.thresholds)}"
-            )
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Return for each label the strength from which a head gets it."""
+        return dict.fromkeys(self.labels, THRESHOLD)
 
     def data(self) -> dict[str, Any]:
         """Return the report as one JSON object, except the example maps; indices start at 0.
@@ -219,13 +198,7 @@ class PatternReport(Report, Provenance):
         ``heads`` has an entry for each head, layer by layer; if one label is watched, only the
         heads that have its score, highest first.
         """
-        control, regions = self.control, self.regions
-        random = control and {
-            "weights": "random",
-            "seed": control.seed,
-            "labelled": control.labelled,
-        }
-        sizes = {} if regions is None else {"queries": regions.queries, "keys": regions.keys}
+        control = self.control
         return {
             "schema": SCHEMA,
             "model": model_facts(self.model),
@@ -243,11 +216,10 @@ class PatternReport(Report, Provenance):
             "labels_date": self.labels_date or None,
             "not_measured": self.not_measured,
             "untestable": self.untestable,
-            "control": random,
+            "control": control and {"weights": "random", **asdict(control)},
             "seconds": round(self.seconds, 3),
             "notes": self.notes,
-            **({"regions": sizes} if sizes else {}),
-            "heads": [score_entry(entry, regions) for entry in self._listed],
+            "heads": [score_entry(entry) for entry in self._listed],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
@@ -255,10 +227,21 @@ class PatternReport(Report, Provenance):
 
         The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a random baseline,
         ``random.NAME`` belong to the score NAME; statistics have their own names.
-        A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are
-        the attention from region A to region B, and that of uniform attention.
+        A cell is empty if it was not measured.
         """
-        return score_rows(self, self._listed)
+        names = dict.fromkeys(name for entry in self.heads for name in entry.scores)
+        kinds = ("score", "base", "strength", *(["random"] if self.control else []))
+
+        def row(entry: PatternScores) -> dict[str, Any]:
+            values = (entry.scores, entry.base_rate, entry.strength, entry.control)
+            cells: dict[str, Any] = {**vars(entry), **entry.statistics}
+            for kind, by_name in zip(kinds, values, strict=False):
+                cells |= {f"{kind}.{name}": score for name, score in by_name.items()}
+            return cells
+
+        columns = (f"{kind}.{name}" for kind in kinds for name in names)
+        facts = ("layer", "head", "label", "margin", "agreement", *STATISTICS)
+        return table_of((*facts, *columns), map(row, self._listed))
 
     @property
     def _listed(self) -> tuple[PatternScores, ...]:
@@ -282,11 +265,8 @@ class PatternReport(Report, Provenance):
 # JSON and table ------------------------------------------------------------------------------
 
 
-def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
-    """Return the JSON object of one head's pattern scores; ``null`` for values not measured.
-
-    entry: its scores. regions: the attention shares between regions; None if the text has none.
-    """
+def score_entry(entry: PatternScores) -> dict[str, Any]:
+    """Return the JSON object of one head's pattern scores; ``null`` for values not measured."""
     return {
         "layer": entry.layer,
         "head": entry.head,
@@ -302,7 +282,6 @@ def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> di
         "measured": entry.measured,
         "events": entry.events,
         **({"control": entry.control} if entry.control else {}),
-        **({} if regions is None else {"regions": share_facts(regions, entry.place)}),
     }
 
 
@@ -312,23 +291,24 @@ def read_scores(facts: Mapping[str, Any]) -> PatternScores:
     facts: its object as ``score_entry`` made it.
     Raises KeyError, TypeError or ValueError for anything else.
     """
-    ends = {
-        str(name): (finite(low), finite(high))
-        for name, (low, high) in facts["intervals"].items()
-        if low is not None and high is not None
-    }
+
+    def numbers(given: Mapping[str, Any]) -> dict[str, float | None]:
+        return {
+            str(name): None if score is None else finite(score) for name, score in given.items()
+        }
+
     return PatternScores(
         typed(facts["layer"], int),
         typed(facts["head"], int),
         optional(facts["label"], str),
-        _numbers_of(facts["scores"]),
-        _numbers_of(facts.get("base_rate", {})),
-        intervals=ends,
+        numbers(facts["scores"]),
+        numbers(facts.get("base_rate", {})),
+        intervals={
+            str(name): (finite(low), finite(high))
+            for name, (low, high) in facts["intervals"].items()
+            if low is not None and high is not None
+        },
     )
-
-
-def _numbers_of(facts: Mapping[str, Any]) -> dict[str, float | None]:
-    return {str(name): None if score is None else finite(score) for name, score in facts.items()}
 
 
 def _label_facts(report: PatternReport, name: str) -> dict[str, Any]:
@@ -338,30 +318,3 @@ def _label_facts(report: PatternReport, name: str) -> dict[str, Any]:
         "threshold": report.thresholds[name],
         "heads": len(report.labelled(name)),
     }
-
-
-def score_rows(
-    report: PatternReport, heads: Sequence[PatternScores]
-) -> Iterator[tuple[object, ...]]:
-    """Yield the header of the CSV table, see ``PatternReport.rows``, then a row for each head."""
-    regions = report.regions
-    pairs = [] if regions is None else [*product(regions.queries, regions.keys)]
-    of_pairs = [f"{kind}.{one}>{other}" for kind in ("share", "uniform") for one, other in pairs]
-    names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
-    kinds = ("score", "base", "strength", *(["random"] if report.control else []))
-
-    def row(entry: PatternScores) -> dict[str, Any]:
-        values = (entry.scores, entry.base_rate, entry.strength, entry.control)
-        cells: dict[str, Any] = {"layer": entry.layer, "head": entry.head, "label": entry.label}
-        cells |= {"margin": entry.margin, "agreement": entry.agreement, **entry.statistics}
-        for kind, by_name in zip(kinds, values, strict=False):
-            cells |= {f"{kind}.{name}": score for name, score in by_name.items()}
-        if regions is not None:
-            at = regions.heads.index(entry.place)
-            shares = [*regions.share[at].ravel(), *regions.uniform[at].ravel()]
-            cells |= dict(zip(of_pairs, shares, strict=True))
-        return cells
-
-    columns = (f"{kind}.{name}" for kind in kinds for name in names)
-    facts = ("layer", "head", "label", "margin", "agreement", *STATISTICS)
-    return table_of((*facts, *columns, *of_pairs), map(row, heads))

@@ -14,7 +14,6 @@ from attnviz.options import (
     Kind,
     Known,
     Options,
-    RegionOptions,
     Seed,
     Truncation,
     flag,
@@ -32,7 +31,6 @@ class _Scoring(Options, panel="What is scored"):
         (),
         brief="Your own annotated sentences.",
     )
-    raw: bool = flag("Score the attention weights as they are (default).")
     without_first: bool = flag("Leave out the weight on the first token and renormalise.")
     norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
     reduce: Literal["auto", "fused", "blocks", "full"] = option(
@@ -49,10 +47,10 @@ class _Scoring(Options, panel="What is scored"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("raw", "without_first", "norm_weighted")
-        given = [name.replace("_", "-") for name in names if getattr(self, name)]
-        if len(given) > 1:
-            raise UsageError(f"expected one view: --{given[0]} and --{given[1]} exclude each other")
+        if self.without_first and self.norm_weighted:
+            raise UsageError(
+                "expected one view: --without-first and --norm-weighted exclude each other"
+            )
 
     @property
     def view(self) -> View:
@@ -67,25 +65,17 @@ class _Shown(Options, panel="View"):
     """The options on what is shown of the pattern scores."""
 
     watch: str | None = option("LABEL", "Rank every head by its score of one label.")
-    stats: bool = flag(
-        "Show entropy, distance, confidence and sink weight of every head.",
-        brief="Entropy, distance, confidence, sink of every head.",
-    )
     top: int | None = option("N", "Number of heads to list per label (4; with --watch 24).", min=1)
 
 
 @dataclass(frozen=True)
-class PatternsRequest(
-    Truncation, Kind, HeadChoice, RegionOptions, _Scoring, _Shown, Known, IndexBase, Seed
-):
+class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, IndexBase, Seed):
     """All options of ``patterns``."""
 
     @property
     def is_usual(self) -> bool:
         """Return whether all heads are scored in the default way; only then labels are stored."""
-        return self.view == "raw" and not (
-            self.raw or self.probe or self.control or self.layer or self.head
-        )
+        return self.view == "raw" and not (self.probe or self.control or self.layer or self.head)
 
     def control_seed(self, drawn: int | None) -> int | None:
         """Return the seed of the random baseline, a model with random parameters; None without one.

@@ -5,46 +5,51 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import Reduce
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.patterns.examples import examples_of
-from attnviz.inspect.patterns.measure import cells_of, measure
+from attnviz.inspect.patterns.measure import Array, Place, TextScores, cells_of, measure
 from attnviz.inspect.patterns.probes import (
+    AGREES_ON,
     NATURAL,
     ON_TEXT,
     OWN,
     SCORES_OF,
     ProbeText,
     described,
+    measures_of,
     probe_texts,
+)
+from attnviz.inspect.patterns.relations import (
+    AnnotatedSentence,
+    relation_base_rate,
     shipped_sentences,
 )
-from attnviz.inspect.patterns.relations import AnnotatedSentence
 from attnviz.inspect.patterns.report import Control, PatternReport, PatternScores, Probe
-from attnviz.inspect.patterns.summary import HeadSummary, Place, summaries
-from attnviz.inspect.patterns.sums import TextScores
+from attnviz.measures.bootstrap import share_interval, student_interval
 from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
     best_label,
     clear_deviations,
+    strength,
     strengths,
     testable,
 )
 from attnviz.measures.one_text import head_scores
-from attnviz.measures.regions import shares
-from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
+from attnviz.measures.registry import DESCRIBED, LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Kind, ModelInfo, RegionShares, Tokens
+from attnviz.records import SINKS, UNKNOWN_NOTE, HeadLabel, Input, Kind, ModelInfo, Source
 from attnviz.texts import natural_texts
 
 _REACH = 0.1
@@ -61,35 +66,32 @@ _READ = 256
 
 def score_patterns(
     model: Model,
-    texts: Sequence[Tokens] | None = None,
+    text: Input | None = None,
     *,
     kind: Kind | None = None,
     view: View = "raw",
-    targets: Sequence[Tokens] = (),
     sentences: Sequence[AnnotatedSentence] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     control: int | None = None,
     heads: Mapping[int, Container[int]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[float], None] = lambda share: None,
     index_base: int = 0,
-    examples: bool = True,
     no_known_labels: bool = False,
     reduce: Reduce = "auto",
     probing: Probing | None = None,
 ) -> PatternReport:
     """Measure the pattern scores of the heads of ``model``, and label the heads.
 
-    texts: a person's own; None for the probes that ship with the package: natural text, random
-        repeated tokens and annotated English sentences.
+    text: a person's own, for the kinds ``decoder`` and ``cross`` with the decoder's; None for the
+        probes that ship with the package: natural text, random repeated tokens and annotated
+        English sentences.
     kind: of the attention; None for the model's first.
     view: the transform of the attention weights before scores are measured.
-    targets: the decoder's text for each, for the kinds ``decoder`` and ``cross``.
-    sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
+    sentences: annotated ones, in place of those that ship with the package; added to ``text``.
     seeds: of the random tokens. control: the seed of a random baseline, a model with random
         parameters, whose scores a label must exceed as well; None without one.
     heads: the heads to score in each layer; None scores all.
-    progress: called as ``progress(done, total)``, in query–key pairs.
-    examples: also run the model over short texts, for example maps.
+    progress: called with the share of the work that is done, in query–key pairs.
     no_known_labels: over a person's own text, ignore labels that were measured before.
     reduce: how the attention is read.
     probing: the model opened for this kind of attention, if it already is.
@@ -100,33 +102,33 @@ def score_patterns(
     began = time.monotonic()
     probing = probing or open_probing(model, kind)
     if sentences is None:
-        sentences = shipped_sentences() if texts is None else ()
-    probes, skipped = probe_texts(probing, texts, targets, sentences, seeds)
+        sentences = shipped_sentences() if text is None else ()
+    probes, skipped = probe_texts(probing, text, sentences, seeds)
     runs = 1 if control is None else 2
-    total, done = runs * sum(cells_of(text, probing.kind) for text in probes), 0
+    total, done = runs * sum(cells_of(probe, probing.kind) for probe in probes), 0
 
     def work(cells: int) -> None:
         nonlocal done
         done += cells
-        if progress is not None:
-            progress(done, total)
+        progress(done / max(total, 1))
 
-    relations = _relations(probes)
+    used = {relation for probe in probes for relation, _, _ in probe.pairs}
+    relations = (*(name for name in LABELS if name in used), *sorted(used - set(LABELS)))
     attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
     results = measure(probing, probes, attention, heads, work, reduce)
-    found = summaries(results, relations)
+    found = summaries(probes, results, relations)
     if not found:
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"
         )
-    twin: Mapping[Place, HeadSummary] = {}
+    twin: Mapping[Place, PatternScores] = {}
     if control is not None:
         random = measure(probing.twin(control), probes, attention, heads, work, reduce)
-        twin = summaries(random, relations)
+        twin = summaries(probes, random, relations)
     said = None
-    if texts is not None:
+    if text is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
-        said = _said(probing, texts[0], targets, heads, before) if not texts[0].unknown else {}
+        said = _said(probing, text, heads, before) if not text.text.unknown else {}
     annotated = dict.fromkeys(pair.relation for sentence in sentences for pair in sentence.pairs)
     report = scored_report(
         model.info,
@@ -138,44 +140,41 @@ def score_patterns(
         control=control,
         twin=twin,
         said=said,
-        own=texts is not None,
+        own=text is not None,
         relations=relations,
         unscored=[name for name in annotated if name not in relations],
     )
     labels = [*(said or {}).values()]
-    report = replace(
+    source: Source = next((label.source for label in labels if label.is_known), "text")
+    return replace(
         report,
         seconds=time.monotonic() - began,
         index_base=index_base,
-        regions=_regions(results),
-        labels_from="none"
-        if said is None
-        else next((label.source for label in labels if label.is_known), "text"),
+        labels_from="none" if said is None else source,
         labels_date=max((label.date for label in labels), default=""),
     )
-    return examples_of(probing, probes, report) if examples else report
 
 
 def scored_report(
     info: ModelInfo,
     attention: Conditions,
-    found: Mapping[Place, HeadSummary],
+    found: Mapping[Place, PatternScores],
     lost: Collection[Place],
     *,
     probes: tuple[Probe, ...],
     notes: tuple[str, ...] = (),
     control: int | None = None,
-    twin: Mapping[Place, HeadSummary] = MappingProxyType({}),
+    twin: Mapping[Place, PatternScores] = MappingProxyType({}),
     said: Mapping[Place, HeadLabel] | None = None,
     own: bool = True,
     relations: Sequence[str] = (),
     unscored: Sequence[str] = (),
 ) -> PatternReport:
-    """Return the report of the heads' summaries: their strengths and labels.
+    """Return the report of the heads' scores: their strengths and labels.
 
-    info: of the model. attention: what was measured. found: the summaries by (layer, head).
+    info: of the model. attention: what was measured. found: the scores by (layer, head).
     lost: the heads with weights that are not numbers. probes, notes: of the report.
-    control, twin: the seed of the random baseline and its summaries; None and empty without one.
+    control, twin: the seed of the random baseline and its scores; None and empty without one.
     said: the labels on a person's one text. own: whether a person gave the texts.
     relations, unscored: the annotated relations that were measured, and those that could not be.
     """
@@ -183,45 +182,173 @@ def scored_report(
         name
         for name in dict.fromkeys((*LABELS, *relations))
         if any(
-            summary.scores.get(name) is not None and summary.base_rate.get(name) is not None
-            for summary in found.values()
+            head.scores.get(name) is not None and head.base_rate.get(name) is not None
+            for head in found.values()
         )
     )
     least = clear_deviations(len(found) * len(relations))
-    rule = _Rule(math.inf if info.weights == "random" else THRESHOLD, least, said)
-    floors = _floors(twin)
-    heads = [
-        _lost(summary, place)
-        if place in lost
-        else _head(place, summary, names, rule, floors.get(place[0], {}))
-        for place, summary in found.items()
-    ]
-    scored = tuple(
-        replace(head, control=twin[head.place].scores) if head.place in twin else head
-        for head in heads
-    )
+    rule = _Rule(names, math.inf if info.weights == "random" else THRESHOLD, least, said)
+    # The random heads of a layer are drawn alike, so that the highest score of any counts.
+    floors: dict[int, dict[str, float]] = {}
+    for (layer, _), drawn in twin.items():
+        known = floors.setdefault(layer, {})
+        for name, score in drawn.scores.items():
+            if score is not None:
+                known[name] = max(score, known.get(name, score))
+    heads = []
+    for place, head in found.items():
+        labelled = _lost(head) if place in lost else rule.labelled(head, floors.get(place[0], {}))
+        random = twin[place].scores if place in twin else {}
+        heads.append(replace(labelled, control=random))
     if lost:
         overflow = "some weights are not numbers: those heads have no label"
         notes += (f"{overflow}{info.overflow_advice}",)
     by_chance = None
     if control is not None:
-        unnamed = _Rule(THRESHOLD, least)
-        labels = Counter(_head(place, one, names, unnamed, {}).label for place, one in twin.items())
+        alone = _Rule(names, THRESHOLD, least)
+        labels = Counter(alone.labelled(drawn, {}).label for drawn in twin.values())
         by_chance = Control(control, {name: labels[name] for name in names if labels[name]})
     return PatternReport(
         model=info,
         kind=attention.kind,
         causal=attention.causal,
         view=attention.view,
-        heads=scored,
+        heads=tuple(heads),
         labels=names,
-        thresholds=dict.fromkeys(names, THRESHOLD),
         probes=probes,
-        not_measured=_not_measured(attention, scored, own=own, relations=unscored),
-        untestable=_untestable(found, relations, least),
+        not_measured=_not_measured(attention, heads, own=own, relations=unscored),
+        untestable=_untestable(found.values(), relations, least),
         control=by_chance,
         notes=notes,
     )
+
+
+# Scores over single texts ----------------------------------------------------------------------
+
+_FOLDS = 10
+
+
+class Stack(NamedTuple):
+    """The scores of heads over some texts; NaN where a text cannot show a score.
+
+    scores, base, reach: (text, score, head), the score, its base rate, the share of the queries
+        that could show it. gained: by token, (text, head), see ``TextScores.delimiters``.
+    """
+
+    scores: Array
+    base: Array
+    reach: Array
+    gained: Mapping[int, Array]
+
+
+def stacked(results: Sequence[TextScores], names: Sequence[str]) -> Stack:
+    """Return the scores of the same heads over several texts. names: of the scores."""
+    heads = len(results[0].places)
+    nothing = np.full(heads, np.nan)
+
+    def over(of: str) -> Array:
+        return np.array(
+            [[getattr(result, of).get(name, nothing) for name in names] for result in results]
+        )
+
+    scores, gained = over("scores"), {}
+    if "delimiter" in names:
+        measured = ~np.isnan(scores[:, names.index("delimiter")])
+        for token in dict.fromkeys(token for result in results for token in result.delimiters):
+            values = [result.delimiters.get(token, np.zeros(heads)) for result in results]
+            gained[token] = np.where(measured, values, 0)
+    return Stack(scores, over("base"), over("reach"), gained)
+
+
+def summaries(
+    texts: Sequence[ProbeText], results: Sequence[TextScores], relations: Sequence[str]
+) -> dict[Place, PatternScores]:
+    """Return the pattern scores of each head by (layer, head), in that order, without a label.
+
+    results: the scores over each of ``texts``. relations: the names of the annotated ones.
+    """
+    heads = blank(sorted({place for result in results for place in result.places}))
+    for probe in dict.fromkeys(text.probe for text in texts):
+        own = [result for text, result in zip(texts, results, strict=True) if text.probe == probe]
+        if probe in SCORES_OF and heads:
+            _enter_probe(heads, probe, stacked(own, measures_of(probe)))
+    sentences = [pair for pair in zip(texts, results, strict=True) if pair[0].words is not None]
+    for relation in relations if heads else ():
+        _enter_relation(heads, relation, sentences)
+    return unlabelled(heads)
+
+
+def blank(places: Iterable[Place]) -> dict[Place, dict[str, Any]]:
+    """Return for each head the numbers of a ``PatternScores`` by their field, empty yet."""
+    kinds = ("scores", "base_rate", "intervals", "measured", "reach", "pairs", "agreeing")
+    none = dict.fromkeys(DESCRIBED)
+    return {place: {"statistics": {**none}} | {kind: {} for kind in kinds} for place in places}
+
+
+def unlabelled(heads: Mapping[Place, dict[str, Any]]) -> dict[Place, PatternScores]:
+    """Return the pattern scores of each head without a label. heads: filled, see ``blank``."""
+    return {place: PatternScores(*place, label=None, **own) for place, own in heads.items()}
+
+
+def _enter_probe(heads: Mapping[Place, dict[str, Any]], probe: str, stack: Stack) -> None:
+    names, further = SCORES_OF[probe], AGREES_ON.get(probe, ())
+    gains = [values.sum(0) for values in stack.gained.values()]
+    for column, head in enumerate(heads.values()):
+        for row, source in enumerate(measures_of(probe)):
+            at = ~np.isnan(stack.scores[:, row, column]), row, column
+            scores = stack.scores[at].tolist()
+            pairs = list(zip(scores, stack.base[at].tolist(), strict=True))
+            name = names.get(source, source)
+            if source in names:
+                bases = [base for _, base in pairs if not math.isnan(base)]
+                head["scores"][name], head["base_rate"][name] = _mean(scores), _mean(bases)
+                head["measured"][name] = len(pairs)
+                if pairs:
+                    head["reach"][name] = math.fsum(stack.reach[at]) / len(pairs)
+                if (interval := student_interval(scores)) is not None:
+                    head["intervals"][name] = interval
+            if source in names or source in further:
+                head["pairs"].setdefault(name, []).extend(pairs)
+            if source in DESCRIBED and probe in (NATURAL, OWN):
+                head["statistics"][source] = _mean(scores)
+        own = [float(values[column]) for values in gains]
+        if sum(own) > 0:
+            head["one_delimiter"] = max(own) / sum(own)
+
+
+def _enter_relation(
+    heads: Mapping[Place, dict[str, Any]],
+    relation: str,
+    sentences: Sequence[tuple[ProbeText, TextScores]],
+) -> None:
+    tested = [
+        (number % _FOLDS, key - query, scores.scores[at], scores.base[at])
+        for number, (text, scores) in enumerate(sentences)
+        for at, (name, query, key) in enumerate(text.pairs)
+        if name == relation
+    ]
+    folds, offsets, hits, chance = map(np.array, zip(*tested, strict=True))
+    bases: dict[bytes, float] = {}
+    for column, head in enumerate(heads.values()):
+        known = ~np.isnan(hits[:, column])
+        by_chance, own = chance[known, column], hits[known, column]
+        key = known.tobytes() + by_chance.tobytes()
+        if key not in bases:
+            bases[key] = relation_base_rate(offsets[known].tolist(), by_chance.tolist())
+        base, count = bases[key], len(own)
+        of_folds = folds[known]
+        parts = [own[of_folds == fold].tolist() for fold in dict.fromkeys(of_folds.tolist())]
+        mean = _mean(own.tolist())
+        head["scores"][relation] = mean
+        head["base_rate"][relation] = base if count else None
+        head["measured"][relation] = count
+        if (interval := share_interval(mean or 0.0, count)) is not None:
+            head["intervals"][relation] = interval
+        head["pairs"][relation] = [(sum(part) / len(part), base) for part in parts]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 # Labels --------------------------------------------------------------------------------------
@@ -230,112 +357,90 @@ def scored_report(
 class _Rule(NamedTuple):
     """The rule by which a pattern score becomes the label of a head.
 
-    threshold, deviations: see ``best_label``; heads with random parameters do not reach them.
+    names: of the labels. threshold, deviations: see ``best_label``; heads with random parameters do
+        not reach them.
     said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
         alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
 
+    names: Sequence[str]
     threshold: float
     deviations: float
     said: Mapping[Place, HeadLabel] | None = None
 
-    def label(self, place: Place, summary: HeadSummary, gains: Mapping[str, float]) -> str | None:
-        """Return the name of the head's label, or None. gains: the strength of each score."""
+    def labelled(self, head: PatternScores, floors: Mapping[str, float]) -> PatternScores:
+        """Return the head with its label and what stands behind it.
+
+        floors: by score, the highest value of the random baseline's heads in the same layer.
+        """
+        gains = strengths(self.names, head.scores, head.base_rate, floors)
+        said = None if self.said is None else self.said.get(head.place)
+        label = self._label(head, gains, said)
+        head = replace(head, strength=gains, said=said)
+        if label is None:
+            return head
+        margin = (head.scores[label] or 0.0) - (head.base_rate[label] or 0.0)
+        agreement = self._agreement(head, label)
+        return replace(head, label=label, margin=margin, agreement=agreement)
+
+    def _label(
+        self, head: PatternScores, gains: Mapping[str, float], said: HeadLabel | None
+    ) -> str | None:
         gains = {
             name: gain
             for name, gain in gains.items()
-            if summary.reach.get(name, 1.0) >= _REACH
-            and not (name == "delimiter" and summary.one_delimiter > _ONE_DELIMITER)
+            if head.reach.get(name, 1.0) >= _REACH
+            and not (name == "delimiter" and head.one_delimiter > _ONE_DELIMITER)
         }
         if self.said is not None and self.threshold < 1:
-            said = self.said.get(place)
-            if said is not None and summary.scores.get(said.name) is not None:
+            if said is not None and head.scores.get(said.name) is not None:
                 return said.name
             gains = {
                 name: gain for name, gain in gains.items() if label_named(name).family == "relation"
             }
         return best_label(
-            gains,
-            summary.scores,
-            summary.base_rate,
-            summary.measured,
-            self.threshold,
-            self.deviations,
+            gains, head.scores, head.base_rate, head.measured, self.threshold, self.deviations
         )
 
-
-def _head(
-    place: Place,
-    summary: HeadSummary,
-    names: Sequence[str],
-    rule: _Rule,
-    floors: Mapping[str, float],
-) -> PatternScores:
-    gains = strengths(names, summary.scores, summary.base_rate, floors)
-    label = rule.label(place, summary, gains)
-    margin = None
-    if label is not None:
-        margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
-    single = {name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()}
-    return PatternScores(
-        *place,
-        label=label,
-        scores=summary.scores,
-        base_rate=summary.base_rate,
-        strength=gains,
-        margin=margin,
-        agreement=None if label is None else summary.agreement(label, rule.threshold),
-        measured=summary.measured,
-        statistics=summary.statistics,
-        intervals=summary.intervals,
-        said=None if rule.said is None else rule.said.get(place),
-        by_text=single,
-    )
+    def _agreement(self, head: PatternScores, label: str) -> float | None:
+        """Return the share of single texts on which the label's strength reaches its threshold."""
+        if label in head.agreeing:
+            return head.agreeing[label]
+        pairs = head.pairs.get(label, ())
+        if len(pairs) < 2:
+            return None
+        gains = [strength(score, base) for score, base in pairs]
+        return sum(gain is not None and gain >= self.threshold for gain in gains) / len(pairs)
 
 
-def _lost(summary: HeadSummary, place: Place) -> PatternScores:
+def _lost(head: PatternScores) -> PatternScores:
     """Return the entry of a head without any score, because it overflowed on some text.
 
     The texts on which it did not overflow are no fair sample.
     """
     return PatternScores(
-        *place,
+        *head.place,
         label=None,
-        scores=dict.fromkeys(summary.scores),
-        base_rate=summary.base_rate,
-        measured=dict.fromkeys(summary.measured, 0),
-        statistics=dict.fromkeys(summary.statistics),
+        scores=dict.fromkeys(head.scores),
+        base_rate=head.base_rate,
+        measured=dict.fromkeys(head.measured, 0),
+        statistics=dict.fromkeys(head.statistics),
     )
-
-
-def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
-    """Return by layer and score the highest value of any head of the random baseline.
-
-    twin: its summaries by (layer, head). Its heads are drawn alike, so that any of them counts.
-    """
-    floors: dict[int, dict[str, float]] = {}
-    for (layer, _), summary in twin.items():
-        known = floors.setdefault(layer, {})
-        for name, score in summary.scores.items():
-            if score is not None:
-                known[name] = max(score, known.get(name, score))
-    return floors
 
 
 def _said(
     probing: Probing,
-    text: Tokens,
-    targets: Sequence[Tokens],
+    given: Input,
     heads: Mapping[int, Container[int]] | None,
     known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
     """Return the label of each (layer, head) over the beginning of the text, sinks included.
 
-    targets: the decoder's text, if there is one. heads: by layer, those to label. known: labels
-    that were measured before.
+    heads: by layer, those to label. known: labels that were measured before.
     """
-    target = targets[0].cut(_READ) if targets else None
-    record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
+    target = None if given.target is None else given.target.cut(_READ)
+    text = given.text.cut(_READ)
+    record = capture(probing.model, text, kind=probing.kind, target=target, heads=heads)
     return {
         (entry.layer, entry.head): entry.label
         for entry in head_scores(record, known)
@@ -344,18 +449,6 @@ def _said(
 
 
 # What goes with the scores -------------------------------------------------------------------
-
-
-def _regions(results: Sequence[TextScores]) -> RegionShares | None:
-    """Return the attention shares between the regions of the user's text, the first one."""
-    passage, layers = results[0].text.passage, results[0].layers
-    sums = {
-        (at, layer.heads): layer.regions
-        for at, layer in layers.items()
-        if layer.regions is not None
-    }
-    kind: Kind = "self" if passage.target is None else "cross"
-    return shares(passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 def _notes(
@@ -373,25 +466,16 @@ def _notes(
     return notes
 
 
-def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return the names of the relations in the annotated sentences, the usual ones first."""
-    names = {relation for text in probes for relation, _, _ in text.pairs}
-    known = [name for name in LABELS if name in names]
-    return (*known, *sorted(names - set(known)))
-
-
 def _untestable(
-    found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
+    heads: Collection[PatternScores], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
     """Return the base rates of the relations that not even a perfect head could get as a label.
 
-    found: the summaries by (layer, head). deviations: how many standard deviations a label needs.
+    deviations: how many standard deviations a label needs.
     """
     rates = {}
     for name in relations:
-        bases = {
-            summary.base_rate.get(name): summary.measured.get(name, 0) for summary in found.values()
-        }
+        bases = {head.base_rate.get(name): head.measured.get(name, 0) for head in heads}
         if not any(testable(name, base, pairs, deviations) for base, pairs in bases.items()):
             rates[name] = max((base for base in bases if base is not None), default=0.0)
     return rates
@@ -413,9 +497,9 @@ def _not_measured(
     if not own and not crosses and "induction" not in names:
         absent = "the model has no room or too few tokens for random repeated ones"
         reasons |= dict.fromkeys(("duplicate", "induction", "prefix_matching"), absent)
-    natural = SCORES_OF[NATURAL].values()
-    if not own and not any(name in names for name in natural):
-        able = (name for name in natural if attention.lacks(MEASURES[_measure(name)]) is None)
+    natural = SCORES_OF[NATURAL]
+    if not own and not any(name in names for name in natural.values()):
+        able = (name for of, name in natural.items() if attention.lacks(MEASURES[of]) is None)
         reasons |= dict.fromkeys(able, "the tokenizer does not know the built-in texts")
     unread = (
         "words that belong together stand in one text, cross attention joins two"
@@ -426,14 +510,10 @@ def _not_measured(
 
 
 def _reason(name: str, attention: Conditions, own: bool) -> str:
-    measure = MEASURES.get(_measure(name))
+    measure = MEASURES.get(name.removeprefix(ON_TEXT))
     need = None if measure is None else attention.lacks(measure)
     if need is not None:
         return NEEDS[need]
     text = "the text" if own else "the natural text"
     absent = "" if measure is None else measure.absent.format(text=text)
     return absent or "the weights are not numbers"
-
-
-def _measure(score_name: str) -> str:
-    return score_name.removeprefix(ON_TEXT)

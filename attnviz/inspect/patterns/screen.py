@@ -7,40 +7,29 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, whole_percent
 from attnviz.draw.provenance import LONGEST_FINDING, model_words, spoken_date
-from attnviz.draw.regions import region_finding, region_group
-from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe, score_rows
+from attnviz.inspect.patterns.report import PatternReport, Probe
 from attnviz.inspect.patterns.tables import (
     LEAST_ROWS,
-    HeadColumn,
     behind,
     found_labels,
-    head_table,
     interval,
     label_grid,
     leaders_table,
     name_of,
-    said_label,
     score,
     score_grid,
     score_table,
-    statistic_columns,
 )
 from attnviz.measures.registry import View, label_named
 from attnviz.records import SINKS, UNKNOWN_NOTE, Source
 
 _LEAD = 8
-_LONGEST = 100
-_LISTED, _RANKED, _MAPPED = 4, 24, 2
-_MOST_ROWS = 4096
-"""The most heads that a page lists with all their numbers."""
-
-_SHOWN: doc.Words = [("What it looks like", True), ("a text on which the label shows", False)]
+_LISTED, _RANKED = 4, 24
 
 
 def document(report: PatternReport) -> doc.Document:
@@ -51,23 +40,12 @@ def document(report: PatternReport) -> doc.Document:
     title = f"What the heads of {model} do"
     if not report.heads:
         return doc.Document(f"patterns of {model}", title, groups, finding="No text was measured.")
-    if report.regions is not None:
-        groups.append(region_group(report.regions, report.head_name))
     if watch is None:
-        leaders = found_labels(report)
-        best = [_best_heads(report, name, top or _LISTED) for name in leaders]
+        best = [_best_heads(report, name, top or _LISTED) for name in found_labels(report)]
         groups += [doc.Group([label_grid(report)]), doc.Group(best, beside=doc.Beside(86, gap=4))]
-        mapped = [(name, report.labelled(name)[0]) for name in leaders]
     else:
         groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]
-        labelled = [entry for entry in report.labelled(watch) if entry.example]
-        mapped = [(watch, entry) for entry in labelled[:_MAPPED]]
-    maps = [each for name, entry in mapped for each in _maps(report, entry, name)]
-    groups += [doc.Group([_statistics(report)])] if report.stats else []
-    groups += [doc.Group([doc.Maps(maps, title=_SHOWN)])] if maps else []
     groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
-    groups.append(doc.Group([_every_number(report)], full=True))
-    shares = report.regions if report.model.weights != "random" else None
     return doc.Document(
         f"patterns of {model}",
         title + (f": {label_named(watch).said}" if watch is not None else ""),
@@ -76,8 +54,8 @@ def document(report: PatternReport) -> doc.Document:
         doc.next_steps(_hints(report)),
         heading=[(model, True), *((words, False) for words in _sizes(report))],
         quoted=report.text,
-        finding=region_finding(shares, report.head_name) if shares else finding(report, watch),
-        first=partial(_first, report, watch, maps),
+        finding=finding(report, watch),
+        first=partial(_first, report),
     )
 
 
@@ -88,34 +66,12 @@ def _hints(report: PatternReport) -> Iterator[str]:
         known = "induction" if "induction" in labels else labels[0]
         yield f"--watch {shlex.quote(label_named(known).said)} ranks all heads"
     elif report.watch in labels:
-        name = name_of(report, report.labelled(report.watch)[0])
-        command = shlex.join(["attnviz", "ablate", "--head", name, *_same(report)])
-        yield f"{command}: does it matter?"
+        words = ["attnviz", "ablate", "--head", name_of(report, report.labelled(report.watch)[0])]
+        words += [] if report.model.name == "tiny" else ["--model", report.model.name]
+        words += [] if report.kind in ("self", "encoder") else ["--kind", report.kind]
+        words += ["--index-base", str(report.index_base)] if report.index_base else []
+        yield f"{shlex.join(words)}: does it matter?"
     yield "--explain"
-    if not report.stats and report.watch is None:
-        yield "--stats: entropy and distance of every head"
-
-
-def _same(report: PatternReport) -> Iterator[str]:
-    """Yield the options that make another command use this report's model, attention and text."""
-    if report.model.name != "tiny":
-        yield from ("--model", report.model.name)
-    if report.kind not in ("self", "encoder"):
-        yield from ("--kind", report.kind)
-    if report.index_base:
-        yield from ("--index-base", str(report.index_base))
-    if report.file:
-        yield from ("--file", report.file)
-    if report.target is not None:
-        yield from ("--target", _typed(report.target))
-    if report.text and not report.file:
-        yield _typed(report.text)
-
-
-def _typed(text: str) -> str:
-    """Return the text if a shell can take it in one short argument, else ``TEXT``."""
-    short_one = text.isprintable() and len(text) <= _LONGEST and not text.startswith("-")
-    return text if short_one else "TEXT"
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -332,27 +288,16 @@ _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
 _LEAST_TABLE = 70
-_AROUND, _AROUND_MAP = 2, 4
-"""The lines around the rows of a grid or table, and of a map."""
-
-_MAP_COLUMNS = {True: 48, False: 150}
-"""The columns of a causal map, with tokens on its diagonal, and of one with tokens above."""
+_AROUND = 5
+"""The lines around the rows of a grid and of a table below it."""
 
 
-def _first(
-    report: PatternReport, watch: str | None, maps: Sequence[doc.Map], max_width: int, lines: int
-) -> list[doc.Group]:
+def _first(report: PatternReport, max_width: int, lines: int) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    Both stand next to each other if they fit; maps stand below if there are lines left.
-    watch: that label, or None. maps: examples.
+    Both stand next to each other if they fit, else below each other, else the table stands alone.
     """
-    if (regions := report.regions) is not None:
-        shares = region_group(regions, report.head_name, max_width, len(regions.queries))
-        rest = lines - len(regions.queries) - 3
-        below = _first(replace(report, regions=None), watch, maps, max_width, rest)
-        return [shares, *(group._replace(yields=1) for group in below)]
-    if watch is not None and not report.ranked(watch):
+    if (watch := report.watch) is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     title: doc.Words = [("labels" if watch is None else "scores", True), (doc.SHADE, False)]
@@ -361,25 +306,15 @@ def _first(
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
-    tall = len(grid.rows) + _AROUND + 1
-    low = len(table.rows) + len(sentences) + _AROUND
     rows = doc.Group([table, *sentences])
     if max_width >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
-        groups = [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
-        used = max(tall, low)
-    elif tall + LEAST_ROWS + len(sentences) + _AROUND > lines:
-        groups, used = [rows], low
-    else:
-        groups, used = [doc.Group([grid]), rows], tall + low
-    across = max(max_width // _MAP_COLUMNS[all(each.causal for each in maps)], 1)
-    high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
-    drawn = maps[: across * max((lines - used) // high, 0)]
-    return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
+        return [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
+    if len(grid.rows) + LEAST_ROWS + len(sentences) + _AROUND > lines:
+        return [rows]
+    return [doc.Group([grid]), rows]
 
 
-# Tables and maps ----------------------------------------------------------------------------
-
-_STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = uniform attention)"
+# Tables -------------------------------------------------------------------------------------
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
@@ -406,46 +341,3 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
 def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
     table = score_table(report, name, report.ranked(name)[:top], everyone=True)
     return table._replace(least=LEAST_ROWS)
-
-
-def _statistics(report: PatternReport) -> doc.Table:
-    """Return a table of each head's evenness, entropy, distance, confidence, sink weight.
-
-    Evenness is the entropy as a share of that of uniform attention.
-    """
-
-    def evenness(entry: PatternScores) -> float | None:
-        return entry.statistics.get("normalised_entropy")
-
-    columns: list[HeadColumn] = [
-        HeadColumn("of uniform", lambda entry: score(evenness(entry))),
-        HeadColumn("label", said_label, right=False),
-        HeadColumn("score", lambda entry: score(entry.score) if entry.label else ""),
-        *statistic_columns(report.heads),
-    ]
-    table = head_table(report, report.heads, evenness, columns)
-    return table._replace(title=[(_STATISTICS, True)])
-
-
-def _every_number(report: PatternReport) -> doc.Table:
-    """Return a table of all numbers of all heads; a dash means not measured."""
-    heads = report.heads[:_MOST_ROWS]
-    header, *rows = score_rows(report, heads)
-    columns = [doc.Column("head", right=False), doc.Column("label", right=False)]
-    columns += [doc.Column(str(name)) for name in header[3:]]
-    drawn = []
-    for entry, (_, _, label, *numbers) in zip(heads, rows, strict=True):
-        cells = ["–" if number is None else f"{number:.4g}" for number in numbers]
-        drawn.append(doc.Row([name_of(report, entry), str(label), *cells]))
-    return doc.Table(columns, drawn, [("Every head", True)])
-
-
-def _maps(report: PatternReport, entry: PatternScores, name: str) -> Iterator[doc.Map]:
-    """Yield the map of a head over a text that shows its label ``name``, if it has one."""
-    if (example := entry.example) is None:
-        return
-    value = entry.score if name == entry.label else entry.scores.get(name)
-    head = name_of(report, entry)
-    words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]
-    hides = report.causal and example.keys is example.tokens
-    yield doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)

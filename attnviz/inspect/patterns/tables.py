@@ -6,7 +6,7 @@ form; the stronger the label, the brighter the colour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -36,38 +36,22 @@ def said_label(entry: PatternScores, absent: str = "–") -> str:
 # Numbers -------------------------------------------------------------------------------------
 
 
-def _bare(text: str) -> str:
-    """Return a number without the zero before its point: ``-0.12`` as ``-.12``.
+def score(value: float | None, form: str = ".3f") -> str:
+    """Return a score as a string without the zero before its point, such as ``.982``.
 
-    A zero has no sign: ``-0.000`` is ``.000``.
+    A zero has no sign: ``-0.000`` is ``.000``. form: ``+.3f`` for a difference, such as ``+.862``.
     """
+    if value is None:
+        return NOT_MEASURED
+    text = f"{value:{form}}"
     if not any(digit in "123456789" for digit in text):
         text = text.lstrip("+-")
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
-def score(value: float | None) -> str:
-    """Return a score as a string, such as ``.982``; a dash for None."""
-    return NOT_MEASURED if value is None else _bare(f"{value:.3f}")
-
-
 def short(value: float | None) -> str:
     """Return a score in three characters, four if negative: ``.98``, ``1.0``, ``-.12``."""
-    if value is None:
-        return NOT_MEASURED
-    return "1.0" if value >= 0.995 else _bare(f"{value:.2f}")
-
-
-def signed(value: float | None) -> str:
-    """Return a difference of scores as a string, such as ``+.862``; no sign if it rounds to 0."""
-    return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
-
-
-def plain(value: float | None) -> str:
-    """Return a number of nats or tokens as a string, such as ``1.23`` or ``104.1``."""
-    if value is None:
-        return NOT_MEASURED
-    return f"{value:.2f}" if abs(value) < 99.995 else f"{value:.1f}"
+    return "1.0" if value is not None and value >= 0.995 else score(value, ".2f")
 
 
 def interval(entry: PatternScores, name: str) -> str:
@@ -105,18 +89,17 @@ def label_grid(report: PatternReport) -> doc.HeadGrid:
     """Return the grid of heads with their labels, and the number of heads for each label."""
     counts = {name: len(report.labelled(name)) for name in report.labels}
     total, resting = len(report.heads), sum(counts.get(name, 0) for name in SINKS)
-    unlabelled = total - sum(counts.values())
-    labelled = total - unlabelled - resting
-    title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
+    labelled = sum(counts.values())
+    title = f"What each head does: {labelled - resting} of {counted(total, 'head')} labelled"
     title += f", {counted(resting, 'more sink')}" if resting else ""
-    labels = {name: label_named(name) for name in counts}
     key = [
         doc.Key(label_tint(name, 1.0), f"{label.said} in {counts[name]}", label.short)
-        for name, label in labels.items()
+        for name, label in zip(counts, map(label_named, counts), strict=True)
         if counts[name]
     ]
-    key.append(doc.Key(None, f"no label{', no sink' * bool(resting)} in {unlabelled}", _NONE))
-    absent = ", ".join(label.said for name, label in labels.items() if not counts[name])
+    without = f"no label{', no sink' * bool(resting)} in {total - labelled}"
+    key.append(doc.Key(None, without, _NONE))
+    absent = ", ".join(label_named(name).said for name in counts if not counts[name])
     key += [doc.Key(None, f"in none: {absent}")] if absent else []
 
     def cell(entry: PatternScores) -> doc.Cell:
@@ -134,9 +117,8 @@ def score_grid(report: PatternReport, name: str) -> doc.HeadGrid:
 
     def cell(entry: PatternScores) -> doc.Cell:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
-        return doc.Cell(
-            strength, None if value is None else label_tint(name, strength), short(value)
-        )
+        tint = None if value is None else label_tint(name, strength)
+        return doc.Cell(strength, tint, short(value))
 
     label = label_named(name)
     title: doc.Words = [(f"{label.said}: score of every head", True), (label.meaning, False)]
@@ -174,13 +156,12 @@ def _values(entry: PatternScores) -> dict[str, float]:
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
     """Return a remark with every pattern score of a head and its base rate, shown on pointing."""
-    lines = [f"{name_of(report, entry)}: {said_label(entry, 'no label')}"]
-    lines += [
-        f"{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
+    scores = (
+        f"\n{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
         for name, value in entry.scores.items()
         if value is not None
-    ]
-    return "\n".join(lines)
+    )
+    return f"{name_of(report, entry)}: {said_label(entry, 'no label')}{''.join(scores)}"
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -193,31 +174,33 @@ def found_labels(report: PatternReport) -> list[str]:
 
 
 HeadColumn: TypeAlias = doc.ColumnOf[PatternScores]
+Leaders: TypeAlias = doc.ColumnOf[tuple[PatternScores, ...]]
 _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix match"}}
 """For a label, related scores and the titles of their columns."""
 
-_STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = uniform attention)"
+_STATISTICS = {name: said_name(name) for name in STATISTICS if name != "normalised_entropy"}
 
 
 def leaders_table(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
-    heads = {name: report.labelled(name) for name in found_labels(report)}
-    columns: list[doc.ColumnOf[str]] = [
-        doc.ColumnOf("", lambda name: label_named(name).said, right=False),
-        doc.ColumnOf("best", lambda name: name_of(report, heads[name][0]), right=False),
-        doc.ColumnOf("score", lambda name: short(heads[name][0].score)),
-        doc.ColumnOf("chance", lambda name: short(heads[name][0].chance)),
+    heads = [report.labelled(name) for name in found_labels(report)]
+    columns: list[Leaders] = [
+        Leaders("", lambda labelled: said_label(labelled[0]), right=False),
+        Leaders("best", lambda labelled: name_of(report, labelled[0]), right=False),
+        Leaders("score", lambda labelled: short(labelled[0].score)),
+        Leaders("chance", lambda labelled: short(labelled[0].chance)),
+        Leaders("95%", lambda labelled: interval(labelled[0], labelled[0].label or "")),
+        Leaders("n", lambda labelled: behind(labelled[0], labelled[0].label or "")),
+        Leaders("heads", lambda labelled: str(len(labelled))),
     ]
-    if any(entry.intervals for entry in report.heads):
-        columns.append(doc.ColumnOf("95%", lambda name: interval(heads[name][0], name)))
+    if not any(entry.intervals for entry in report.heads):
+        del columns[4]
     return doc.table(
         heads,
         *columns,
-        doc.ColumnOf("n", lambda name: behind(heads[name][0], name)),
-        doc.ColumnOf("heads", lambda name: str(len(heads[name]))),
-        row=lambda name: {
-            "bar": (max(heads[name][0].score or 0.0, 0.0), 1.0),
-            "tint": label_tint(name, 1.0),
+        row=lambda labelled: {
+            "bar": (max(labelled[0].score or 0.0, 0.0), 1.0),
+            "tint": label_tint(labelled[0].label or "", 1.0),
         },
         ranked=True,
         least=LEAST_ROWS,
@@ -235,12 +218,20 @@ def score_table(
 
     def margin(entry: PatternScores) -> str:
         value, base = entry.scores.get(name), entry.base_rate.get(name)
-        return signed(None if value is None or base is None else value - base)
+        return score(None if value is None or base is None else value - base, "+.3f")
 
     def agreement(entry: PatternScores) -> str:
         return NOT_MEASURED if entry.agreement is None else whole_percent(entry.agreement)
 
+    def beside(other: str, entry: PatternScores) -> str:
+        value = {**entry.scores, **entry.statistics}.get(other)
+        if value is None or other not in STATISTICS or MEASURES[other].unit == "share":
+            return score(value)
+        return f"{value:.2f}" if abs(value) < 99.995 else f"{value:.1f}"  # nats or tokens
+
+    known = [{**entry.scores, **entry.statistics} for entry in heads]
     columns: list[HeadColumn] = [
+        HeadColumn("", partial(name_of, report), right=False),
         HeadColumn("score", lambda entry: score(entry.scores.get(name))),
         HeadColumn("chance", lambda entry: score(entry.base_rate.get(name))),
     ]
@@ -254,50 +245,17 @@ def score_table(
     elif any(entry.agreement is not None for entry in heads):  # a single text gives none
         columns.append(HeadColumn("in agreement", agreement))
     columns.append(HeadColumn("above chance", margin))
-    columns += _columns(heads, _BESIDE.get(name, {}), lambda entry: entry.scores)
-    columns += statistic_columns(heads)
-    tint = label_tint(name, 1.0)
-    return head_table(report, heads, lambda entry: entry.scores.get(name), columns, tint)
-
-
-def statistic_columns(heads: Sequence[PatternScores]) -> Iterator[HeadColumn]:
-    """Yield a table column for each statistic that was measured in some head."""
-    # Evenness is the bar of ``--stats``.
-    titles = {name: said_name(name) for name in STATISTICS if name != "normalised_entropy"}
-    return _columns(heads, titles, lambda entry: entry.statistics)
-
-
-def _columns(
-    heads: Sequence[PatternScores],
-    titles: Mapping[str, str],
-    values_of: Callable[[PatternScores], Mapping[str, float | None]],
-) -> Iterator[HeadColumn]:
-    """Yield a table column for each number that some head has.
-
-    titles: by the names of the numbers. values_of: returns those of a head, by name.
-    """
-
-    def cell(name: str, entry: PatternScores) -> str:
-        in_units = name in STATISTICS and MEASURES[name].unit != "share"
-        return (plain if in_units else score)(values_of(entry).get(name))
-
-    for name, title in titles.items():
-        if any(values_of(entry).get(name) is not None for entry in heads):
-            yield HeadColumn(title, partial(cell, name))
-
-
-def head_table(
-    report: PatternReport,
-    heads: Sequence[PatternScores],
-    value: Callable[[PatternScores], float | None],
-    columns: Sequence[HeadColumn],
-    tint: doc.Tint | None = None,
-) -> doc.Table:
-    """Return a table of heads, each with a bar. value: returns its length, from 0 to 1."""
+    columns += [
+        HeadColumn(title, partial(beside, other))
+        for other, title in (_BESIDE.get(name, {}) | _STATISTICS).items()
+        if any(numbers.get(other) is not None for numbers in known)
+    ]
     return doc.table(
         heads,
-        HeadColumn("", partial(name_of, report), right=False),
         *columns,
-        row=lambda entry: {"bar": (max(value(entry) or 0.0, 0.0), 1.0), "tint": tint},
+        row=lambda entry: {
+            "bar": (max(entry.scores.get(name) or 0.0, 0.0), 1.0),
+            "tint": label_tint(name, 1.0),
+        },
         ranked=True,
     )

@@ -135,9 +135,7 @@ def report(
     params = steps.take("params", 0.0, lambda watch: counted_model(model))
     words = steps.take("vocabulary", 0.0, lambda watch: len(model.vocabulary().plain))
     probed = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
-    scored = steps.take(
-        "label", 0.2, lambda watch: patterns(model, None, probed, examples=False, advance=watch)
-    )
+    scored = steps.take("label", 0.2, lambda watch: patterns(model, None, probed, advance=watch))
     ablation = steps.take("loss", 0.4, lambda watch: _ablated(model, texts, request, watch))
     if not steps.complete and scored is None and ablation is None:
         raise KeyboardInterrupt

@@ -89,7 +89,7 @@ MANY: dict[str, Question] = {
     "rollout": lambda model, _: attnviz.rollout(model, TEXT),
     "why": lambda model, _: attnviz.why(model, TEXT),
     "check": lambda model, rules: attnviz.check(model, rules),
-    "diff": lambda model, _: attnviz.diff(model, model, [TEXT, TEXT + " on"], importance=True),
+    "diff": lambda model, _: attnviz.diff(model, model, [TEXT, TEXT + " on"]),
     "generate": lambda model, _: attnviz.generate(model, TEXT, tokens=3),
     "heads": lambda model, _: attnviz.heads(model, TEXT),
     "patch": lambda model, _: attnviz.patch(model, *PROMPTS, what="query"),

@@ -17,10 +17,9 @@ import pytest
 import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import atlas, report_of
+from attnviz.inspect.atlas.atlas import FIRES, NAMES, TextFound, atlas, edges, report_of, scan
 from attnviz.inspect.atlas.report import AtlasReport
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.inspect.atlas.scan import FIRES, NAMES, TextFound, edges, scan
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
 
@@ -45,8 +44,8 @@ def texts(tiny: Any) -> list[TextFound]:
 def test_means_and_histograms(whole: AtlasReport, texts: list[TextFound]) -> None:
     for at, head in enumerate(whole.heads):
         for row, name in enumerate(NAMES):
-            scores = [value for one in texts if (value := one.shown.scores[row, at]) == value]
-            chance = [value for one in texts if (value := one.shown.chance[row, at]) == value]
+            scores = [value for one in texts if (value := one.scores[row, at]) == value]
+            chance = [value for one in texts if (value := one.chance[row, at]) == value]
             assert head.texts[name] == len(scores)
             assert sum(head.histogram[name]) == len(scores)
             if scores:
@@ -58,20 +57,20 @@ def test_means_and_histograms(whole: AtlasReport, texts: list[TextFound]) -> Non
             for number, count in enumerate(head.histogram[name]):
                 top = ends[number + 1] if number + 1 < len(head.histogram[name]) else math.inf
                 assert count == sum(ends[number] <= score < top for score in scores)
-        half = sum(one.shown.scores[0, at] >= 0.5 for one in texts)
+        half = sum(one.scores[0, at] >= 0.5 for one in texts)
         assert head.share == pytest.approx(half / head.texts[FIRES])
 
 
 def test_weight_by_distance(whole: AtlasReport, texts: list[TextFound]) -> None:
     for at, head in enumerate(whole.heads):
         for group, (usual, even) in enumerate(zip(head.by_distance, head.even, strict=True)):
-            links = sum(int(one.shown.links[at, group]) for one in texts)
+            links = sum(int(one.links[at, group]) for one in texts)
             if not links:
                 assert usual is even is None
                 continue
-            weight = sum(float(one.shown.weight[at, group]) for one in texts)
+            weight = sum(float(one.weight[at, group]) for one in texts)
             assert usual == pytest.approx(weight / links, abs=1e-9)
-            evenly = sum(float(one.shown.even[at, group]) for one in texts)
+            evenly = sum(float(one.even[at, group]) for one in texts)
             assert even == pytest.approx(evenly / links, abs=1e-9)
 
 
@@ -79,9 +78,9 @@ def test_each_kind_of_place_is_listed_once(whole: AtlasReport, texts: list[TextF
     for at, head in enumerate(whole.heads):
         found = []
         for index, one in enumerate(texts):
-            query, key = one.shown.places[at].tolist()
+            query, key = one.places[at].tolist()
             near = (one.queries.ids[max(end - 2, 0) : end + 1] for end in (query, key))
-            found.append((-one.shown.scores[0, at], index, query, key, tuple(near)))
+            found.append((-one.scores[0, at], index, query, key, tuple(near)))
         listed = dict[Any, Any]()
         for weight, index, query, key, near in sorted(found):
             listed.setdefault(near, (index, query, key, -weight))
@@ -102,7 +101,7 @@ def test_tenths_hold_every_different_text_once(whole: AtlasReport, texts: list[T
     assert whole.sampled == len(different) < len(TEXTS)
     for at, head in enumerate(whole.heads):
         weights = [each.link.weight for tenth in head.tenths for each in tenth]
-        assert weights == sorted(texts[index].shown.scores[0, at] for index in different.values())
+        assert weights == sorted(texts[index].scores[0, at] for index in different.values())
         assert head.median == pytest.approx(float(np.median(weights)))
         sizes = [len(tenth) for tenth in head.tenths]
         assert len(sizes) == 10

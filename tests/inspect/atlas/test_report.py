@@ -12,7 +12,6 @@ import pytest
 import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.atlas import screen
 from attnviz.inspect.atlas.report import AtlasReport
 
 from ...conftest import without_times
@@ -98,16 +97,6 @@ def test_findings(whole: AtlasReport) -> None:
     assert attnviz.atlas("tiny", ["The"]).finding == "No text has two words: no head can fire."
 
 
-def test_the_table_of_scores_says_how_many_heads_it_has(
-    whole: AtlasReport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut = "the first 5 of 24 heads"
-    assert cut not in str(screen._scores(whole).title)
-    monkeypatch.setattr(screen, "_SCORED", 5)
-    found = screen._scores(whole)
-    assert (len(found.rows), cut in str(found.title)) == (5, True)
-
-
 def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("")
@@ -144,20 +133,13 @@ def test_the_attention_of_a_decoder(checkpoint: Any, tmp_path: Path, kind: Any) 
     assert found.kind == kind
     assert f"{kind} attention" in str(found)
     data = found.to_dict()
-    read = lines(tmp_path / "atlas" / "texts.jsonl")
-    kept = {each["text"]: each for each in read}
-    assert data["tokens"] == sum(len(each["target_tokens"]) for each in read)
-    for head in data["heads"]:
-        assert len(head["by_distance"]) == len(data["distances"])
-        for place in head["fires"]:
-            text = kept[place["text"]]
-            assert text["target_tokens"][place["query"]] == place["query_token"]
-            own = text["tokens" if kind == "cross" else "target_tokens"]
-            assert own[place["key"]] == place["key_token"]
-    if kind == "cross":
-        assert data["distances"] == ["all"]
-    page = (tmp_path / "atlas" / "index.html").read_text("utf-8")
-    assert "sat" in page
+    assert (tmp_path / "atlas" / "index.html").exists()
+    (text, _) = lines(tmp_path / "atlas" / "texts.jsonl")
+    place = next(p for head in data["heads"] for p in head["fires"] if p["text"] == text["text"])
+    assert text["target_tokens"][place["query"]] == place["query_token"]
+    own = text["tokens" if kind == "cross" else "target_tokens"]
+    assert own[place["key"]] == place["key_token"]
+    assert (data["distances"] == ["all"]) == (kind == "cross")
     merged = attnviz.merge([found.record])
     assert without_times(merged.to_dict()) == without_times(data)
     with pytest.raises(UsageError, match="has no self attention: expected --kind"):

@@ -11,7 +11,7 @@ import pytest
 import attnviz
 from attnviz.engine.capture import capture
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.scan import NAMES, TextFound, scan
+from attnviz.inspect.atlas.atlas import NAMES, TextFound, scan
 from attnviz.records import Input
 
 from ...masked_models import masked_model, opened
@@ -55,14 +55,14 @@ def check(model: Any, one: TextFound, words: list[int], sink: list[int]) -> None
             if seen[layer][q, k] and not {q, k} & {*sink} and words[q] != words[k]
         ]
         best = max(links, key=lambda link: (weights[link], -link[0], -link[1]))
-        assert tuple(one.shown.places[at]) == best
-        assert one.shown.scores[0, at] == pytest.approx(weights[best], abs=1e-6)
-        assert one.shown.chance[0, at] == pytest.approx(evenly[best[0]])
-        sums = np.zeros((3, one.shown.links.shape[1]))
+        assert tuple(one.places[at]) == best
+        assert one.scores[0, at] == pytest.approx(weights[best], abs=1e-6)
+        assert one.chance[0, at] == pytest.approx(evenly[best[0]])
+        sums = np.zeros((3, one.links.shape[1]))
         for query, key in links:
             part = 1, weights[query, key], evenly[query]
             sums[:, group_by_hand(abs(query - key))] += part
-        mine = one.shown.links[at], one.shown.weight[at], one.shown.even[at]
+        mine = one.links[at], one.weight[at], one.even[at]
         np.testing.assert_allclose(mine, sums, atol=1e-5)
 
 
@@ -91,17 +91,17 @@ def test_scores_are_those_of_patterns(tiny: Any, found: list[TextFound]) -> None
         for at, entry in enumerate(entries):
             known = {**entry.statistics, **entry.scores}
             for row, name in enumerate(NAMES[1:], 1):
-                value, mine = known.get(name), one.shown.scores[row, at]
+                value, mine = known.get(name), one.scores[row, at]
                 assert np.isnan(mine) if value is None else mine == pytest.approx(value, abs=1e-6)
                 if (base := entry.base_rate.get(name)) is not None:
-                    assert one.shown.chance[row, at] == pytest.approx(base, abs=1e-6)
+                    assert one.chance[row, at] == pytest.approx(base, abs=1e-6)
 
 
 def test_a_text_of_one_word_has_no_link(tiny: Any) -> None:
     (one,) = scan(open_probing(tiny), [Input(tiny.encode("The"))])
-    assert np.isnan(one.shown.scores[0]).all()
-    assert (one.shown.places == -1).all()
-    assert not one.shown.links.any()
+    assert np.isnan(one.scores[0]).all()
+    assert (one.places == -1).all()
+    assert not one.links.any()
 
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
@@ -136,9 +136,9 @@ def test_links_of_a_decoder_are_those_of_a_loop(checkpoint: Any, kind: Any) -> N
             and (kind == "cross" or (0 < k < q and not one.queries.special[q]))
         ]
         best = max(visible, key=lambda link: (weights[link], -link[0], -link[1]))
-        assert tuple(one.shown.places[at]) == best
-        assert one.shown.scores[0, at] == pytest.approx(weights[best], abs=1e-6)
-        assert one.shown.links[at].sum() == len(visible)
+        assert tuple(one.places[at]) == best
+        assert one.scores[0, at] == pytest.approx(weights[best], abs=1e-6)
+        assert one.links[at].sum() == len(visible)
         if kind == "cross":
-            assert one.shown.links[at, 0] == len(visible)
-            assert one.shown.chance[0, at] == pytest.approx(1 / len(one.keys))
+            assert one.links[at, 0] == len(visible)
+            assert one.chance[0, at] == pytest.approx(1 / len(one.keys))

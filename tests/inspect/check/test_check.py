@@ -16,14 +16,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file, save_file
 
 import attnviz
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.engine import observer
-from attnviz.engine.hook_points import HeadOutputs
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.check.baseline import (
     DISTANCES,
@@ -33,17 +30,15 @@ from attnviz.inspect.check.baseline import (
     write_baseline,
 )
 from attnviz.inspect.check.initial import baseline_path, initial_rules
-from attnviz.inspect.check.kinds import BaselineRule, ScoreRule, outcome
 from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
-from attnviz.inspect.check.rules import read_rules
+from attnviz.inspect.check.rules import Given, outcome, read_rules, score_rule
 from attnviz.inspect.check.screen import value_text
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
-from attnviz.models.prepare import prepared
+from attnviz.models.resolve import LoadOptions
 from attnviz.texts import built_in_texts
 
-from ...engine.architectures import small_model
 from ...first_screens import SIZES, fitting
 from ..forms import loaded, stored
 
@@ -258,7 +253,9 @@ def test_what_is_no_number_holds_no_rule(tmp_path: Path) -> None:
         place=lambda typed: (0, int(typed)),
         probed="texts",
     )
-    found = [outcome(measured, ScoreRule("r", Bounds(0.5), head=h, score="previous")) for h in "01"]
+    tables = ({"head": head, "score": "previous", "at_least": 0.5} for head in "01")
+    rules = [score_rule(Given(table, {}, tmp_path, None)) for table in tables]
+    found = [outcome(measured, rule) for rule in rules]
     assert [each.passed for each in found] == [False, True]
 
 
@@ -336,7 +333,7 @@ def report(rules: int, failing: int) -> CheckReport:
     long = "나는 오늘 학교에 갔다 👩‍👩‍👧 " * 6
     outcomes = [
         Outcome(
-            ScoreRule(f"{number} {long if number % 5 == 4 else 'short'}", Bounds(at_least=0.5)),
+            Rule(f"{number} {long if number % 5 == 4 else 'short'}", Bounds(at_least=0.5)),
             0.4999999 if number < failing else 0.75,
             "92 probe texts",
             "baseline, 23 of 24, " * (1 + number % 3) + "probes",
@@ -402,7 +399,7 @@ def test_rules_of_one_form_hold_on_every_other(
     found, written = {}, {}
     for number, (form, directory) in enumerate(forms.items()):
         model = loaded(directory, form)
-        found[form] = CheckedModel("a", lambda model=model: model, lambda: {"total": 1}, seed=0)
+        found[form] = CheckedModel("a", 0, LoadOptions(), given=model)
         written[form] = tmp_path / f"{number}.toml"
         text = initial_rules(found[form], written[form], directory)
         written[form].write_text(text, encoding="utf-8")
@@ -411,52 +408,11 @@ def test_rules_of_one_form_hold_on_every_other(
     for one, other in product(forms, repeat=2):
         for rule in read_rules(written[one]).rules:
             judged = outcome(found[other], rule)
-            kinds.add(type(rule))
+            kinds.add(rule.kind)
             if not judged.passed:
                 failing.append((one, other, rule.name, judged.value, rule.bounds))
-    assert BaselineRule in kinds
+    assert "BaselineRule" in kinds
     assert not failing
-
-
-# Long texts ---------------------------------------------------------------------------------------
-
-
-LONG_TEXT = " ".join(f"w{number * number % 37}" for number in range(12))
-LONG_RULES = f"""
-text = "{LONG_TEXT}"
-[[check]]
-span = "4"
-mass_from = "all"
-at_most = 1
-[[check]]
-span = "4"
-mass_from = "9"
-head = "L1H2"
-at_most = 1
-"""
-LOSS = f"""
-[[check]]
-loss_on = "{LONG_TEXT}"
-at_most = 10
-"""
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
-def test_values_equal_those_of_whole_maps(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = prepared(name, small_model(name), None, torch.device("cpu"))
-    file = tmp_path / "rules.toml"
-    file.write_text(LONG_RULES + LOSS)
-    whole = attnviz.check(model, file, reduce="full")
-    monkeypatch.setattr(observer, "_LONG", 2)
-    monkeypatch.setattr(observer, "_LARGE", 2)
-    monkeypatch.setattr(HeadOutputs, "take", lambda *_: pytest.fail("a run held whole maps"))
-    sums = attnviz.check(model, file)
-    for one, other in zip(whole.outcomes, sums.outcomes, strict=True):
-        assert one.value > 0
-        assert other.value == pytest.approx(one.value, abs=1e-5)
-        assert other.measured_on == one.measured_on
 
 
 # Values that are no number ------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -106,19 +106,3 @@ def four_bits(tensors: Tensors, layer: int, seed: int) -> None:
         if name.startswith(f"model.layers.{layer}.") and weight.ndim == 2:
             step = np.abs(weight).max(-1, keepdims=True) / 7
             weight[:] = np.floor(weight / step + generator.random(weight.shape)) * step
-
-
-def training_step(tensors: Tensors, model: Bundled, text: str, rate: float = 3e-4) -> None:
-    """One step of Adam on one text."""
-    import torch
-
-    from attnviz.attention.torch_decoder import TorchDecoder
-
-    decoder = TorchDecoder.from_llama(model.checkpoint.config, tensors)
-    ids = torch.tensor([model.encode(text, 128).ids])
-    logits = decoder(ids)[0, :-1]
-    torch.nn.functional.cross_entropy(logits, ids[0, 1:]).backward()
-    torch.optim.Adam(decoder.parameters(), rate).step()
-    trained: Mapping[str, NDArray[np.floating]] = decoder.llama_tensors()
-    for name in tensors:
-        tensors[name] = np.array(trained[name])

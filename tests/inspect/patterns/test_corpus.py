@@ -52,24 +52,19 @@ def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
     probing = open_probing(model)
     texts = [ProbeText(OWN, Input(model.encode(text))) for text in TEXTS]
     conditions = Conditions(probing.kind, probing.causal, "raw", probing.ranked)
-    results = [measure(probing, [text], conditions, None, lambda work: None)[0] for text in texts]
+    results = [measure(probing, [text], conditions, None)[0] for text in texts]
     compared = 0
     for entry in report.heads:
-        layers = [result.layers[entry.layer] for result in results]
+        at = results[0].places.index(entry.place)
         for name in ("previous", "first", "delimiter", "induction", "rare"):
-            scores = [float(layer.scores[name][entry.head]) for layer in layers]
-            bases = [
-                float(layer.shuffled[name][entry.head])
-                if name in layer.shuffled
-                else layer.uniform[name]
-                for layer in layers
-            ]
+            scores = [float(result.scores[name][at]) for result in results]
+            bases = [float(result.base[name][at]) for result in results]
             known = [place for place, score in enumerate(scores) if not math.isnan(score)]
             compared += 1
             if not known:
                 assert entry.scores[name] is entry.base_rate[name] is None
                 continue
-            scores, bases = [scores[at] for at in known], [bases[at] for at in known]
+            scores, bases = [scores[n] for n in known], [bases[n] for n in known]
             middle, count = statistics.fmean(scores), len(known)
             assert entry.measured[name] == count
             assert entry.scores[name] == pytest.approx(middle, abs=1e-6)
@@ -84,7 +79,7 @@ def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
                     for score, base in zip(scores, bases, strict=True)
                 ]
                 assert entry.agreement == pytest.approx(statistics.fmean(agree))
-        entropies = [float(layer.scores["entropy"][entry.head]) for layer in layers]
+        entropies = [float(result.scores["entropy"][at]) for result in results]
         assert entry.statistics["entropy"] == pytest.approx(statistics.fmean(entropies), abs=1e-5)
     assert compared == 5 * 24
     assert {entry.label for entry in report.heads} > {"previous", "first"}
@@ -133,7 +128,6 @@ def test_some_heads_in_another_view() -> None:
     ("options", "said"),
     [
         ({"target": "x"}, "--target is not for a corpus"),
-        ({"second": "x"}, "--and is not for a corpus"),
         ({"watch": "nonsense"}, "no label 'nonsense'"),
         ({"text": "One text."}, "one source of texts"),
         ({"shard": "2/2"}, "expected K/N"),

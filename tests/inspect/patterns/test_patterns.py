@@ -61,22 +61,11 @@ def test_the_next_step_looks_at_the_same_head(redrawn: Any) -> None:
     assert words[3:] == ["--index-base", "1"]
     again = redrawn(*words, "--width", "200").out
     assert re.search(rf"{words[2]} .*pattern|{words[2]} .*induction", again)
-    shown = redrawn("patterns", TEXT, "--watch", "previous", "--width", "200").out
-    assert f" {shlex.quote(TEXT)}: does it matter?" in shown
-    for text in ("a\x1b[31m b a b", "the cat sat and " * 9 + "ran", "two\nlines"):
-        shown = redrawn("patterns", text, "--watch", "self", "--width", "200").out
-        assert "\x1b" not in shown
-        assert "attnviz ablate" not in shown or " TEXT: does it matter?" in shown
-    assert (
-        " TEXT: does it matter?"
-        in redrawn("patterns", "a\x1b b a b a b", "--watch", "previous").out
-    )
 
 
 @pytest.mark.parametrize(
     ("option", "view", "words"),
     [
-        ("--raw", "raw", "as they are"),
         ("--without-first", "without-first", "the weight on the first token is left out"),
         ("--norm-weighted", "norm-weighted", "times the norm of the value that it moves"),
     ],
@@ -137,13 +126,11 @@ def test_every_example_of_the_help_runs(redrawn: Any) -> None:
     ("code", "arguments", "line"),
     [
         (2, ["a"], "token"),
-        (2, ["--raw", "--without-first"], "--raw and --without-first exclude each other"),
+        (2, ["--norm-weighted", "--without-first"], "--without-first and --norm-weighted exclude"),
         (2, ["--watch", "inducton"], "no label 'inducton': did you mean induction?"),
         (2, ["--watch", "zzz"], "no label 'zzz': labels are previous token, sink"),
         (3, ["--probe", "missing.tsv"], "cannot read 'missing.tsv'"),
         (3, ["--probe", "bad.tsv"], "line 2"),
-        (3, ["--probe", "index.tsv"], "line 3"),
-        (3, ["--probe", "latin.tsv"], "line 2"),
         (2, ["--control", "none"], "'none' is not one of 'random-weights'"),
         (2, ["--kind", "cross"], "'tiny' has no cross attention: expected --kind self"),
         (2, ["--target", "b"], "--target is the decoder's text"),
@@ -153,12 +140,7 @@ def test_every_example_of_the_help_runs(redrawn: Any) -> None:
 def test_bad_input(
     refused: Any, tmp_path: Path, code: int, arguments: list[str], line: str
 ) -> None:
-    (tmp_path / "p.tsv").write_text(PROBES, encoding="utf-8")
     (tmp_path / "bad.tsv").write_text("text\tpairs\nOne two\n", encoding="utf-8")
-    (tmp_path / "index.tsv").write_text(
-        PROBES.replace("A bird sang.\tsubject:1>2", "A bird.\tsubject:1>7")
-    )
-    (tmp_path / "latin.tsv").write_bytes(b"text\tpairs\nCaf\xe9 two\tsubject:0>1\n")
     assert line in refused(code, "patterns", *arguments)
 
 

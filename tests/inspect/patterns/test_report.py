@@ -6,14 +6,14 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 from attnviz.draw.files import CsvTable
-from attnviz.inspect.patterns.relations import AnnotatedSentence, WordPair
-from attnviz.inspect.patterns.report import Example, PatternReport, PatternScores
-from attnviz.inspect.patterns.tables import plain, score, short, signed
+from attnviz.inspect.patterns.report import PatternReport, PatternScores
+from attnviz.inspect.patterns.tables import score, short
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 
@@ -30,11 +30,9 @@ Reports = Callable[..., PatternReport]
         (short, 0.982, ".98"),
         (short, 0.996, "1.0"),
         (short, -0.12, "-.12"),
-        (signed, 0.862, "+.862"),
-        (signed, -0.012, "-.012"),
-        (signed, -0.0001, ".000"),
-        (plain, 1.234, "1.23"),
-        (plain, 104.123, "104.1"),
+        (partial(score, form="+.3f"), 0.862, "+.862"),
+        (partial(score, form="+.3f"), -0.012, "-.012"),
+        (partial(score, form="+.3f"), -0.0001, ".000"),
     ],
 )
 def test_short_texts(write: Callable[..., str], value: float | None, text: str) -> None:
@@ -89,9 +87,8 @@ def head(number: int, label: str | None, score: float | None) -> PatternScores:
     return PatternScores(0, number, label, {"previous": score}, {"previous": 0.1})
 
 
-def report(*heads: PatternScores, thresholds: tuple[str, ...] = ("previous",)) -> PatternReport:
-    limits = dict.fromkeys(thresholds, 0.2)
-    return PatternReport(INFO, "self", True, "raw", heads, ("previous",), limits, ())
+def report(*heads: PatternScores) -> PatternReport:
+    return PatternReport(INFO, "self", True, "raw", heads, ("previous",), ())
 
 
 def test_heads_are_ranked_by_a_score() -> None:
@@ -109,10 +106,7 @@ def test_heads_are_ranked_by_a_score() -> None:
     "make",
     [
         lambda: head(0, "previous", None),
-        lambda: report(thresholds=("first",)),
-        lambda: Example(TOKENS, TOKENS, np.zeros((2, 3))),
         lambda: RolloutReport(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
-        lambda: AnnotatedSentence("a b", (range(1), range(2, 3)), (WordPair("x", 0, 2),), 1),
     ],
 )
 def test_what_cannot_be_is_refused(make) -> None:

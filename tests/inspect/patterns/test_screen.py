@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -12,17 +11,16 @@ from typing import Any
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, HeadGrid
+from attnviz.draw.document import Document
 from attnviz.draw.files import document_files, save
-from attnviz.draw.grid import grid_block
 from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
-from attnviz.draw.terminal import first_screen, part_block, terminal_block
+from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.patterns.report import PatternReport, Probe
 from attnviz.inspect.patterns.screen import finding
-from attnviz.inspect.patterns.tables import label_grid, label_tint, score_grid, short
-from attnviz.measures.registry import LABELS, label_named
+from attnviz.inspect.patterns.tables import label_tint
+from attnviz.measures.registry import LABELS
 from attnviz.records import SINKS
 
 Reports = Callable[..., PatternReport]
@@ -47,7 +45,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
         80,
         PLAIN,
     ),
-    "stats_80": ({}, {"stats": True}, 80, PLAIN),
     "watch_80": ({"control": True}, {"watch": "previous", "top": 3}, 80, PLAIN),
     "watch_140": ({"layers": 12, "heads": 12}, {"watch": "induction"}, 140, PLAIN),
     "watch_unmeasured_80": (NO_REPEATS, {"watch": "induction", "explain": True}, 80, PLAIN),
@@ -68,26 +65,6 @@ def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown:
 def test_golden(name: str, pattern_reports: Reports, golden: Callable[[str, str], None]) -> None:
     fields, shown, room, theme = CASES[name]
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
-
-
-@pytest.mark.parametrize("room", [26, 80, 199])
-@pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII], ids=["colour", "plain", "ascii"])
-@pytest.mark.parametrize("watch", [None, "self"])
-def test_no_line_is_too_wide(
-    pattern_reports: Reports, room: int, theme: Theme, watch: str | None
-) -> None:
-    report = pattern_reports(
-        layers=2,
-        heads=13,
-        control=True,
-        missing=("rare",),
-        notes=("a note of some length that has to be broken where the screen ends",),
-        text=TEXT,
-        file="a/very/long/path/of/pairs.tsv",
-    )
-    for shown in ({"explain": True}, {"stats": True, "hints": True}):
-        drawn = screen(report, theme, room, watch=watch, **shown)
-        assert max(map(width, drawn.plain.splitlines())) <= room
 
 
 # The first screen ----------------------------------------------------------------------------
@@ -159,47 +136,7 @@ def test_the_finding_counts(pattern_reports: Reports) -> None:
     assert report.head_name((best.layer, best.head)) in finding(report, "induction")
 
 
-# Grids ---------------------------------------------------------------------------------------
-
-
-def cells_of(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    return grid_block(grid._replace(title=(), key=(), scale=None), theme, room)
-
-
-def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports) -> None:
-    report = pattern_reports(layers=5, heads=7)
-    drawn = cells_of(label_grid(report), PLAIN, 80).plain.splitlines()
-    for entry in report.heads:
-        line = drawn[entry.layer + 1]
-        start = drawn[0].index(f"H{entry.head}") - 1
-        cell = " ".join(line[start : start + 9].split())
-        if entry.label is None:
-            assert cell == "·"
-            continue
-        glyph = "░▒▓█"[min(int(entry.strength[entry.label] * 4), 3)]
-        score = "1.0" if entry.score >= 0.995 else f"{entry.score:.2f}"[1:]
-        assert cell == f"{glyph}{label_named(entry.label).short} {score}"
-
-
-def test_watched_scores_say_what_was_not_measured(pattern_reports: Reports) -> None:
-    report = pattern_reports(layers=2, heads=3, missing=("rare",))
-    drawn = cells_of(score_grid(report, "rare"), PLAIN, 60).plain
-    assert drawn.count("n/m") == 6
-    assert not re.search(r"\d\.\d|\.\d\d", drawn)
-
-
-@pytest.mark.parametrize(("layers", "heads"), [(7, 5), (1, 1)])
-def test_the_legend_counts(pattern_reports: Reports, layers: int, heads: int) -> None:
-    report = pattern_reports(layers=layers, heads=heads)
-    words = " ".join(part_block(label_grid(report), PLAIN, 200).plain.split())
-    absent = words.partition("in none: ")[2]
-    for name in report.labels:
-        count = sum(entry.label == name for entry in report.heads)
-        label = LABELS[name]
-        assert (f"{label.short} {label.said} in {count}" in words) == (count > 0)
-        assert (label.said in absent) == (count == 0)
-    sinks = ", no sink" * any(entry.label in SINKS for entry in report.heads)
-    assert f"· no label{sinks} in {sum(entry.label is None for entry in report.heads)}" in words
+# Colours -------------------------------------------------------------------------------------
 
 
 def _full(name: str) -> tuple[int, int, int]:
@@ -221,50 +158,6 @@ def test_a_stronger_label_is_brighter(name: str) -> None:
     assert tints[0] == label_tint(name, 0)
 
 
-# Tables --------------------------------------------------------------------------------------
-
-
-def rows_of(drawn: str) -> dict[str, list[str]]:
-    """The rows of the tables: by head's name, the cells that are no bar."""
-    rows = {}
-    for line in drawn.splitlines():
-        match = re.search(r"(L\d+H\d+)\s+[━╸ ]*(?=[-.n\d])(.+)$", line)
-        if match:
-            rows[match[1]] = match[2].split()
-    return rows
-
-
-def bare(text: str) -> str:
-    return text.replace("0.", ".")
-
-
-def test_a_row_has_the_numbers_of_its_head(pattern_reports: Reports) -> None:
-    report = pattern_reports(layers=4, heads=7, control=True)
-    shown = rows_of(screen(report, PLAIN, 170, top=28).plain)
-    labelled = [entry for entry in report.heads if entry.label]
-    assert len(labelled) > 5
-    for entry in labelled:
-        unit = "pairs" if entry.label == "subject" else "texts"
-        assert shown[report.head_name((entry.layer, entry.head))][:9] == [
-            bare(f"{entry.score:.3f}"),
-            bare(f"{entry.base_rate[entry.label]:.3f}"),
-            "–".join(map(short, entry.intervals[entry.label])),
-            "7",
-            unit,
-            bare(f"{entry.control[entry.label]:.3f}"),
-            f"{entry.agreement:.0%}",
-            bare(f"{entry.margin:+.3f}"),
-            f"{entry.statistics['entropy']:.2f}",
-        ]
-
-
-def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
-    report = pattern_reports(layers=3, heads=5, missing=("rare",))
-    shown = rows_of(screen(report, PLAIN, 100, watch="self", top=99).plain)
-    assert list(shown) == [report.head_name((e.layer, e.head)) for e in report.ranked("self")]
-    assert "rare token (no token comes twice)" in screen(report, watch="rare").plain
-
-
 # Files ---------------------------------------------------------------------------------------
 
 
@@ -273,19 +166,10 @@ def saved(report: PatternReport, path: Path, **shown: Any) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_a_page_has_every_number(pattern_reports: Reports, tmp_path: Path) -> None:
-    report = pattern_reports(missing=("rare",))
-    page = saved(report, tmp_path / "a.html")
-    for entry in report.heads:
-        for value in entry.scores.values():
-            assert (f"{value:.4g}" if value is not None else "–") in page
-
-
 def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) -> None:
     report = pattern_reports(
         names=("previous", EVIL),
         layers=5,
-        pieces=("<s>", EVIL, "\n", " \u200b"),
         missing=(EVIL,),
         notes=(EVIL,),
         probes=(Probe(EVIL, 1, 4, 4, (EVIL,), skipped=(EVIL,)),),
@@ -295,7 +179,7 @@ def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) ->
         file=EVIL,
     )
     for watch in (None, "previous", EVIL):
-        shown = {"watch": watch, "stats": True, "explain": True}
+        shown = {"watch": watch, "explain": True}
         drawn = [saved(report, tmp_path / f"a{ending}", **shown) for ending in (".svg", ".html")]
         assert not [text for text in drawn if "<script>alert" in text]
         drawn += [screen(report, PLAIN, 90, **shown).plain, saved(report, tmp_path / "a.md")]

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+import transformers
 
+from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import LABELS, RELATIONS
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
+from attnviz.models.prepare import prepared
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input
 from attnviz.texts import natural_texts
+
+from ...small_models import SPECIAL, bart_fields
 
 TEXT = "a b , c a b . d a b , c e . a b , c"
 
@@ -44,7 +55,7 @@ LETTERS = "a b c d e f g h i j a b c d e f g h i j"
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
 def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head) -> None:
     model = scripted([[even_head, known_heads[label]]])
-    report = score_patterns(model, [model.encode(LETTERS)])
+    report = score_patterns(model, Input(model.encode(LETTERS)))
     assert [head.label for head in report.heads] == [None, label]
     assert report.heads[1].agreement is None
     assert report.heads[1].events >= 8
@@ -54,7 +65,7 @@ def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head
 @pytest.mark.parametrize("label", ["duplicate", "induction", "delimiter"])
 def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head) -> None:
     model = scripted([[even_head, known_heads[label]]])
-    report = score_patterns(model, [model.encode(TEXT)])
+    report = score_patterns(model, Input(model.encode(TEXT)))
     assert {head.label for head in report.heads} <= {None, "first"}
 
 
@@ -112,15 +123,6 @@ def test_the_base_rate_of_a_position_is_even_attention(tiny) -> None:
     assert tiny.heads[0].base_rate["previous"] == pytest.approx(expected)
 
 
-def test_the_best_heads_of_a_label_have_a_map(tiny) -> None:
-    for label in ("previous", "induction"):
-        best = tiny.labelled(label)[0]
-        assert best.example is not None
-        assert best.example.weights.sum(-1) == pytest.approx(1, abs=1e-5)
-    induction = tiny.labelled("induction")[0].example
-    assert induction.tokens.ids[1:9] == induction.tokens.ids[9:]
-
-
 @pytest.mark.long
 def test_a_random_model_gets_no_label_but_what_its_control_explains() -> None:
     report = score_patterns(Bundled(seed=0), control=10)
@@ -134,8 +136,8 @@ def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_he
         return (known_heads["first"](tokens) + known_heads["previous"](tokens)) / 2
 
     model = scripted([[half, known_heads["first"]]])
-    raw = score_patterns(model, [model.encode(TEXT)])
-    without = score_patterns(model, [model.encode(TEXT)], view="without-first")
+    raw = score_patterns(model, Input(model.encode(TEXT)))
+    without = score_patterns(model, Input(model.encode(TEXT)), view="without-first")
     assert raw.heads[0].scores["previous"] == pytest.approx(0.5, abs=0.05)
     assert without.heads[0].scores["previous"] == pytest.approx(1)
     assert without.heads[0].scores["first"] is None
@@ -147,7 +149,7 @@ def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_he
 
 def test_a_text_without_repeats_is_not_measured(scripted, even_head) -> None:
     model = scripted([[even_head, even_head]])
-    report = score_patterns(model, [model.encode("one two three four")])
+    report = score_patterns(model, Input(model.encode("one two three four")))
     assert report.heads[0].scores["duplicate"] is None
     assert report.heads[0].scores["induction"] is None
     assert "no token of the text repeats" in report.not_measured["duplicate"]
@@ -157,7 +159,7 @@ def test_a_text_without_repeats_is_not_measured(scripted, even_head) -> None:
 def test_a_short_text_says_how_many_tokens_are_needed(scripted, even_head) -> None:
     model = scripted([[even_head, even_head]])
     with pytest.raises(UsageError, match="has 3 tokens: scoring heads needs at least 4"):
-        score_patterns(model, [model.encode("one two")])
+        score_patterns(model, Input(model.encode("one two")))
 
 
 def test_chosen_heads_alone_are_scored() -> None:
@@ -174,3 +176,86 @@ def test_what_cannot_be_had_is_refused(scripted, even_head) -> None:
         score_patterns(model, kind="cross")
     with pytest.raises(UnsupportedError, match="random weights"):
         score_patterns(model, control=1)
+
+
+@pytest.fixture(scope="module")
+def bart() -> TransformersModel:
+    torch.manual_seed(0)
+    config = transformers.BartConfig(
+        **bart_fields(12, 11, 127, (2, 3), (3, 2)),
+        **SPECIAL,
+        vocab_size=131,
+        decoder_start_token_id=2,
+        forced_eos_token_id=None,
+    )
+    model = transformers.BartForConditionalGeneration(config)
+    return prepared("bart", model, None, torch.device("cpu"))
+
+
+def test_an_encoder_sees_the_future(bart: TransformersModel) -> None:
+    report = score_patterns(bart)
+    assert (report.kind, report.causal) == ("encoder", False)
+    assert len(report.heads) == 2 * 3
+    assert {"next", "induction", *RELATIONS} <= set(report.labels)
+    assert report.heads[0].statistics["signed_distance"] is not None
+    assert report.notes == ()
+
+
+def test_a_decoder_reads_its_own_text(bart: TransformersModel) -> None:
+    report = score_patterns(bart, kind="decoder", control=1)
+    assert report.causal
+    assert len(report.heads) == 3 * 2
+    probes = {probe.name: probe for probe in report.probes}
+    assert probes["random repeats"].longest == 121  # a start token and 60 tokens twice
+    assert any("later word" in note for note in report.notes)
+
+
+def test_cross_attention_is_scored_by_its_alignment(bart: TransformersModel) -> None:
+    report = score_patterns(bart, kind="cross")
+    assert "alignment" in report.labels
+    assert "previous" not in report.labels
+    assert report.not_measured["previous"].startswith("queries and keys of cross attention")
+    assert report.not_measured["subject"].startswith("words that belong together")
+    for head in report.heads:
+        assert 0 <= head.scores["alignment"] <= 1
+        assert -1 <= head.scores["monotone"] <= 1
+        assert head.base_rate["alignment"] is not None
+
+
+def test_a_persons_texts_of_both_stacks(bart: TransformersModel) -> None:
+    text, target = bart.encode("a b c d e f"), bart.encode_target("g h i j k")
+    report = score_patterns(bart, Input(text, target), kind="cross")
+    assert report.probes[0].longest == len(target)
+
+
+def test_norms_are_those_of_the_encoder(bart: TransformersModel) -> None:
+    assert score_patterns(bart, view="norm-weighted").view == "norm-weighted"
+    with pytest.raises(UnsupportedError, match="choose another view"):
+        score_patterns(bart, kind="decoder", view="norm-weighted")
+
+
+def test_a_text_longer_than_in_training_is_noted(bart: TransformersModel) -> None:
+    model = replace(bart, trained_tokens=20)
+    long = model.encode("the cat sat on the mat and " * 5)
+    assert any("trained on sequences" in note for note in score_patterns(model, Input(long)).notes)
+
+
+def test_texts_that_the_tokenizer_does_not_know_give_no_label(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All built-in texts go if commas and articles are unknown; random tokens stay."""
+    monkeypatch.setattr("attnviz.records.UNKNOWN", (" the", ",", " of", " and", "."))
+    model = Bundled()
+    report = score_patterns(model, seeds=(0,), no_known_labels=True)
+    assert "natural text" not in [probe.name for probe in report.probes]
+    assert "10 of 10 built-in texts left out" in " ".join(report.notes)
+    assert report.not_measured["previous"] == "the tokenizer does not know the built-in texts"
+    assert "next" not in report.not_measured
+    own = model.encode("The cat, the dog, and the hen, and the fox.")
+    alone = score_patterns(model, Input(own), no_known_labels=True)
+    assert all(head.label is None for head in alone.heads)
+    assert "has a label: more than a tenth of the tokens are unknown" in alone.document().finding
+    repeated = capture(model, model.encode("one, two, three, four, five, six, " * 3), kind="self")
+    assert not any(head.label.is_finding for head in head_scores(repeated))
+    monkeypatch.undo()
+    assert any(head.label.is_finding for head in head_scores(repeated))

@@ -6,19 +6,27 @@ import math
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
+from attnviz.engine import observe_torch
+from attnviz.errors import UsageError
+from attnviz.inspect.patterns.measure import SHUFFLES, LayerSums, in_view
 from attnviz.inspect.patterns.probes import COPIES, OWN, PREFIX, measures_of
-from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums, in_view
-from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT, of_family
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation
-from attnviz.measures.uniform import uniform_weights
-from attnviz.records import Kind, Tokens
+from attnviz.models.prepare import prepared
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind, Tokens
 
-from ....made_records import measured
+from ...made_records import measured
+from ...small_models import llama_fields
 
 N = 53
 RAW = Conditions("self", True, ranked=True)
 HEADS = 3
+PLACES = [(0, head) for head in range(HEADS)]
 
 
 def text(n: int = N, words: int = 61) -> Tokens:
@@ -47,8 +55,10 @@ def scores(
         if causal:  # what blocks of a causal model may leave out
             block = block[..., : start + block.shape[1]]
         sums.add(in_view(view, block, norms), start)
-    found = sums.scores(tuple(range(HEADS)))
-    return found.scores, found.shuffled
+    found = sums.scores(PLACES)
+    return found.scores, {
+        name: found.base[name] for name in of_family("identity") if name in found.base
+    }
 
 
 @pytest.mark.parametrize("rows", [1, 7, 52, N])
@@ -120,7 +130,7 @@ def test_rare_tokens_by_a_loop() -> None:
     assert (facts.rare == rare).all()
     sums = LayerSums(facts)
     sums.add(weights, 0)
-    found = sums.scores((0, 1, 2))
+    found = sums.scores(PLACES)
     for head, matrix in enumerate(weights):
         gained = [
             matrix[i, rare].sum() - rare[: i + 1].sum() / (i + 1)
@@ -128,7 +138,7 @@ def test_rare_tokens_by_a_loop() -> None:
             if rare[: i + 1].any()
         ]
         assert found.scores["rare"][head] == pytest.approx(np.mean(gained))
-    assert found.uniform["rare"] == pytest.approx(0, abs=1e-12)
+    assert found.base["rare"] == pytest.approx(0, abs=1e-12)
 
 
 def test_without_the_first_token_by_a_loop() -> None:
@@ -158,28 +168,18 @@ def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
     assert shuffled["duplicate"] == pytest.approx(by_hand, rel=0.05)
 
 
-def test_even_attention_is_scored_in_blocks_as_a_whole() -> None:
-    sums = LayerSums(TextFacts(text(), text(), RAW, SHUFFLES))
-    for start in range(0, N, 7):
-        sums.add(matrices(True)[:, start : start + 7, : start + 7], start)
-    even = sums.scores((0, 1, 2)).uniform
-    whole = uniform_weights(N, N, True)
-    assert even["previous"] == pytest.approx(float(measured("previous", whole)))
-    assert even["normalised_entropy"] == pytest.approx(1)
-
-
 def test_only_the_measures_that_a_probe_needs_are_measured() -> None:
     found = []
     for names in (None, measures_of(PREFIX)):
         sums = LayerSums(TextFacts(text(), text(), RAW, SHUFFLES), names=names)
         sums.add(matrices(True), 0)
-        found.append(sums.scores((0, 1, 2)))
+        found.append(sums.scores(PLACES))
     whole, some = found
     assert set(some.scores) == {"induction", "previous", "first", "self"}
     for name, values in some.scores.items():
         assert (values == whole.scores[name]).all(), name
-    assert (some.shuffled["induction"] == whole.shuffled["induction"]).all()
-    assert some.uniform == {name: whole.uniform[name] for name in some.uniform}
+    for name, values in some.base.items():
+        assert (values == whole.base[name]).all(), name
     assert "entropy" in measures_of(OWN)
     assert "entropy" not in measures_of(COPIES)
 
@@ -207,3 +207,46 @@ def test_norms_weigh_what_is_moved() -> None:
     assert weights[0, 0, 0] == 1  # the weights themselves stay as they are
     with pytest.raises(ValueError, match="norms"):
         in_view("norm-weighted", weights, None)
+
+
+def words(count: int) -> str:
+    return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
+
+
+def llama(window: int | None = None) -> TransformersModel:
+    torch.manual_seed(3)
+    fields = llama_fields(12, 17, 4_096, (6, 2, 4))
+    fields |= {"vocab_size": 101, "initializer_range": 1.0}
+    if window is None:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields))
+    else:
+        config = transformers.MistralConfig(**fields, sliding_window=window)
+        model = transformers.MistralForCausalLM(config)
+    return prepared("made", model, None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("view", "reduce"),
+    [("raw", "blocks"), ("raw", "fused"), ("without-first", "blocks"), ("norm-weighted", "blocks")],
+)
+@pytest.mark.parametrize("window", [None, 23])
+def test_every_way_gives_the_same_scores(view, reduce, window) -> None:
+    model = llama(window)
+    text = Input(model.encode(words(211)))
+    whole = score_patterns(model, text, view=view, reduce="full")
+    other = score_patterns(model, text, view=view, reduce=reduce)
+    known = observe_torch._reducible if reduce == "fused" else observe_torch._plain
+    assert set(known[model.model].values()) == {True}
+    for one, same in zip(whole.heads, other.heads, strict=True):
+        assert one.label == same.label
+        for values in ("scores", "base_rate", "statistics"):
+            for name, score in getattr(one, values).items():
+                expected = score if score is None else pytest.approx(score, abs=1e-5, rel=1e-5)
+                assert getattr(same, values)[name] == expected, name
+
+
+def test_what_cannot_be_summed_is_refused() -> None:
+    model = llama()
+    text = Input(model.encode(words(50)))
+    with pytest.raises(UsageError, match="as they are"):
+        score_patterns(model, text, view="norm-weighted", reduce="fused")
