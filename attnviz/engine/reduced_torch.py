@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, MutableMapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,9 +79,9 @@ class TorchLayer:
     ) -> None:
         self.first, self.past = ranges
         groups = len(query) // len(key)
-        wide = torch.promote_types(query.dtype, torch.float32)
-        self._query = (query.to(wide) * (scale * _BITS)).unflatten(0, (len(key), groups))
-        self._key = key.to(wide)
+        self._wide = wide = torch.promote_types(query.dtype, torch.float32)
+        self._query, self._scale = query.unflatten(0, (len(key), groups)), scale * _BITS
+        self._given_key = key
         self._logarithms: Tensor | None = None
         self._sink = None
         if sink is not None:
@@ -94,29 +95,39 @@ class TorchLayer:
 
     @property
     def heads(self) -> int:
-        return len(self._key) * int(self._query.shape[1])
+        return len(self._given_key) * int(self._query.shape[1])
+
+    @cached_property
+    def _key(self) -> Tensor:
+        """Return the keys in the numbers that are computed with."""
+        return self._given_key.to(self._wide)
+
+    def _new(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self._wide, device=self._query.device)
 
     def reduced(
         self,
         columns: Columns,
-        earlier: Columns | None = None,
         buckets: int | None = None,
         equals: Equals | None = None,
+        *,
+        far: bool = False,
     ) -> Reduced:
         queries, keys = self._query.shape[2], self._key.shape[1]
-        many = columns.shape[1]
-        mixing = pad(self._tensor(columns), (0, -many % _WIDTH))
-        before = None if earlier is None else self._tensor(earlier)
-        width = many + (0 if before is None else before.shape[1])
+        places = np.arange(keys)
+        many = columns.shape[1] + 1
+        mixing = self._tensor(np.column_stack([places, columns]))
+        mixing = pad(mixing, (0, -many % _WIDTH))
+        before = self._tensor(np.stack([places, np.ones(keys)], 1)) if far else None
         shape = (*self._query.shape[:2], queries)
-        mixed = self._query.new_empty(*shape, width)
-        total, entropy, largest, logs = (self._query.new_empty(shape) for _ in range(4))
+        mixed = self._new(*shape, many - 1)
+        place, total, entropy, largest, logs = (self._new(*shape) for _ in range(5))
+        early = self._new(*shape, 2 if far else 0)
         pooled = equal = None
         if equals is not None:
-            equal = self._query.new_zeros(*shape[:2], 2 * equals.orders, queries)
+            equal = self._new(*shape[:2], 2 * equals.orders, queries)
         if buckets is not None:
-            size = -(-queries // buckets), -(-keys // buckets)
-            pooled = self._query.new_zeros(*shape[:2], *size)
+            pooled = self._new(*shape[:2], -(-queries // buckets), -(-keys // buckets))
         for heads, start, stop, low, scores in self._blocks(buckets or 1):
             rows = (heads, slice(None), slice(start, stop))
             best = most = scores.amax(-1, keepdim=True)
@@ -132,32 +143,38 @@ class TorchLayer:
             entropy[rows] = (surprise + share * every.log2())[..., 0] / _BITS
             largest[rows] = ((best - most).exp2() / every)[..., 0]
             seen = slice(low, low + raised.shape[-1])
-            mixed[rows][..., :many] = (raised @ mixing[seen])[..., :many] / every
+            sums = (raised @ mixing[seen])[..., :many] / every
+            place[rows], mixed[rows] = sums[..., 0], sums[..., 1:]
             if pooled is not None and buckets is not None:
                 sums = _bucket_sums(raised, buckets) / every
                 of_rows = torch.arange(start, stop, device=sums.device) // buckets
-                place = slice(low // buckets, low // buckets + sums.shape[-1])
-                pooled[heads][..., place].index_add_(2, of_rows, sums)
+                of_keys = slice(low // buckets, low // buckets + sums.shape[-1])
+                pooled[heads][..., of_keys].index_add_(2, of_rows, sums)
             if equals is not None and equal is not None:
                 mass = self._on_pairs(raised, equals, start, low) / every.transpose(-1, -2)
                 equal[rows[0], :, :, start:stop] = mass
             if before is not None:
                 raised = raised.tril_(start - low)
-                mixed[rows][..., many:] = (raised @ before[seen]) / every
+                early[rows] = (raised @ before[seen]) / every
         self._logarithms = logs
         if equals is not None and equal is not None:
             self._add_groups(equal.unflatten(2, (2, -1)), equals.groups)
-        flat = (_numpy(each.flatten(0, 1)) for each in (mixed, total, entropy, largest))
-        found = Reduced(*flat)
-        nothing = np.maximum(found.entropy, 0) + 0.0  # against rounding, and the sign of zero
-        whole = None if pooled is None else _numpy(pooled.flatten(0, 1))
-        on_equal = None
-        if equal is not None:
-            on_equal = _numpy(equal.unflatten(2, (2, -1)).flatten(0, 1))
-        return found._replace(entropy=nothing, pooled=whole, equal=on_equal)
+        numbers, own_places, own_early = (_flat(each) for each in (total, place, early))
+        own = np.arange(queries)
+        signed = own_places - own * numbers
+        return Reduced(
+            _flat(mixed),
+            numbers,
+            np.maximum(_flat(entropy), 0) + 0.0,  # against rounding, and the sign of zero
+            _flat(largest),
+            signed,
+            signed + 2 * (own * own_early[..., 1] - own_early[..., 0]) if far else None,
+            None if pooled is None else _flat(pooled),
+            None if equal is None else _flat(equal.unflatten(2, (2, -1))),
+        )
 
     def rows(self, start: int, stop: int) -> Weights:
-        found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
+        found = self._new(*self._query.shape[:2], stop - start, self._key.shape[1])
         for heads, begin, end, low, scores in self._blocks(1, start, stop):
             high = low + scores.shape[-1]
             if self._sink is not None:
@@ -171,7 +188,7 @@ class TorchLayer:
         assert self.output is not None
         found, kept = self.output[list(queries)], self.kept()
         found = found * (kept if self._sink is None else kept[list(queries)])
-        return _numpy(found.to(self._query.dtype).transpose(0, 1))
+        return _numpy(found.to(self._wide).transpose(0, 1))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
@@ -192,7 +209,7 @@ class TorchLayer:
 
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
-        scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
+        scores = torch.einsum("kgqd,kqd->kgq", self._scaled(self._query), chosen)
         scores = self._scored(scores, slice(None), keys)
         return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
 
@@ -244,7 +261,7 @@ class TorchLayer:
                 for row in range(0, size, rows):
                     queries = of_group[:, row : row + rows]
                     shown = np.maximum(queries, 0)
-                    scores = self._at(self._query, 2, shown) @ key[:, None]
+                    scores = self._scaled(self._at(self._query, 2, shown)) @ key[:, None]
                     scores = self._scored(scores, slice(None), np.minimum(keys, ends)[:, None])
                     first = self.first[shown][..., None]
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
@@ -260,13 +277,17 @@ class TorchLayer:
 
         value: (key/value head, key, dim).
         """
-        wide = value.to(self._query.dtype)
+        wide = value.to(self._wide)
         found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
         for heads, start, stop, low, scores in self._blocks(1):
             weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             seen = wide[heads, None, low : low + weights.shape[-1]]
             found[heads, :, start:stop] = weights @ seen
         return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
+
+    def _scaled(self, queries: Tensor) -> Tensor:
+        """Return queries whose products with keys are logarithms to base 2."""
+        return queries.to(self._wide) * self._scale
 
     def _scored(self, products: Tensor, heads: slice, keys: Any) -> Tensor:
         """Return scores from scaled products of queries and keys: capped, with each key's bias."""
@@ -282,7 +303,7 @@ class TorchLayer:
     def _log_sums(self) -> Tensor:
         """Return each row's normaliser as a logarithm, (key/value head, group, query)."""
         if self._logarithms is None:
-            found = self._query.new_empty(self._query.shape[:3])
+            found = self._new(*self._query.shape[:3])
             for heads, start, stop, _, scores in self._blocks(1):
                 most = scores.amax(-1, keepdim=True)
                 sums = scores.sub_(most).exp2_().sum(-1, keepdim=True)
@@ -322,7 +343,7 @@ class TorchLayer:
             several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
             for head in range(0, len(self._key), several):
                 heads = slice(head, head + several)
-                asking = self._query[heads, :, start:end].flatten(1, 2)
+                asking = self._scaled(self._query[heads, :, start:end]).flatten(1, 2)
                 scores = asking @ self._key[heads, low:high].transpose(-1, -2)
                 scores = scores.unflatten(1, (groups, end - start))
                 scores = self._scored(scores, heads, slice(low, high))
@@ -338,7 +359,7 @@ class TorchLayer:
         return chosen
 
     def _tensor(self, columns: Columns) -> Tensor:
-        found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
+        found: Tensor = torch.from_numpy(columns).to(self._wide)
         return found.to(self._query.device)
 
     def _index(self, array: Any) -> Tensor:
@@ -358,6 +379,11 @@ def _bucket_sums(weights: Tensor, size: int) -> Tensor:
 def _numpy(found: Tensor) -> Weights:
     array: Weights = found.cpu().numpy()
     return array
+
+
+def _flat(found: Tensor) -> Weights:
+    """Return sums (key/value head, group, …) by head."""
+    return _numpy(found.flatten(0, 1))
 
 
 def layer_of(

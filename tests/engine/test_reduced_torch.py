@@ -49,19 +49,21 @@ def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, n
     weights = weights.astype(np.float64)
     heads, queries, keys = weights.shape
     pooled = np.zeros((heads, -(-queries // buckets), -(-keys // buckets)))
-    earlier = np.zeros((heads, queries, columns.shape[1]))
-    entropy = np.zeros((heads, queries))
+    signed, far, entropy = np.zeros((3, heads, queries))
     for query in range(queries):
         for key in range(keys):
             weight = weights[:, query, key]
             pooled[:, query // buckets, key // buckets] += weight
-            earlier[:, query] += weight[:, None] * columns[key] * (key <= query)
+            signed[:, query] += weight * (key - query)
+            far[:, query] += weight * abs(key - query)
             entropy[:, query] -= [0 if one == 0 else one * np.log(one) for one in weight]
     return {
-        "mixed": np.concatenate([weights @ columns, earlier], -1),
+        "mixed": weights @ columns,
         "total": weights.sum(-1),
         "entropy": entropy,
         "largest": weights.max(-1),
+        "signed": signed,
+        "far": far,
         "pooled": pooled,
     }
 
@@ -76,7 +78,7 @@ def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPa
         weights = whole[kind, layer][0].numpy()
         keys = weights.shape[-1]
         columns = np.random.default_rng(keys).normal(size=(keys, 2))
-        given = sums.reduced(columns, columns, 4)
+        given = sums.reduced(columns, 4, far=True)
         for field, expected in loops(weights, columns, 4).items():
             assert np.abs(getattr(given, field) - expected).max() < 1e-5, (field, layer)
         assert np.abs(sums.rows(2, 5) - weights[:, 2:5]).max() < 1e-5
@@ -138,7 +140,7 @@ def test_every_measure_equals_that_of_the_matrix(
     text = TextFacts(tokens, tokens, Conditions("self", causal, ranked=True), shuffles=8)
     seen = (np.arange(37) >= layer.first[:, None]) & (np.arange(37) < layer.past[:, None])
     even = EvenRows(text, layer.first, layer.past)
-    equals = even.equals[0]
+    equals = even.equals
     assert equals.groups  # both ways to sum over equal tokens are tried
     assert equals.pairs.size
     dense_even = RowBlock(text, even.weights, mask=seen)
@@ -161,7 +163,7 @@ def test_bfloat16_is_reduced_in_float32() -> None:
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)
     wide = TorchLayer(
-        narrow._query.flatten(0, 1).double() / (0.3 * math.log2(math.e)),
+        narrow._query.flatten(0, 1).double(),
         narrow._key.double(),
         0.3,
         ranges=(narrow.first, narrow.past),

@@ -21,6 +21,8 @@ from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, by_distance
+from attnviz.measures.reduced import ReducedLayer
+from attnviz.measures.rows import on_host
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import Model
 from attnviz.progress import UNWATCHED, Advance
@@ -179,10 +181,11 @@ class CheckedModel:
         queries = slice(rows.start, rows.stop)
 
         def of_sums() -> dict[int, NDArray[np.float64]]:
-            return probing.read_layers(
-                given,
-                lambda sums: sums.reduced(marked).mixed[:, queries, 0].mean(-1, dtype=np.float64),
-            )
+            def mean(sums: ReducedLayer) -> NDArray[np.float64]:
+                weight = on_host(sums.reduced(marked).mixed)[:, queries, 0]
+                return np.asarray(weight.mean(-1, dtype=np.float64))
+
+            return probing.read_layers(given, mean)
 
         def of_maps() -> dict[int, NDArray[np.float64]]:
             part = np.s_[:, queries, keys.start : keys.stop]

@@ -25,6 +25,7 @@ from attnviz.inspect.patterns.sums import (
 )
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
+from attnviz.measures.rows import on_host as rows_on_host
 from attnviz.records import Bools, Kind
 
 Work = Callable[[int], None]
@@ -165,7 +166,7 @@ class _Scoring:
         kept = self._heads_of(layer, found.heads)
         if kept:
             rows = self._sums_of(text, layer).add_sums(found, kept)
-            broken = np.flatnonzero(np.isnan(rows.entropy).any(-1))
+            broken = np.flatnonzero(np.isnan(rows_on_host(rows.entropy.sum(-1))))
             self._lost |= {(text, layer, kept[place]) for place in broken.tolist()}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:

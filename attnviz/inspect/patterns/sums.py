@@ -14,7 +14,16 @@ from attnviz.inspect.patterns.relations import FoundPair
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
-from attnviz.measures.rows import AttentionRows, RowBlock, Rows, TextFacts, centre_rows
+from attnviz.measures.rows import (
+    AttentionRows,
+    RowBlock,
+    Rows,
+    TextFacts,
+    centre_rows,
+    counted,
+    on_host,
+    summed,
+)
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
 from attnviz.records import Bools
@@ -175,7 +184,7 @@ class LayerSums:
         self._even.take(evenly)
         if self._regions is not None:
             self._regions.add_sums(rows, even)
-        on_marks = rows.mixed(marked).sum(1, dtype=np.float64)
+        on_marks = on_host(summed(rows.mixed(marked), 1))
         self._gained = self._gained + on_marks - even.mixed(marked).sum(1)
         return rows
 
@@ -203,8 +212,9 @@ def _measured(rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]
         values, counts = formula(rows)
         if alive is not None:
             counts = counts & (alive if values.ndim == 2 else alive[:, None])
-        total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
+        total = summed(counted(values, counts))
         sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
+    sums = {name: (on_host(total), number) for name, (total, number) in sums.items()}
     if rows.text.attention.kind != "cross":
         return sums, None
     return sums, _moments(centre_rows(rows.weights), rows.queries)
