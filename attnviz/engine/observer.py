@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
+from attnviz.engine.device_sizes import sizes
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Floats, Kind, LayerWeights, ModelInfo
 
-BLOCK_CELLS = 2**20
+BLOCK_CELLS = sizes("cpu").block_cells
 """The number of weights in a block, over all heads and texts: 4 MB as float32."""
 
 

@@ -22,18 +22,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
+from attnviz.engine.device_sizes import sizes
 from attnviz.measures.reduced import EqualGroups, Equals, Reduced
 from attnviz.measures.rows import Columns, Weights
 from attnviz.records import Ints
 
-_CELLS = {"cpu": 2**19, "cuda": 2**27}
-"""The most weights in a block: so many are in a processor's cache, and fill a GPU."""
-
 _HIDDEN = -1e30
 """The score of a hidden key: its weight is zero, and the product of both is as well."""
-
-_ROWS = 128
-"""The most rows in a block: of causal attention, half of a square of these is computed in vain."""
 
 _WIDTH = 16
 """Weights are multiplied with so many columns, or with twice as many: a product with 6 to 10 takes
@@ -92,6 +87,8 @@ class TorchLayer:
             by_head = (bias.to(wide) * _BITS).expand(len(query), -1)
             self._bias = by_head.unflatten(0, (len(key), groups))
         self.output: Tensor | None = None
+        at_once = sizes(query.device.type)
+        self._most_cells, self._most_rows = at_once.cells, at_once.rows
 
     @property
     def heads(self) -> int:
@@ -313,10 +310,6 @@ class TorchLayer:
             self._logarithms = found
         return self._logarithms
 
-    @property
-    def _most_cells(self) -> int:
-        return _CELLS.get(self._query.device.type, _CELLS["cuda"])
-
     def _blocks(
         self, buckets: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[slice, int, int, int, Tensor]]:
@@ -327,7 +320,10 @@ class TorchLayer:
         stop = len(self.first) if stop is None else stop
         groups = self._query.shape[1]
         while start < stop:
-            wide = np.maximum.accumulate(self.past[start : start + _ROWS]) - self.first[start]
+            wide = (
+                np.maximum.accumulate(self.past[start : start + self._most_rows])
+                - self.first[start]
+            )
             area = groups * wide * np.arange(1, len(wide) + 1)
             rows = np.searchsorted(area, self._most_cells, "right")
             end = min(start + max(int(rows), 1), stop)

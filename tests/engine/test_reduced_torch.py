@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional
 from transformers import FalconConfig, FalconForCausalLM
 
-from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
 from attnviz.engine.reduced_torch import TorchLayer
@@ -24,6 +23,7 @@ from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
+from .sizes import set_sizes
 from .test_row_blocks import PLAIN, opened, texts_of
 
 OWN = {"bloom", "mpt", "falcon", "gptj", "codegen"}
@@ -71,7 +71,7 @@ def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, n
 @pytest.mark.parametrize("name", quick_or_long(sorted(REDUCIBLE)))
 def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With grouped heads, windows, learned sinks, encoders and cross attention."""
-    monkeypatch.setattr(reduced_torch, "_ROWS", 3)
+    set_sizes(monkeypatch, rows=3)
     whole, found = eager_attentions(name, **inputs_of(name)), set()
 
     def check(text, kind, layer, sums) -> None:
@@ -127,9 +127,8 @@ def test_every_measure_equals_that_of_the_matrix(
     causal: bool, window: int | None, sink: bool, capped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formulas read the same from sums as from weights, with equal tokens in nine orders."""
-    monkeypatch.setattr(reduced_torch, "_ROWS", 5)
+    set_sizes(monkeypatch, rows=5, cells=600)
     monkeypatch.setattr(reduced, "_FEW", 4)
-    monkeypatch.setitem(reduced_torch._CELLS, "cpu", 600)
     layer = random_layer(torch.float32, window, sink, capped)
     if not causal:
         layer.past = np.minimum(layer.past + (37 if window is None else 5), 37)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.answers import ALONE
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.effects import Positions, ScanOptions, Variant
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
@@ -41,9 +42,6 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.split import least, whole_modules
 from attnviz.records import Input, Kind
-
-_TOKENS_ON_CPU = 1 << 15
-"""The tokens of a pass on a CPU, over all rows; a larger batch is no faster."""
 
 _ALIVE = 3
 """A pass holds at most this multiple of the count of ``_numbers`` at once."""
@@ -115,8 +113,7 @@ class TorchRunner(SiteRunner):
         if tokens not in self._rooms:
             self._rooms[tokens] = self._room(given, wanted)
         fits = least(self.model.root, self._rooms[tokens].ablations)
-        device = self.model.device.type
-        wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
+        wished = max(1, sizes(self.model.device.type).pass_tokens // sum(tokens))
         return wished if fits is None else min(wished, fits)
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:

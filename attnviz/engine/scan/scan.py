@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.ablation import mean_outputs, resampled
 from attnviz.engine.answers import no_foil
+from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.replacing import Held, Replace
@@ -213,9 +214,6 @@ class Scan:
 
 # One chunk ------------------------------------------------------------------------------------
 
-_CHUNK = 16_000_000
-"""The bytes of differences that are computed at once."""
-
 _ALMOST_NOTHING = {8: 1e-9, 4: 3e-5, 2: 2e-2}
 """The share of the largest hidden state, by bytes of a number, below which a difference may be
 rounding alone and is examined."""
@@ -387,7 +385,8 @@ def _output_metrics(
     """
     xp, read = namespace(hidden), _compared(positions)
     clean = wide(hidden[0])
-    unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
+    unit = _unit(clean[read])
+    size = max(1, sizes_of(hidden).chunk_bytes // (4 * math.prod(clean.shape)))
     least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
     squares, cosines, largest = [], [], []
     for start in range(1, len(hidden), size):

@@ -22,20 +22,15 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
 from attnviz.engine.answers import likeliest_answer
+from attnviz.engine.device_sizes import Sizes, sizes_of
 from attnviz.engine.likely import log_softmax
 from attnviz.models.pool import spread
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
 
-_TILE = {"numpy": (512, 512), "cpu": (1024, 512), "cuda": (8192, 8192)}
-"""The rows and words of a tile: small enough for a CPU's cache, or large enough to fill a GPU."""
-
 _NO_ANSWER = -1e9
 """The logit of a token that cannot be the answer. It is finite, so that no difference is NaN."""
-
-_CLEAN_BYTES = 48_000_000
-"""The bytes of clean logits and probabilities of the positions that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +67,13 @@ class Unembedding:
 
     weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
         states (row, width) if a torch model does more than weight and bias; otherwise None.
+    given: how much is computed at once; None takes the sizes of the weight's device.
     """
 
     weight: Array
     bias: Array | None
     own: Callable[[Array], Array] | None = None
+    given: Sizes | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
         """Return what reads all tokens of a text at once: their logits as the start of an answer.
@@ -95,9 +92,10 @@ class Unembedding:
 
     def bytes_for(self, positions: int) -> int:
         """Return the most bytes that ``compare`` allocates for this number of positions."""
-        vocabulary, (rows, words) = len(self.weight), self._tile
-        tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
-        return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
+        most, vocabulary = self._at_once.clean_bytes, len(self.weight)
+        rows, words = self._at_once.tile
+        tile = most if self.own else rows * min(words, vocabulary) * 12
+        return tile + min(most, 12 * positions * vocabulary)
 
     def logits(self, rows: Array) -> Array:
         """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
@@ -140,7 +138,7 @@ class Unembedding:
         words = xp.asarray(wanted, device=clean.device)
         parts = [
             self._compare(clean[some], changed[:, some], words[some])
-            for some in _slices(len(clean), max(1, _CLEAN_BYTES // (12 * len(self.weight))))
+            for some in _slices(len(clean), self._positions(12))
         ]
         loss, *others = (_host(xp.concat(part)) for part in zip(*parts, strict=True))
         return Comparison(loss, *(part.T for part in others))
@@ -187,9 +185,9 @@ class Unembedding:
 
     def _tiles(self, positions: int, changes: int) -> Iterator[tuple[slice, slice]]:
         """Yield the positions and the changes that are compared at once."""
-        rows = self._tile[0]
+        rows = self._at_once.tile[0]
         if self.own is not None:  # then the whole vocabulary is computed at once
-            rows = max(1, min(rows, _CLEAN_BYTES // (8 * len(self.weight))))
+            rows = min(rows, self._positions(8))
         at_once = min(rows, changes) if self.own is not None else changes
         yield from product(
             _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
@@ -201,7 +199,7 @@ class Unembedding:
         change: of the projection's input, (position, change, width). The next δ overwrites one.
         """
         flat, buffer, xp = change.reshape(-1, change.shape[-1]), None, namespace(change)
-        for words in _slices(len(self.weight), self._tile[1]):
+        for words in _slices(len(self.weight), self._at_once.tile[1]):
             weight = wide(self.weight[words]).T
             if buffer is None or buffer.shape[1] != weight.shape[1]:
                 shape = len(flat), weight.shape[1]
@@ -235,7 +233,7 @@ class Unembedding:
         changed: (change, position, width).
         """
         loss_delta, kl, flips = found
-        for some in _slices(len(beyond[0]), max(1, _CLEAN_BYTES // (8 * len(self.weight)))):
+        for some in _slices(len(beyond[0]), self._positions(8)):
             at, which = (each[some] for each in beyond)
             logits = self.logits(changed[which, at])
             after, word = _log_softmax(logits), clean.word[at]
@@ -246,14 +244,15 @@ class Unembedding:
     def _widened(self) -> Iterator[slice]:
         """Yield slices of the vocabulary whose weights are widened at once; all that are wide."""
         narrow = self.weight.dtype.itemsize < 4
-        return _slices(len(self.weight), self._tile[1] if narrow else len(self.weight))
+        return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
+
+    def _positions(self, size: int) -> int:
+        """Return for how many positions the whole vocabulary is held at once, in ``size`` bytes."""
+        return max(1, self._at_once.clean_bytes // (size * len(self.weight)))
 
     @property
-    def _tile(self) -> tuple[int, int]:
-        """Return the most rows and words of a tile."""
-        if isinstance(self.weight, np.ndarray):
-            return _TILE["numpy"]
-        return _TILE.get(self.weight.device.type, _TILE["cpu"])
+    def _at_once(self) -> Sizes:
+        return self.given or sizes_of(self.weight)
 
 
 def _against(clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array) -> tuple[Array, ...]:
