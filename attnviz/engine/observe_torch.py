@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -383,13 +384,14 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     a plain softmax.
     """
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+    make = _layer_maker()
 
     def answer(watch: WatchedCall) -> Attended:
         call, split = watch.call.here, watch.call.split
         wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
         capped = call.options.get(SOFTCAP) is not None
         texts = range(len(call.query) if wanted or sinks or capped else 0)
-        layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
+        layers = [layer_of(call, text, _PLAIN_OPTIONS, known, make) for text in texts]
         if capped:  # the fused function knows of no cap
             pairs = zip(layers, call.value, strict=True)
             output = torch.stack([layer.mixed(value) for layer, value in pairs])
@@ -414,6 +416,26 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
         raise _values_unseen(forward) from error
 
 
+def _layer_maker() -> Callable[..., TorchLayer]:
+    """Return what makes the layers of one pass, with the arguments of ``TorchLayer``.
+
+    They are a ``TritonLayer`` where the queries are on a GPU of NVIDIA or AMD, which torch calls
+    ``cuda`` both, and Triton is there.
+    """
+    run: Any = None
+
+    def make(query: Tensor, *given: Any, **options: Any) -> TorchLayer:
+        nonlocal run
+        if query.device.type != "cuda" or find_spec("triton") is None:
+            return TorchLayer(query, *given, **options)
+        from attnviz.engine.reduced_triton import KernelRun, TritonLayer
+
+        run = run or KernelRun()
+        return TritonLayer(query, *given, **options, run=run)
+
+    return make
+
+
 def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     """Do what ``_observe_sums`` does with a model that computes attention by itself.
 
@@ -434,7 +456,7 @@ def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 
     with borrowed(forward.model):
         check = PlainCheck(forward, "sums", exact=False).begin()
-        watch = OwnSums(forward.batch, max(forward.lengths), take)
+        watch = OwnSums(forward.batch, max(forward.lengths), take, _layer_maker())
         try:
             with watch:
                 output = forward.run()

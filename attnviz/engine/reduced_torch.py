@@ -12,7 +12,7 @@ underflows, as it does for hidden keys, and ``exp2`` does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +89,7 @@ class TorchLayer:
         self.output: Tensor | None = None
         at_once = sizes(query.device.type)
         self._most_cells, self._most_rows = at_once.cells, at_once.rows
+        self._on_gpu = query.device.type != "cpu"
 
     @property
     def heads(self) -> int:
@@ -98,6 +99,17 @@ class TorchLayer:
     def _key(self) -> Tensor:
         """Return the keys in the numbers that are computed with."""
         return self._given_key.to(self._wide)
+
+    def _room(self) -> Tensor | None:
+        """Return memory for all blocks of weights of a call on a GPU; None on a processor.
+
+        Each block has another width: torch would keep the memory of all of them, which was 30 GB of
+        a text of 16,384 tokens.
+        """
+        if not self._on_gpu:
+            return None
+        size = min(self._most_cells, self.heads * len(self.first) * self._given_key.shape[1])
+        return torch.empty(size, dtype=self._wide, device=self._query.device)
 
     def _new(self, *shape: int) -> Tensor:
         return torch.zeros(shape, dtype=self._wide, device=self._query.device)
@@ -110,7 +122,7 @@ class TorchLayer:
         *,
         far: bool = False,
     ) -> Reduced:
-        queries, keys = self._query.shape[2], self._key.shape[1]
+        queries, keys = self._query.shape[2], self._given_key.shape[1]
         places = np.arange(keys)
         many = columns.shape[1] + 1
         mixing = self._tensor(np.column_stack([places, columns]))
@@ -125,13 +137,14 @@ class TorchLayer:
             equal = self._new(*shape[:2], 2 * equals.orders, queries)
         if buckets is not None:
             pooled = self._new(*shape[:2], -(-queries // buckets), -(-keys // buckets))
+        room = self._room()
         for heads, start, stop, low, scores in self._blocks(buckets or 1):
             rows = (heads, slice(None), slice(start, stop))
             best = most = scores.amax(-1, keepdim=True)
             if self._sink is not None:
                 most = torch.maximum(best, self._sink[heads])
             shifted = scores.sub_(most)
-            raised = shifted.exp2()
+            raised = torch.exp2(shifted, out=_part(room, *shifted.shape))
             own = raised.sum(-1, keepdim=True)
             every = own if self._sink is None else own + (self._sink[heads] - most).exp2()
             share, logs[rows] = own / every, (most + every.log2())[..., 0]
@@ -157,21 +170,25 @@ class TorchLayer:
         if equals is not None and equal is not None:
             self._add_groups(equal.unflatten(2, (2, -1)), equals.groups)
         numbers, own_places, own_early = (_flat(each) for each in (total, place, early))
-        own = np.arange(queries)
-        signed = own_places - own * numbers
+        at = np.arange(queries)
+        signed = own_places - at * numbers
         return Reduced(
             _flat(mixed),
             numbers,
             np.maximum(_flat(entropy), 0) + 0.0,  # against rounding, and the sign of zero
             _flat(largest),
             signed,
-            signed + 2 * (own * own_early[..., 1] - own_early[..., 0]) if far else None,
+            signed + 2 * (at * own_early[..., 1] - own_early[..., 0]) if far else None,
             None if pooled is None else _flat(pooled),
             None if equal is None else _flat(equal.unflatten(2, (2, -1))),
         )
 
     def rows(self, start: int, stop: int) -> Weights:
-        found = self._new(*self._query.shape[:2], stop - start, self._key.shape[1])
+        return _flat(self._weights(start, stop))
+
+    def _weights(self, start: int, stop: int) -> Tensor:
+        """Return the weights of some queries, (key/value head, group, rows, key)."""
+        found = self._new(*self._query.shape[:2], stop - start, self._given_key.shape[1])
         for heads, begin, end, low, scores in self._blocks(1, start, stop):
             high = low + scores.shape[-1]
             if self._sink is not None:
@@ -179,7 +196,7 @@ class TorchLayer:
                 scores = torch.cat([scores, edge], -1)
             weights = scores.div_(_BITS).softmax(-1)[..., : high - low]
             found[heads, :, begin - start : end - start, low:high] = weights
-        return _numpy(found.flatten(0, 1))
+        return found
 
     def outputs(self, queries: Sequence[int]) -> Weights:
         assert self.output is not None
@@ -212,7 +229,7 @@ class TorchLayer:
 
     def sources(self, shares: Weights) -> Weights:
         given = self._tensor(shares)
-        found = given.new_zeros(len(shares), self._key.shape[1])
+        found = given.new_zeros(len(shares), self._given_key.shape[1])
         for heads, start, stop, low, scores in self._blocks(1):
             weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             whole = weights.flatten(0, 1).sum(0)
@@ -245,7 +262,7 @@ class TorchLayer:
 
     def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
         """Write the sums over large groups, (key/value head, group, 2, order, query)."""
-        ends = self._key.shape[1] - 1
+        ends = self._given_key.shape[1] - 1
         for order, places in groups:
             size = places.shape[1]
             many = max(1, self._most_cells // (2 * self.heads * size**2))
@@ -318,7 +335,7 @@ class TorchLayer:
         buckets: the first key of a block is a multiple of it. start, stop: of the queries.
         """
         stop = len(self.first) if stop is None else stop
-        groups = self._query.shape[1]
+        groups, room = self._query.shape[1], self._room()
         while start < stop:
             wide = (
                 np.maximum.accumulate(self.past[start : start + self._most_rows])
@@ -336,11 +353,16 @@ class TorchLayer:
                 hidden.append(
                     (edge, self._index((keys < first[:, None]) | (keys >= past[:, None])))
                 )
-            several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
-            for head in range(0, len(self._key), several):
+            most = groups * (end - start)
+            if self._on_gpu:  # the keys of a block are copied, too
+                most = max(most, self._given_key.shape[2])
+            several = max(1, self._most_cells // (most * (high - low)))
+            for head in range(0, len(self._given_key), several):
                 heads = slice(head, head + several)
                 asking = self._scaled(self._query[heads, :, start:end]).flatten(1, 2)
-                scores = asking @ self._key[heads, low:high].transpose(-1, -2)
+                key = (self._given_key if self._on_gpu else self._key)[heads, low:high]
+                out = _part(room, len(key), asking.shape[1], high - low)
+                scores = torch.matmul(asking, key.to(self._wide).transpose(-1, -2), out=out)
                 scores = scores.unflatten(1, (groups, end - start))
                 scores = self._scored(scores, heads, slice(low, high))
                 for edge, mask in hidden:
@@ -363,6 +385,12 @@ class TorchLayer:
         return found
 
 
+def _part(room: Tensor | None, *shape: int) -> Tensor | None:
+    """Return a tensor of this shape in some memory; None without it, or if it is too small."""
+    size = math.prod(shape)
+    return None if room is None or size > len(room) else room[:size].view(shape)
+
+
 def _bucket_sums(weights: Tensor, size: int) -> Tensor:
     """Return the sums of weights (..., key) over each ``size`` keys; the last may be fewer."""
     whole = weights.shape[-1] // size * size
@@ -383,12 +411,16 @@ def _flat(found: Tensor) -> Weights:
 
 
 def layer_of(
-    call: AttentionCall, text: int, allowed: set[str], known: MutableMapping[Tensor, Masked]
+    call: AttentionCall,
+    text: int,
+    allowed: set[str],
+    known: MutableMapping[Tensor, Masked],
+    make: Callable[..., TorchLayer],
 ) -> TorchLayer:
     """Return the attention of one text in an attention call, for sums over its rows.
 
     text: its index in the call. allowed: the options that keep attention a plain softmax. known:
-    what was read of masks before.
+    what was read of masks before. make: makes a ``TorchLayer``, or one of its kind.
     Raises IncompleteError if the call does more than a softmax over ranges of keys.
     """
     extra = {name for name, value in call.options.items() if value is not None} - allowed
@@ -402,7 +434,7 @@ def layer_of(
     else:
         ranges, bias = read_mask(call.mask, queries, keys, known)
     scale = call.options.get("scaling")
-    return TorchLayer(
+    return make(
         call.query[text],
         call.key[text],
         width**-0.5 if scale is None else float(scale),
