@@ -17,8 +17,8 @@ from attnviz.models.memory import free_memory
 if TYPE_CHECKING:  # the bundled model uses this module without torch
     import torch
 
-_TILE_BYTES = 12
-"""The bytes of an entry of a tile: δ, the moved logits and a buffer, in float32."""
+TILE_BYTES = 16
+"""The bytes of an entry of a tile in float32: δ, that of the tile before, its part, the logits."""
 
 _SHARE = 8
 """The part of the free memory that a tile, or the clean logits, may take: an eighth."""
@@ -87,7 +87,7 @@ OF = {
         "cuda",
         cells=2**27,
         sums_from=128,
-        tile=(2**15, 2**15),
+        tile=(2**14, 2**14),
         clean_bytes=4_000_000_000,
         chunk_bytes=2_000_000_000,
         kept_bytes=2**30,
@@ -110,25 +110,26 @@ def sizes(device: str, free: int | None = None) -> Sizes:
     if free is None or chosen.buffer_bytes is not None:
         return chosen
     share = max(free // _SHARE, 1)
-    side = max(1, isqrt(share // _TILE_BYTES))
+    cells = max(1, share // TILE_BYTES)
+    side = isqrt(cells)
     rows, words = chosen.tile
     return replace(
         chosen,
-        cells=min(chosen.cells, max(1, share // _TILE_BYTES)),
+        cells=min(chosen.cells, cells),
         tile=(min(rows, side), min(words, side)),
         clean_bytes=min(chosen.clean_bytes, share),
         chunk_bytes=min(chosen.chunk_bytes, share),
-        logit_cells=min(chosen.logit_cells, max(1, share // _TILE_BYTES)),
+        logit_cells=min(chosen.logit_cells, cells),
     )
 
 
 def sizes_of(array: Array) -> Sizes:
-    """Return the sizes for the device on which an array of NumPy or torch lies."""
-    return sizes(getattr(getattr(array, "device", ""), "type", "numpy"))
+    """Return the sizes, as ``sizes_on``, for the device of an array of NumPy or torch."""
+    return sizes_on(array.device) if hasattr(array, "is_cuda") else sizes("numpy")
 
 
 def sizes_on(device: torch.device, most: int | None = None) -> Sizes:
     """Return the sizes for a device by its free memory now. most: the bytes that may be used."""
-    free = free_memory(device) if device.type != "cpu" else None
+    free = None if device.type == "cpu" else free_memory(device)
     known = [each for each in (free, most) if each is not None]
     return sizes(device.type, min(known, default=None))
