@@ -93,7 +93,7 @@ OF = {
         kept_bytes=2**30,
         pass_tokens=2**30,
         buffer_bytes=None,
-        batch_tokens=2**15,
+        batch_tokens=2**13,
         one_token_texts=512,
         logit_cells=2**28,
     ),
@@ -101,12 +101,13 @@ OF = {
 
 
 def sizes(device: str, free: int | None = None) -> Sizes:
-    """Return the sizes for a kind of device, such as ``cuda``; ``numpy`` is a processor.
+    """Return the sizes for a kind of device, such as ``cuda`` or ``cuda:1``; ``numpy`` is none.
 
     free: the bytes that may be used on it. On a GPU no size takes more than an eighth of them;
         None, or a processor, sets no such limit.
     """
-    chosen = OF.get(device) or replace(_SMALL_GPU, device=device)
+    kind = device.partition(":")[0]
+    chosen = OF.get(kind) or replace(_SMALL_GPU, device=kind)
     if free is None or chosen.buffer_bytes is not None:
         return chosen
     share = max(free // _SHARE, 1)
