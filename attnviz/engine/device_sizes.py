@@ -25,7 +25,7 @@ _SHARE = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DeviceSizes:
     """The sizes for one kind of device; the defaults are those of a processor.
 
     device: its name in torch, such as ``cuda``; ``numpy`` is a processor without torch.
@@ -63,7 +63,7 @@ class Sizes:
     logit_cells: int = 2**21
 
 
-_SMALL_GPU = Sizes(
+_SMALL_GPU = DeviceSizes(
     "",
     cells=2**24,
     tile=(2**12, 2**12),
@@ -79,11 +79,11 @@ _SMALL_GPU = Sizes(
 """The sizes of a GPU that shares its memory with the processor, or of which little is known."""
 
 OF = {
-    "cpu": Sizes(),
-    "numpy": Sizes("numpy", tile=(512, 512)),
+    "cpu": DeviceSizes(),
+    "numpy": DeviceSizes("numpy", tile=(512, 512)),
     "mps": replace(_SMALL_GPU, device="mps"),
     "xpu": replace(_SMALL_GPU, device="xpu", cells=2**26, tile=(2**13, 2**13)),
-    "cuda": Sizes(
+    "cuda": DeviceSizes(
         "cuda",
         cells=2**27,
         sums_from=128,
@@ -100,7 +100,7 @@ OF = {
 }
 
 
-def sizes(device: str, free: int | None = None) -> Sizes:
+def sizes(device: str, free: int | None = None) -> DeviceSizes:
     """Return the sizes for a kind of device, such as ``cuda`` or ``cuda:1``; ``numpy`` is none.
 
     free: the bytes that may be used on it. On a GPU no size takes more than an eighth of them;
@@ -124,12 +124,12 @@ def sizes(device: str, free: int | None = None) -> Sizes:
     )
 
 
-def sizes_of(array: Array) -> Sizes:
+def sizes_of(array: Array) -> DeviceSizes:
     """Return the sizes, as ``sizes_on``, for the device of an array of NumPy or torch."""
     return sizes_on(array.device) if hasattr(array, "is_cuda") else sizes("numpy")
 
 
-def sizes_on(device: torch.device, most: int | None = None) -> Sizes:
+def sizes_on(device: torch.device, most: int | None = None) -> DeviceSizes:
     """Return the sizes for a device by its free memory now. most: the bytes that may be used."""
     free = None if device.type == "cpu" else free_memory(device)
     known = [each for each in (free, most) if each is not None]

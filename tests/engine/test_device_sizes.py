@@ -1,4 +1,4 @@
-"""Sizes fit a device: a processor's do not change, a GPU's never take more than its free memory."""
+"""A processor's sizes do not change, and a GPU's never take more than its free memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.device_sizes import TILE_BYTES, Sizes, sizes, sizes_of, sizes_on
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes, sizes_of, sizes_on
 
 GIGABYTE = 10**9
 
 
 def test_a_processor_has_its_own_whatever_is_free() -> None:
-    assert sizes("cpu", 1) == sizes("cpu") == sizes_of(torch.zeros(1)) == Sizes()
-    assert sizes_on(torch.device("cpu"), 1) == Sizes()
+    assert sizes("cpu", 1) == sizes("cpu") == sizes_of(torch.zeros(1)) == DeviceSizes()
+    assert sizes_on(torch.device("cpu"), 1) == DeviceSizes()
     assert sizes_of(np.zeros(1)) == sizes("numpy")
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
 from attnviz.engine.answers import likeliest_answer
-from attnviz.engine.device_sizes import TILE_BYTES, Sizes, sizes_of
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
 from attnviz.engine.likely import log_softmax
 from attnviz.models.pool import spread
 
@@ -76,7 +76,7 @@ class Unembedding:
     weight: Array
     bias: Array | None
     own: Callable[[Array], Array] | None = None
-    given: Sizes | None = None
+    given: DeviceSizes | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
         """Return what reads all tokens of a text at once: their logits as the start of an answer.
@@ -104,8 +104,8 @@ class Unembedding:
         """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
-        if self._in_halves:
-            found = self._halves_of(rows).times(self.weight)
+        if (halves := self._halves(rows)) is not None:
+            found = halves.times(self.weight)
             return found if self.bias is None else found + wide(self.bias)
         rows = wide(rows)
         parts = [
@@ -205,7 +205,7 @@ class Unembedding:
         change: of the projection's input, (position, change, width). The next δ overwrites one.
         """
         flat, buffer, xp = change.reshape(-1, change.shape[-1]), None, namespace(change)
-        halves = self._halves_of(flat) if self._in_halves else None
+        halves = self._halves(flat)
         for words in _slices(len(self.weight), self._at_once.tile[1]):
             if halves is not None:
                 yield words, halves.times(self.weight[words]).reshape(*change.shape[:2], -1)
@@ -256,26 +256,21 @@ class Unembedding:
         narrow = self.weight.dtype.itemsize < 4
         return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
 
-    @property
-    def _in_halves(self) -> bool:
-        """Return whether the device multiplies the weight as it is, with sums in float32."""
+    def _halves(self, rows: Array) -> Halves | None:
+        """Return rows (row, width) for a weight in half precision; None where it is widened."""
         if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
-            return False
-        from attnviz.engine.scan import half_products  # torch only where needed
+            return None
+        from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
 
-        return half_products.sums_halves(self.weight.device.type, self.weight.dtype)
-
-    def _halves_of(self, rows: Array) -> Halves:
-        from attnviz.engine.scan.half_products import Halves
-
-        return Halves(rows, self.weight.dtype)
+        in_halves = sums_halves(self.weight.device.type, self.weight.dtype)
+        return Halves(rows, self.weight.dtype) if in_halves else None
 
     def _positions(self, size: int) -> int:
         """Return for how many positions the whole vocabulary is held at once, in ``size`` bytes."""
         return max(1, self._at_once.clean_bytes // (size * len(self.weight)))
 
     @property
-    def _at_once(self) -> Sizes:
+    def _at_once(self) -> DeviceSizes:
         return self.given or sizes_of(self.weight)
 
 
