@@ -17,15 +17,15 @@ from attnviz.models.memory import free_memory
 if TYPE_CHECKING:  # the bundled model uses this module without torch
     import torch
 
-_TILE_BYTES = 12
-"""The bytes of an entry of a tile: δ, the moved logits and a buffer, in float32."""
+TILE_BYTES = 16
+"""The bytes of an entry of a tile in float32: δ, that of the tile before, its part, the logits."""
 
 _SHARE = 8
 """The part of the free memory that a tile, or the clean logits, may take: an eighth."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DeviceSizes:
     """The sizes for one kind of device; the defaults are those of a processor.
 
     device: its name in torch, such as ``cuda``; ``numpy`` is a processor without torch.
@@ -63,7 +63,7 @@ class Sizes:
     logit_cells: int = 2**21
 
 
-_SMALL_GPU = Sizes(
+_SMALL_GPU = DeviceSizes(
     "",
     cells=2**24,
     tile=(2**12, 2**12),
@@ -79,56 +79,58 @@ _SMALL_GPU = Sizes(
 """The sizes of a GPU that shares its memory with the processor, or of which little is known."""
 
 OF = {
-    "cpu": Sizes(),
-    "numpy": Sizes("numpy", tile=(512, 512)),
+    "cpu": DeviceSizes(),
+    "numpy": DeviceSizes("numpy", tile=(512, 512)),
     "mps": replace(_SMALL_GPU, device="mps"),
     "xpu": replace(_SMALL_GPU, device="xpu", cells=2**26, tile=(2**13, 2**13)),
-    "cuda": Sizes(
+    "cuda": DeviceSizes(
         "cuda",
         cells=2**27,
         sums_from=128,
-        tile=(2**15, 2**15),
+        tile=(2**14, 2**14),
         clean_bytes=4_000_000_000,
         chunk_bytes=2_000_000_000,
         kept_bytes=2**30,
         pass_tokens=2**30,
         buffer_bytes=None,
-        batch_tokens=2**15,
+        batch_tokens=2**13,
         one_token_texts=512,
         logit_cells=2**28,
     ),
 }
 
 
-def sizes(device: str, free: int | None = None) -> Sizes:
-    """Return the sizes for a kind of device, such as ``cuda``; ``numpy`` is a processor.
+def sizes(device: str, free: int | None = None) -> DeviceSizes:
+    """Return the sizes for a kind of device, such as ``cuda`` or ``cuda:1``; ``numpy`` is none.
 
     free: the bytes that may be used on it. On a GPU no size takes more than an eighth of them;
         None, or a processor, sets no such limit.
     """
-    chosen = OF.get(device) or replace(_SMALL_GPU, device=device)
+    kind = device.partition(":")[0]
+    chosen = OF.get(kind) or replace(_SMALL_GPU, device=kind)
     if free is None or chosen.buffer_bytes is not None:
         return chosen
     share = max(free // _SHARE, 1)
-    side = max(1, isqrt(share // _TILE_BYTES))
+    cells = max(1, share // TILE_BYTES)
+    side = isqrt(cells)
     rows, words = chosen.tile
     return replace(
         chosen,
-        cells=min(chosen.cells, max(1, share // _TILE_BYTES)),
+        cells=min(chosen.cells, cells),
         tile=(min(rows, side), min(words, side)),
         clean_bytes=min(chosen.clean_bytes, share),
         chunk_bytes=min(chosen.chunk_bytes, share),
-        logit_cells=min(chosen.logit_cells, max(1, share // _TILE_BYTES)),
+        logit_cells=min(chosen.logit_cells, cells),
     )
 
 
-def sizes_of(array: Array) -> Sizes:
-    """Return the sizes for the device on which an array of NumPy or torch lies."""
-    return sizes(getattr(getattr(array, "device", ""), "type", "numpy"))
+def sizes_of(array: Array) -> DeviceSizes:
+    """Return the sizes, as ``sizes_on``, for the device of an array of NumPy or torch."""
+    return sizes_on(array.device) if hasattr(array, "is_cuda") else sizes("numpy")
 
 
-def sizes_on(device: torch.device, most: int | None = None) -> Sizes:
+def sizes_on(device: torch.device, most: int | None = None) -> DeviceSizes:
     """Return the sizes for a device by its free memory now. most: the bytes that may be used."""
-    free = free_memory(device) if device.type != "cpu" else None
+    free = None if device.type == "cpu" else free_memory(device)
     known = [each for each in (free, most) if each is not None]
     return sizes(device.type, min(known, default=None))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from attnviz.attention.functional import Array
 from attnviz.engine.attribution.lens import LensReading
 from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
@@ -107,7 +108,7 @@ class TorchBackend:
                 seen_rows = tuple(rows) if predicts else False
                 forward = replace(whole_pass(whole, kind, given), wanted=wanted, logits=seen_rows)
                 logits = read_sums_of(opened, forward, keep_rows)
-                predicted = to_numpy(logits[0]) if predicts else None
+                predicted = _predicted(logits[0]) if predicts else None
                 return HeadRun(keep_rows.weights, keep_rows.outputs, predicted)
             size = length_class(len(given.text))
             if removed and size not in compared:
@@ -127,7 +128,7 @@ class TorchBackend:
                 logits = observe_pass(forward, keep, norms=values, outputs=outputs)
             compared.add(size)
             seen, masks = by_layer(weights.layers)
-            predicted = to_numpy(logits[0]) if predicts else None
+            predicted = _predicted(logits[0]) if predicts else None
             return HeadRun(seen, outputs.found, predicted, keep.norms_of, masks)
 
         return run
@@ -183,3 +184,8 @@ class TorchBackend:
         return torch_patching(
             self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
         )
+
+
+def _predicted(logits: torch.Tensor) -> Array:
+    """Return logits (token, vocab) in NumPy; on a GPU, from which they take long, as they are."""
+    return to_numpy(logits) if logits.device.type == "cpu" else logits

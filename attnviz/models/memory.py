@@ -58,7 +58,8 @@ def free_memory(device: torch.device | None = None) -> int | None:
     if device is not None and device.type == "cuda":
         import torch
 
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device is not None and device.type != "cpu":
         return None
     known = [size for size in (_available(), memory_left()) if size is not None]

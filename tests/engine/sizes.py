@@ -11,6 +11,6 @@ from attnviz.engine import device_sizes
 
 
 def set_sizes(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
-    """Change some fields of ``Sizes`` for every device until the end of the test."""
+    """Change some fields of ``DeviceSizes`` for every device until the end of the test."""
     others = {name: replace(own, **changed) for name, own in device_sizes.OF.items()}
     monkeypatch.setattr(device_sizes, "OF", others)

@@ -7,12 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnviz.engine.answers import ALONE
-from attnviz.engine.device_sizes import sizes
+from attnviz.engine.device_sizes import sizes, sizes_on
 from attnviz.engine.effects import Positions, ScanOptions, Variant
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
@@ -102,7 +101,11 @@ class TorchRunner(SiteRunner):
             opened.enter_context(fused_activations(self.model.root))
             if self._plan is None:
                 with torch.inference_mode():
-                    self._plan = make_plan(self.model, self._probe, self._positions)
+                    plan = make_plan(self.model, self._probe, self._positions)
+                if plan.unembedding is not None:
+                    own = sizes_on(self.model.device, self._max_memory)
+                    plan = replace(plan, unembedding=replace(plan.unembedding, given=own))
+                self._plan = plan
                 if self._plan.strategy is None:
                     self._note_one_by_one()
             opened.enter_context(torch.enable_grad() if learning else torch.inference_mode())
@@ -310,17 +313,17 @@ def _first_order(
             for (place, zero), each in zip(zeros.items(), slope, strict=True)
         }
         changes = [
-            sum(
-                float(
+            torch.as_tensor(
+                sum(
                     (values_of(of, site) * (values_of(work.held, site) - values_of(work.own, site)))
                     .double()
                     .sum()
+                    for site in patch.sites
                 )
-                for site in patch.sites
             )
             for patch in patches
         ]
-        found[name] = work.plain(work.base)[name] + np.array(changes)
+        found[name] = work.plain(work.base)[name] + torch.stack(changes).cpu().numpy()
     return found
 
 

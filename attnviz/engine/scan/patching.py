@@ -409,8 +409,9 @@ def _measured(
         compared = read_out.compare(rows[:1], rows[1:, None], wanted)
         found["log_prob"] = plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64)
     if "kl" in metrics:
-        clean = rows[:1] if base is work.clean else work.clean.row
-        compared = read_out.compare(clean, rows[1:, None], wanted)
+        if "log_prob" not in metrics or base is not work.clean:
+            clean = rows[:1] if base is work.clean else work.clean.row
+            compared = read_out.compare(clean, rows[1:, None], wanted)
         found["kl"] = compared.kl[:, 0].astype(np.float64)
     if "logit_diff" in metrics and work.foil is not None:
         _, change = read_out.logit_difference(rows[0], rows[1:], work.answer, work.foil)

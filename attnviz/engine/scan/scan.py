@@ -387,21 +387,22 @@ def _output_metrics(
     clean = wide(hidden[0])
     unit = _unit(clean[read])
     size = max(1, sizes_of(hidden).chunk_bytes // (4 * math.prod(clean.shape)))
-    least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
+    least = _ALMOST_NOTHING[hidden.dtype.itemsize] * xp.max(xp.abs(clean))
     squares, cosines, largest = [], [], []
     for start in range(1, len(hidden), size):
         ablated = wide(hidden[start : start + size])
         change = ablated - clean
-        largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
-        squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
+        largest.append(xp.max(xp.abs(change), axis=(1, 2)))
+        squares.append(xp.mean(xp.square(change[:, read]), axis=(1, 2)))
         # Half the squared distance of unit vectors is one minus their cosine, without cancellation.
         apart = xp.sum(xp.square(_unit(ablated[:, read]) - unit), axis=-1)
-        cosines.append(to_numpy(xp.mean(apart, axis=1) / 2))
+        cosines.append(xp.mean(apart, axis=1) / 2)
+    mse, cosine, most = (to_numpy(xp.concat(each)) for each in (squares, cosines, largest))
     metrics: dict[Metric, NDArray[np.float64]] = {
-        "output_mse": np.concatenate(squares, dtype=float),
-        "output_cosine": np.concatenate(cosines, dtype=float),
+        "output_mse": mse.astype(float),
+        "output_cosine": cosine.astype(float),
     }
-    return metrics, np.flatnonzero(np.concatenate(largest) <= least).tolist()
+    return metrics, np.flatnonzero(most <= float(least)).tolist()
 
 
 def _compared(positions: Positions) -> slice:

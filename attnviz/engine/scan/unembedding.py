@@ -15,16 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
 from attnviz.engine.answers import likeliest_answer
-from attnviz.engine.device_sizes import Sizes, sizes_of
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
 from attnviz.engine.likely import log_softmax
 from attnviz.models.pool import spread
+
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.scan.half_products import Halves
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
@@ -73,7 +76,7 @@ class Unembedding:
     weight: Array
     bias: Array | None
     own: Callable[[Array], Array] | None = None
-    given: Sizes | None = None
+    given: DeviceSizes | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
         """Return what reads all tokens of a text at once: their logits as the start of an answer.
@@ -94,13 +97,16 @@ class Unembedding:
         """Return the most bytes that ``compare`` allocates for this number of positions."""
         most, vocabulary = self._at_once.clean_bytes, len(self.weight)
         rows, words = self._at_once.tile
-        tile = most if self.own else rows * min(words, vocabulary) * 12
+        tile = most if self.own else rows * min(words, vocabulary) * TILE_BYTES
         return tile + min(most, 12 * positions * vocabulary)
 
     def logits(self, rows: Array) -> Array:
         """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
+        if (halves := self._halves(rows)) is not None:
+            found = halves.times(self.weight)
+            return found if self.bias is None else found + wide(self.bias)
         rows = wide(rows)
         parts = [
             rows @ wide(self.weight[words]).T + (0 if self.bias is None else wide(self.bias[words]))
@@ -146,9 +152,9 @@ class Unembedding:
     def _compare(self, clean: Array, changed: Array, wanted: Array) -> tuple[Array, ...]:
         """Return the loss (position,), and loss change, KL and flips (position, change)."""
         xp = namespace(clean)
-        logits, known, every = self.logits(clean), wanted >= 0, range(len(clean))
+        logits, known = self.logits(clean), wanted >= 0
         word, scores, top = wanted.clip(min=0), _log_softmax(logits), logits.argmax(-1)
-        loss = -scores[every, word]
+        loss = -scores[xp.arange(len(clean), device=clean.device), word]
         loss[~known] = math.nan
         state = _Clean(logits, xp.exp(scores), top, word)
         change = wide(changed).swapaxes(0, 1) - wide(clean)[:, None]
@@ -199,7 +205,11 @@ class Unembedding:
         change: of the projection's input, (position, change, width). The next δ overwrites one.
         """
         flat, buffer, xp = change.reshape(-1, change.shape[-1]), None, namespace(change)
+        halves = self._halves(flat)
         for words in _slices(len(self.weight), self._at_once.tile[1]):
+            if halves is not None:
+                yield words, halves.times(self.weight[words]).reshape(*change.shape[:2], -1)
+                continue
             weight = wide(self.weight[words]).T
             if buffer is None or buffer.shape[1] != weight.shape[1]:
                 shape = len(flat), weight.shape[1]
@@ -246,12 +256,21 @@ class Unembedding:
         narrow = self.weight.dtype.itemsize < 4
         return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
 
+    def _halves(self, rows: Array) -> Halves | None:
+        """Return rows (row, width) for a weight in half precision; None where it is widened."""
+        if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
+            return None
+        from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
+
+        in_halves = sums_halves(self.weight.device.type, self.weight.dtype)
+        return Halves(rows, self.weight.dtype) if in_halves else None
+
     def _positions(self, size: int) -> int:
         """Return for how many positions the whole vocabulary is held at once, in ``size`` bytes."""
         return max(1, self._at_once.clean_bytes // (size * len(self.weight)))
 
     @property
-    def _at_once(self) -> Sizes:
+    def _at_once(self) -> DeviceSizes:
         return self.given or sizes_of(self.weight)
 
 
@@ -264,15 +283,17 @@ def _against(clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array) -
     xp = namespace(mean)
     expansion, top, word = (xp.zeros_like(mean) for _ in range(3))
     largest, best = (xp.full_like(mean, -math.inf) for _ in range(2))
-    scratch: Any = None
+    scratch, every = None, xp.arange(len(mean), device=mean.device)
     for words, delta in tiles:
         if scratch is None or scratch.shape != delta.shape:
             scratch = xp.empty_like(delta)
         moved = xp.add(delta, clean.logits[:, None, words], out=scratch)
         xp.maximum(best, xp.max(moved, axis=-1), out=best)
         for target, tile, ids in ((top, moved, clean.top), (word, delta, clean.word)):
-            (at,) = xp.nonzero((ids >= words.start) & (ids < words.stop))
-            target[at] = tile[at, :, ids[at] - words.start]
+            # Without a question which of them are here, a GPU need not wait for the answer.
+            here = (ids >= words.start) & (ids < words.stop)
+            of_ids = tile[every, :, (ids - words.start).clip(0, tile.shape[-1] - 1)]
+            target[:] = xp.where(here[:, None], of_ids, target)
         delta -= mean[..., None]
         xp.maximum(largest, xp.max(delta, axis=-1), out=largest)
         _expm1(delta)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
@@ -68,22 +69,25 @@ def measure(
             "cross, --without-first and --norm-weighted"
         )
     info, found = probing.model.info, dict[int, TextScores]()
-    # Processes that share a model send each other what is read, and sums are small.
-    small = reduce == "auto" and info.processes > 1
+    at_once = sizes(info.device)
+    # Processes that share a model send each other what is read, and sums are small. So they are
+    # beside maps that a GPU would send to the processor, except for the shortest texts.
+    least = 0 if info.processes > 1 else at_once.sums_from
 
     def scored(batch: list[ProbeText], run: Any, **way: Any) -> list[TextScores]:
         observer = _Scoring(batch, attention, heads, beside)
         run(observer, [text.passage for text in batch], **way)
         return observer.results()
 
-    for batch in batches(texts):
+    for batch in batches(texts, at_once.batch_tokens):
         size, annotated = len(batch[0].passage.queries(attention.kind)), batch[0].words is not None
         maps = partial(scored, batch, probing.run, held="auto" if reduce == "fused" else reduce)
         if annotated or beside is not None:
             results = scored(batch, probing.run, cells=_WHOLE if annotated else None)
         elif summable:
             sums = partial(scored, batch, probing.read_sums)
-            results = sums_or_maps(info, size, reduce, sums, maps, short=small)
+            short = reduce == "auto" and least is not None and size >= least
+            results = sums_or_maps(info, size, reduce, sums, maps, short=short)
         else:
             results = maps()
         for text, scores in zip(batch, results, strict=True):
