@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -48,6 +47,7 @@ from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
 from attnviz.engine.split_heads import JoinedLayer
+from attnviz.engine.sums_on_gpu import layer_maker, sums_on_gpu
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
@@ -142,7 +142,11 @@ def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsRea
     read = _observe_sums if uses_interface(model.model) else _observe_own_sums
     if not _agrees(_reducible, model.model, forward.wanted, texts, read):
         raise _only_whole(model, "fused")
-    return read(replace(forward, compare=False), reader)
+    if device_of(model.model).type != "cuda":
+        return read(replace(forward, compare=False), reader)
+    with sums_on_gpu(model, forward.batch, max(forward.lengths)):
+        # A cache would keep the keys and values of all layers until the pass ends.
+        return read(replace(forward, compare=False, cached=False), reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
@@ -384,7 +388,7 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     a plain softmax.
     """
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-    make = _layer_maker()
+    make = layer_maker()
 
     def answer(watch: WatchedCall) -> Attended:
         call, split = watch.call.here, watch.call.split
@@ -416,26 +420,6 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
         raise _values_unseen(forward) from error
 
 
-def _layer_maker() -> Callable[..., TorchLayer]:
-    """Return what makes the layers of one pass, with the arguments of ``TorchLayer``.
-
-    They are a ``TritonLayer`` where the queries are on a GPU of NVIDIA or AMD, which torch calls
-    ``cuda`` both, and Triton is there.
-    """
-    run: Any = None
-
-    def make(query: Tensor, *given: Any, **options: Any) -> TorchLayer:
-        nonlocal run
-        if query.device.type != "cuda" or find_spec("triton") is None:
-            return TorchLayer(query, *given, **options)
-        from attnviz.engine.reduced_triton import KernelRun, TritonLayer
-
-        run = run or KernelRun()
-        return TritonLayer(query, *given, **options, run=run)
-
-    return make
-
-
 def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     """Do what ``_observe_sums`` does with a model that computes attention by itself.
 
@@ -456,7 +440,7 @@ def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 
     with borrowed(forward.model):
         check = PlainCheck(forward, "sums", exact=False).begin()
-        watch = OwnSums(forward.batch, max(forward.lengths), take, _layer_maker())
+        watch = OwnSums(forward.batch, max(forward.lengths), take, layer_maker())
         try:
             with watch:
                 output = forward.run()

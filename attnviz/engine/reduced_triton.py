@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
@@ -158,6 +157,8 @@ class TritonLayer(TorchLayer):
                 self._compare(found, columns, buckets, equals)
                 self._run.compared.add(kind)
             return found
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
             self._logarithms = None
             _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
@@ -534,10 +535,7 @@ _compiled: set[Any] = set()
 
 @contextmanager
 def _mentioned(variant: Any) -> Iterator[None]:
-    """Mention on the progress line the first call of a variant if it takes long: it is compiled.
-
-    The compiler's own warnings are for those who write kernels, and not shown.
-    """
+    """Mention on the progress line the first call of a variant if it takes long: it is compiled."""
     if variant in _compiled:
         yield
         return
@@ -546,9 +544,7 @@ def _mentioned(variant: Any) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
         _compiled.add(variant)
     finally:
         timer.cancel()

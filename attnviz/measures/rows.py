@@ -343,7 +343,8 @@ def summed(values: Weights, axis: int = -1) -> Any:
     """Return sums over an axis in float64; of a tensor, they stay on its device."""
     if isinstance(values, np.ndarray):
         return values.sum(axis, dtype=np.float64)
-    return values.double().sum(axis)
+    double = values.new_empty(0).double().dtype
+    return values.sum(axis, dtype=double)
 
 
 def on_host(values: Any) -> NDArray[Any]:

@@ -43,14 +43,16 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
         )
 
 
-def require_room(what: str, needed: int, advice: str) -> None:
-    """Raise UsageError if fewer than ``needed`` bytes of main memory are free.
+def require_room(what: str, needed: int, advice: str, device: torch.device | None = None) -> None:
+    """Raise UsageError if fewer than ``needed`` bytes of memory are free.
 
-    what: a sentence's beginning up to the number of bytes. advice: what to choose instead.
+    what: a sentence's beginning up to the number of bytes. advice: what to choose instead. device:
+    whose memory; None for main memory.
     """
-    free = free_memory()
+    free = free_memory(device)
     if free is not None and needed > free:
-        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free: {advice}")
+        where = "" if device is None else f" on {device}"
+        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free{where}: {advice}")
 
 
 def free_memory(device: torch.device | None = None) -> int | None:

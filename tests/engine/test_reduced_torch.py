@@ -16,7 +16,7 @@ from attnviz.engine.capture import capture
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UnsupportedError
 from attnviz.measures import reduced
-from attnviz.measures.reduced import EvenRows, SummedRows
+from attnviz.measures.reduced import Equals, EvenRows, SummedRows
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
@@ -156,6 +156,28 @@ def test_every_measure_equals_that_of_the_matrix(
         assert np.abs(values - expected)[..., rows].max(initial=0) < 1e-5 * max(
             1, np.abs(expected).max()
         ), name
+
+
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_blocks_of_a_gpu_share_their_memory(
+    dtype: torch.dtype, sink: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block in the same stretch, and keys that are copied with it, give the same sums."""
+    set_sizes(monkeypatch, cells=600, rows=5)
+    plain, shared, rooms = random_layer(dtype, 6, sink), random_layer(dtype, 6, sink), []
+    shared._on_gpu, own = True, TorchLayer._room
+    monkeypatch.setattr(TorchLayer, "_room", lambda self: rooms.append(own(self)) or rooms[-1])
+    columns = np.random.default_rng(2).normal(size=(37, 3))
+    equals = Equals(np.arange(2 * 37).reshape(2, 37) % 5, plain.first, plain.past)
+    ours, expected = (each.reduced(columns, 4, equals, far=True) for each in (shared, plain))
+    for given, wanted in zip(ours, expected, strict=True):
+        assert np.abs(given - wanted).max() < 1e-6
+    assert np.abs(shared.rows(3, 9) - plain.rows(3, 9)).max() < 1e-6
+    assert np.abs(shared.single(plain.past - 1) - plain.single(plain.past - 1)).max() < 1e-6
+    shares = np.ones((2, 37), np.float32)
+    assert np.abs(shared.sources(shares) - plain.sources(shares)).max() < 1e-6
+    assert {len(room) for room in rooms if room is not None} == {600}
 
 
 def test_bfloat16_is_reduced_in_float32() -> None:
