@@ -62,6 +62,11 @@ class DeviceSizes:
     one_token_texts: int = 64
     logit_cells: int = 2**21
 
+    @property
+    def waits(self) -> bool:
+        """Return True if asking for a number makes the processor wait for a GPU."""
+        return self.device not in ("cpu", "numpy")
+
 
 _SMALL_GPU = DeviceSizes(
     "",
@@ -108,7 +113,7 @@ def sizes(device: str, free: int | None = None) -> DeviceSizes:
     """
     kind = device.partition(":")[0]
     chosen = OF.get(kind) or replace(_SMALL_GPU, device=kind)
-    if free is None or chosen.buffer_bytes is not None:
+    if free is None or not chosen.waits:
         return chosen
     share = max(free // _SHARE, 1)
     cells = max(1, share // TILE_BYTES)

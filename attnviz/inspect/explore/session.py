@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 
-from attnviz.attention.functional import namespace
 from attnviz.draw.labels import visible
 from attnviz.draw.provenance import size_words
 from attnviz.engine.capture import Asked, Choice, asked, attention_kind, encoded
@@ -23,7 +22,7 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, log_softmax
-from attnviz.engine.observer import reads_sums, to_numpy
+from attnviz.engine.observer import reads_sums
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
@@ -298,9 +297,9 @@ class LiveSession:
     def _predictions(
         self, wanted: Asked, passed: TextPass
     ) -> tuple[tuple[Likely, ...], float | None]:
-        if passed.logits is None or not namespace(passed.logits).isfinite(passed.logits).all():
+        if passed.logits is None or not np.isfinite(passed.logits).all():
             return (), None
-        logs = log_softmax(to_numpy(passed.logits[-1]).astype(np.float64))
+        logs = log_softmax(passed.logits[-1].astype(np.float64))
         losses = token_losses(passed.logits, wanted.given.predicted.ids)
         loss = float(losses.mean()) if len(losses) else None
         return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss

@@ -12,11 +12,9 @@ import transformers
 from attnviz.engine import observe_torch
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.score import score_patterns
-from attnviz.inspect.patterns.sums import LayerSums
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 
-from ....engine.sizes import set_sizes
 from ....small_models import llama_fields
 
 WORDS = 2_311
@@ -61,26 +59,6 @@ def test_every_way_gives_the_same_scores(view, reduce, window) -> None:
     for name in ("share", "uniform", "on_sink", "above"):
         expected = pytest.approx(getattr(whole.regions, name), abs=1e-5, nan_ok=True)
         assert getattr(other.regions, name) == expected
-
-
-def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that is shorter is read as maps; both give the numbers that either way gives."""
-    model = llama()
-    texts = [model.encode(words(count)) for count in (40, 90)]
-    expected = score_patterns(model, texts)
-    read: list[int] = []
-    plain = LayerSums.add_sums
-    monkeypatch.setattr(
-        LayerSums,
-        "add_sums",
-        lambda sums, *each: (read.append(len(sums._text.queries)), plain(sums, *each))[1],
-    )
-    set_sizes(monkeypatch, sums_from=64, batch_tokens=512)
-    found = score_patterns(model, texts)
-    assert set(read) == {90}
-    for one, same in zip(expected.heads, found.heads, strict=True):
-        for name, score in one.scores.items():
-            assert same.scores[name] == (None if score is None else pytest.approx(score, abs=1e-5))
 
 
 def test_what_cannot_be_summed_is_refused() -> None:
