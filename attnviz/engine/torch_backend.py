@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from attnviz.attention.functional import Array
-from attnviz.engine.attribution.lens import LensReading
-from attnviz.engine.attribution.lens_on_torch import torch_lens
-from attnviz.engine.attribution.on_torch import TorchAttributor
-from attnviz.engine.attribution.parts import AskedLogit, Attributor
-from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
-from attnviz.engine.effects import ScanOptions
-from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
@@ -45,19 +39,25 @@ from attnviz.engine.patchable import (
     weighs_choices,
     whole_pass,
 )
-from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
-from attnviz.engine.scan.on_torch import torch_patching, torch_scan
-from attnviz.engine.scan.patching import Patching
-from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
+
+if TYPE_CHECKING:  # what only some questions need is imported where they ask
+    from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.on_torch import TorchAttributor
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor
+    from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
+    from attnviz.engine.effects import ScanOptions
+    from attnviz.engine.patching import Pair, PatchOptions
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
 
 
 class TorchBackend:
@@ -136,11 +136,15 @@ class TorchBackend:
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
     ) -> Reader:
+        from attnviz.engine.generation_torch import open_reader
+
         return open_reader(
             self._model, self.open_heads, tokens=tokens, begun=begun, kind=kind, removed=removed
         )
 
     def open_attributor(self, given: Input) -> TorchAttributor:
+        from attnviz.engine.attribution.on_torch import TorchAttributor
+
         kinds, info = self._model.kinds, self._model.info
         if weighs_choices(self._model.model):
             raise UnsupportedError(
@@ -157,10 +161,15 @@ class TorchBackend:
         return TorchAttributor.of(info, opened, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
+
         opened = self.open_patchable(kind, given)
         return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_torch import torch_lens
+        from attnviz.engine.attribution.on_torch import TorchAttributor
+
         assert isinstance(attributor, TorchAttributor)
         return torch_lens(attributor, given, asked)
 
@@ -177,10 +186,14 @@ class TorchBackend:
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
+        from attnviz.engine.scan.on_torch import torch_scan
+
         opened = self.open_patchable(kind, inputs[0], labels=options.labels)
         return torch_scan(opened, inputs, options, references)
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        from attnviz.engine.scan.on_torch import torch_patching
+
         return torch_patching(
             self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
         )

@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
-from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
+from attnviz.engine.sums_on_gpu import layer_maker
 from attnviz.inspect.patterns.sums import LayerSums
 from attnviz.measures.reduced import EvenRows, SummedRows
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
@@ -199,8 +200,7 @@ def errors(
     text = natural(tokens, 40)
     conditions = Conditions("self", bool((past <= np.arange(1, tokens + 1)).all()), ranked=True)
     facts = TextFacts(text, text, conditions, shuffles=8)
-    make = getattr(reduced_torch, "layer_maker", lambda: reduced_torch.TorchLayer)()
-    layer = make(query, key, scale, ranges=(first, past), sink=edges, cap=cap)
+    layer = layer_maker()(query, key, scale, ranges=(first, past), sink=edges, cap=cap)
     size = 16 if bench.asked.tiny else 64
     summed = SummedRows(facts, layer, EvenRows(facts, first, past), None, size)
     block, worst = RowBlock(facts, weights, mask=seen), 0.0
@@ -504,12 +504,8 @@ def main() -> None:
             if ratios is not None:
                 ratios.line(tokens)
         Ratios(bench, "1.2B", 2, lengths[1]).line(lengths[1])
-    try:
-        from attnviz.engine.reduced_triton import refused
-    except ImportError:
-        print("\nno kernels: sums were computed in blocks", flush=True)
-    else:
-        print("".join(f"\n{note}" for note in refused()), flush=True)
+    for note in notes_of_runs():
+        print(f"\n{note}", flush=True)
     print(f"\n{time.perf_counter() - BEGAN:.0f} s in all", flush=True)
 
 
