@@ -100,15 +100,15 @@ class TorchLayer:
         """Return the keys in the numbers that are computed with."""
         return self._given_key.to(self._wide)
 
-    def _room(self) -> Tensor | None:
-        """Return memory for all blocks of weights of a call on a GPU; None on a processor.
+    def _room(self, queries: int) -> Tensor | None:
+        """Return memory for all blocks of the weights of queries on a GPU; None on a processor.
 
         Each block has another width: torch would keep the memory of all of them, which was 30 GB of
         a text of 16,384 tokens.
         """
         if not self._on_gpu:
             return None
-        size = min(self._most_cells, self.heads * len(self.first) * self._given_key.shape[1])
+        size = min(self._most_cells, self.heads * queries * self._given_key.shape[1])
         return torch.empty(size, dtype=self._wide, device=self._query.device)
 
     def _new(self, *shape: int) -> Tensor:
@@ -137,7 +137,7 @@ class TorchLayer:
             equal = self._new(*shape[:2], 2 * equals.orders, queries)
         if buckets is not None:
             pooled = self._new(*shape[:2], -(-queries // buckets), -(-keys // buckets))
-        room = self._room()
+        room = self._room(queries)
         for heads, start, stop, low, scores in self._blocks(buckets or 1):
             rows = (heads, slice(None), slice(start, stop))
             best = most = scores.amax(-1, keepdim=True)
@@ -335,7 +335,7 @@ class TorchLayer:
         buckets: the first key of a block is a multiple of it. start, stop: of the queries.
         """
         stop = len(self.first) if stop is None else stop
-        groups, room = self._query.shape[1], self._room()
+        groups, room = self._query.shape[1], self._room(stop - start)
         while start < stop:
             wide = (
                 np.maximum.accumulate(self.past[start : start + self._most_rows])

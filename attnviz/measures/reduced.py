@@ -260,6 +260,21 @@ class EvenRows(_Ranges):
     def equals(self) -> Equals:
         return Equals(self.text.orders, self.first, self.past)
 
+    @cached_property
+    def has_equal(self) -> tuple[Bools, Bools]:
+        """Return which queries see an earlier equal token, and which the one after it.
+
+        Each is (order, query), for the latest earlier equal token.
+        """
+        nearest = latest = self.equals.latest
+        own = nearest == self.queries - 1  # what follows the token just before is the query itself
+        before = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
+        found, follows = (
+            (place >= 0) & self.inside(place + after)
+            for after, place in enumerate((nearest, before))
+        )
+        return found, follows
+
 
 class SummedRows(_Ranges):
     """All rows (head, query) of one layer, of which a backend computes the sums.
@@ -278,7 +293,7 @@ class SummedRows(_Ranges):
         buckets: int | None = None,
     ) -> None:
         super().__init__(text, layer.first, layer.past)
-        self._layer, self._equal = layer, even.equals
+        self._layer, self._even = layer, even
         self._place, every = even.columns
         everyone = heads is None or list(heads) == list(range(layer.heads))
         self._heads = slice(None) if everyone else list(heads or ())
@@ -310,15 +325,8 @@ class SummedRows(_Ranges):
         return counted(values[self._heads], inside), inside
 
     def on_equal(self, after: int) -> Rows:
-        equal, latest = self.found.equal, self._equal.latest
-        assert equal is not None
-        nearest = latest
-        if after:  # what follows the token just before is the query itself
-            own = nearest == self.queries - 1
-            nearest = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
-        keys = nearest + after
-        counts = (nearest >= 0) & (keys >= self.first) & (keys < self.past)
-        return equal[:, after], np.asarray(counts)
+        assert self.found.equal is not None
+        return self.found.equal[:, after], self._even.has_equal[after]
 
     def signed(self) -> Weights:
         return self.found.signed

@@ -202,7 +202,10 @@ def errors(
     facts = TextFacts(text, text, conditions, shuffles=8)
     layer = layer_maker()(query, key, scale, ranges=(first, past), sink=edges, cap=cap)
     size = 16 if bench.asked.tiny else 64
-    summed = SummedRows(facts, layer, EvenRows(facts, first, past), None, size)
+    even = EvenRows(facts, first, past)
+    for formula in conditions.even_formulas().values():
+        formula(even)  # so that the sums of all formulas are computed at once
+    summed = SummedRows(facts, layer, even, None, size)
     block, worst = RowBlock(facts, weights, mask=seen), 0.0
     for formula in conditions.formulas().values():
         (values, counts), (wanted, _) = formula(summed), formula(block)

@@ -167,7 +167,12 @@ def test_blocks_of_a_gpu_share_their_memory(
     set_sizes(monkeypatch, cells=600, rows=5)
     plain, shared, rooms = random_layer(dtype, 6, sink), random_layer(dtype, 6, sink), []
     shared._on_gpu, own = True, TorchLayer._room
-    monkeypatch.setattr(TorchLayer, "_room", lambda self: rooms.append(own(self)) or rooms[-1])
+
+    def noted(self: TorchLayer, queries: int) -> torch.Tensor | None:
+        rooms.append(own(self, queries))
+        return rooms[-1]
+
+    monkeypatch.setattr(TorchLayer, "_room", noted)
     columns = np.random.default_rng(2).normal(size=(37, 3))
     equals = Equals(np.arange(2 * 37).reshape(2, 37) % 5, plain.first, plain.past)
     ours, expected = (each.reduced(columns, 4, equals, far=True) for each in (shared, plain))
