@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 Advance = Callable[[float], None]
 """Is called with the share of the work that is done, from 0 to 1."""
@@ -27,8 +29,28 @@ class Watch:
         words: returns the result as one line; called only if it is shown.
         """
 
+    def aside(self, words: str) -> None:
+        """Show what takes a while now, and is no step of the run."""
+
 
 UNWATCHED = Watch()
+
+_CURRENT: ContextVar[Watch] = ContextVar("watch", default=UNWATCHED)
+
+
+def current_watch() -> Watch:
+    """Return what shows the progress of the run that this code is part of."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def watched(watch: Watch) -> Iterator[Watch]:
+    """Make ``watch`` the ``current_watch`` until the block ends."""
+    before = _CURRENT.set(watch)
+    try:
+        yield watch
+    finally:
+        _CURRENT.reset(before)
 
 
 def share_read(layer: int, wanted: Sequence[int]) -> float:

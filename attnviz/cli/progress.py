@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import spoken_time
-from attnviz.progress import UNWATCHED, Watch
+from attnviz.progress import UNWATCHED, Watch, watched
 
 if TYPE_CHECKING:
     from rich import progress as bars
@@ -98,7 +98,8 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         yield UNWATCHED
         return
     if not console.is_interactive:
-        yield _Lines(what, console)
+        with watched(_Lines(what, console)) as lines:
+            yield lines
         return
     from rich import progress as bars
     from rich.text import Text
@@ -110,16 +111,19 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
             yield from super().get_renderables()
             yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in latest)
 
-    with _Progress(
-        bars.SpinnerColumn(),
-        bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(bar_width=_BAR),
-        bars.TaskProgressColumn(),
-        bars.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as shown:
-        yield _Bar(shown, shown.add_task(what, total=None), latest)
+    with (
+        _Progress(
+            bars.SpinnerColumn(),
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=_BAR),
+            bars.TaskProgressColumn(),
+            bars.TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        ) as shown,
+        watched(_Bar(shown, shown.add_task(what, total=None), latest)) as bar,
+    ):
+        yield bar
 
 
 class _Bar(Watch):
@@ -139,6 +143,9 @@ class _Bar(Watch):
         if self._latest.maxlen:
             self._latest.append(visible(words()))
 
+    def aside(self, words: str) -> None:
+        self.found(lambda: words)
+
     def __call__(self, share: float) -> None:
         at_once = share == 0  # later it is drawn ten times a second
         self._shown.update(self._task, total=1.0, completed=share, refresh=at_once)
@@ -155,6 +162,9 @@ class _Lines(Watch):
 
     def begin(self, words: str) -> None:
         self._what, self._start = words, self._clock()
+
+    def aside(self, words: str) -> None:
+        self._console.print(words, soft_wrap=True)
 
     def __call__(self, share: float) -> None:
         now = self._clock()

@@ -133,7 +133,7 @@ class _Plain:
         given = _input(self._source, ids)
         found = self._run(given, self._removed)
         rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
-        return self._scores(given) if found.logits is None else found.logits[-1], rows
+        return self._scores(given) if found.logits is None else to_numpy(found.logits[-1]), rows
 
     @torch.inference_mode()
     def _scores(self, given: Input) -> Floats:
@@ -293,7 +293,7 @@ class _Looking:
         return _Read(
             tokens,
             to_numpy(output.logits[0, -1]),
-            {layer: _whole_row(row, keys) for layer, row in look.rows.items()},
+            {layer: _whole_row(to_numpy(row), keys) for layer, row in look.rows.items()},
             getattr(output, "past_key_values", None),
         )
 
@@ -329,21 +329,27 @@ def _near(scores: Floats, others: Floats, most: float) -> bool:
 class _Look:
     """Records the last query's attention weights in a pass, and sets some heads' outputs to zero.
 
-    causal: False once an earlier query has seen a later token.
+    rows: by layer these weights, (head, key). All is read after the pass, so that no GPU waits.
     """
 
     def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:
         self._kind, self._removed = kind, removed
-        self.rows: dict[int, Floats] = {}
-        self.causal = True
+        self.rows: dict[int, Tensor] = {}
+        self._later: list[Tensor] = []
+
+    @property
+    def causal(self) -> bool:
+        """Return False if an earlier query has seen a later token."""
+        return not any(map(bool, self._later))
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:
             return outputs
         if point.what == "pattern":  # (batch, query, head, key)
             later = outputs[0, 0, :, 1 + outputs.shape[3] - outputs.shape[1] :]
-            self.causal &= self._kind == "cross" or not bool((later > 0).any())
-            self.rows[point.layer] = to_numpy(outputs[0, -1]).copy()
+            if self._kind != "cross":
+                self._later.append((later > 0).any())
+            self.rows[point.layer] = outputs[0, -1].clone()
         elif point.layer in self._removed:  # (batch, token, head, dim)
             outputs[:, :, self._removed[point.layer]] = 0
         return outputs

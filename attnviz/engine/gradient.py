@@ -99,10 +99,10 @@ def _gradient(
             found = torch.autograd.grad(loss, gates.all, allow_unused=True)
             total += torch.cat(
                 [
-                    torch.zeros(gate.numel()).double() if slope is None else slope.double().cpu()
+                    torch.zeros_like(gate) if slope is None else slope
                     for gate, slope in zip(gates.all, found, strict=True)
                 ]
-            )
+            ).cpu()
     return total / len(runs)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from attnviz.attention.functional import Array
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.errors import UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
@@ -27,14 +28,15 @@ class HeadRun:
 
     weights: the attention weights (head, query, key) of each layer. outputs: (head, query, dim) of
         each layer, z_h = A_h V_h before the output projection; empty if they cannot be observed.
-    logits: (token, vocab), of the next token; None if the model does not predict it.
+    logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
+        predict it.
     norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
     masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
     """
 
     weights: Mapping[int, Floats]
     outputs: Mapping[int, Floats]
-    logits: Floats | None
+    logits: Array | None
     norms: Mapping[int, Floats] = field(default_factory=dict)
     masks: Mapping[int, Any] = field(default_factory=dict)
 

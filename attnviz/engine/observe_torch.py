@@ -47,6 +47,7 @@ from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
 from attnviz.engine.split_heads import JoinedLayer
+from attnviz.engine.sums_on_gpu import layer_maker, sums_on_gpu
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
@@ -141,7 +142,11 @@ def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsRea
     read = _observe_sums if uses_interface(model.model) else _observe_own_sums
     if not _agrees(_reducible, model.model, forward.wanted, texts, read):
         raise _only_whole(model, "fused")
-    return read(replace(forward, compare=False), reader)
+    if device_of(model.model).type != "cuda":
+        return read(replace(forward, compare=False), reader)
+    with sums_on_gpu(model, forward.batch, max(forward.lengths)):
+        # A cache would keep the keys and values of all layers until the pass ends.
+        return read(replace(forward, compare=False, cached=False), reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:
@@ -383,13 +388,14 @@ def _observe_sums(forward: ForwardPass, reader: SumsReader) -> Any:
     a plain softmax.
     """
     known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+    make = layer_maker()
 
     def answer(watch: WatchedCall) -> Attended:
         call, split = watch.call.here, watch.call.split
         wanted, sinks = reader.wants(watch.kind, watch.layer), SINKS in call.options
         capped = call.options.get(SOFTCAP) is not None
         texts = range(len(call.query) if wanted or sinks or capped else 0)
-        layers = [layer_of(call, text, _PLAIN_OPTIONS, known) for text in texts]
+        layers = [layer_of(call, text, _PLAIN_OPTIONS, known, make) for text in texts]
         if capped:  # the fused function knows of no cap
             pairs = zip(layers, call.value, strict=True)
             output = torch.stack([layer.mixed(value) for layer, value in pairs])
@@ -434,7 +440,7 @@ def _observe_own_sums(forward: ForwardPass, reader: SumsReader) -> Any:
 
     with borrowed(forward.model):
         check = PlainCheck(forward, "sums", exact=False).begin()
-        watch = OwnSums(forward.batch, max(forward.lengths), take)
+        watch = OwnSums(forward.batch, max(forward.lengths), take, layer_maker())
         try:
             with watch:
                 output = forward.run()

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, softmax
+from attnviz.engine.device_sizes import sizes
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.records import Floats, Kind, LayerWeights, ModelInfo
 
-BLOCK_CELLS = 2**20
+BLOCK_CELLS = sizes("cpu").block_cells
 """The number of weights in a block, over all heads and texts: 4 MB as float32."""
 
 
@@ -64,6 +65,20 @@ length of the text."""
 
 Reduce = Held | Literal["fused"]
 """How attention is read: ``fused`` as sums that are computed where it is, or what is ``Held``."""
+
+_run_notes: list[str] = []
+
+
+def note_of_runs(note: str) -> None:
+    """Keep a note on how this process reads attention, for all reports that follow."""
+    if note not in _run_notes:
+        _run_notes.append(note)
+
+
+def notes_of_runs() -> tuple[str, ...]:
+    """Return the notes of ``note_of_runs``."""
+    return tuple(_run_notes)
+
 
 _LONG, _LARGE = 1_000, 2**28
 """From so many tokens and bytes of whole maps on, the maps are not kept."""

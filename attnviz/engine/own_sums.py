@@ -62,15 +62,21 @@ class OwnSums(FunctionWatch):
 
     texts, tokens: how many texts the pass has, of how many tokens. take: called with the index of
         the layer, the attention of each text, and their outputs (text, query, head, dim).
+    make: makes the attention of a text, with the arguments of ``TorchLayer``.
     """
 
     def __init__(
-        self, texts: int, tokens: int, take: Callable[[int, list[TorchLayer], Tensor], None]
+        self,
+        texts: int,
+        tokens: int,
+        take: Callable[[int, list[TorchLayer], Tensor], None],
+        make: Callable[..., TorchLayer],
     ) -> None:
         super().__init__()
         self._texts, self._tokens, self._take = texts, tokens, take
         self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._visible: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+        self._make = make
         self.layers = 0
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -157,7 +163,7 @@ class OwnSums(FunctionWatch):
         biases = [bias for _, bias in terms if bias is not None]
         bias = None if not biases else reduce(torch.add, biases)
         pairs = zip(query, key, strict=True)
-        return [TorchLayer(*pair, scores.scale, ranges=ranges, bias=bias) for pair in pairs]
+        return [self._make(*pair, scores.scale, ranges=ranges, bias=bias) for pair in pairs]
 
     def _masked(self, term: Tensor, heads: int) -> Masked:
         """Return what a term of the scores lets queries see, and what it adds for each key."""

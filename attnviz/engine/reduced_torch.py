@@ -12,7 +12,8 @@ underflows, as it does for hidden keys, and ``exp2`` does not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
+from attnviz.engine.device_sizes import sizes
 from attnviz.measures.reduced import EqualGroups, Equals, Reduced
 from attnviz.measures.rows import Columns, Weights
 from attnviz.records import Ints
 
-_CELLS = {"cpu": 2**19, "cuda": 2**27}
-"""The most weights in a block: so many are in a processor's cache, and fill a GPU."""
-
 _HIDDEN = -1e30
 """The score of a hidden key: its weight is zero, and the product of both is as well."""
-
-_ROWS = 128
-"""The most rows in a block: of causal attention, half of a square of these is computed in vain."""
 
 _WIDTH = 16
 """Weights are multiplied with so many columns, or with twice as many: a product with 6 to 10 takes
@@ -78,9 +74,9 @@ class TorchLayer:
     ) -> None:
         self.first, self.past = ranges
         groups = len(query) // len(key)
-        wide = torch.promote_types(query.dtype, torch.float32)
-        self._query = (query.to(wide) * (scale * _BITS)).unflatten(0, (len(key), groups))
-        self._key = key.to(wide)
+        self._wide = wide = torch.promote_types(query.dtype, torch.float32)
+        self._query, self._scale = query.unflatten(0, (len(key), groups)), scale * _BITS
+        self._given_key = key
         self._logarithms: Tensor | None = None
         self._sink = None
         if sink is not None:
@@ -91,39 +87,64 @@ class TorchLayer:
             by_head = (bias.to(wide) * _BITS).expand(len(query), -1)
             self._bias = by_head.unflatten(0, (len(key), groups))
         self.output: Tensor | None = None
+        at_once = sizes(query.device.type)
+        self._most_cells, self._most_rows = at_once.cells, at_once.rows
+        self._on_gpu = query.device.type != "cpu"
 
     @property
     def heads(self) -> int:
-        return len(self._key) * int(self._query.shape[1])
+        return len(self._given_key) * int(self._query.shape[1])
+
+    @cached_property
+    def _key(self) -> Tensor:
+        """Return the keys in the numbers that are computed with."""
+        return self._given_key.to(self._wide)
+
+    def _room(self, queries: int) -> Tensor | None:
+        """Return memory for all blocks of the weights of queries on a GPU; None on a processor.
+
+        Each block has another width: torch would keep the memory of all of them, which was 30 GB of
+        a text of 16,384 tokens.
+        """
+        if not self._on_gpu:
+            return None
+        size = min(self._most_cells, self.heads * queries * self._given_key.shape[1])
+        return torch.empty(size, dtype=self._wide, device=self._query.device)
+
+    def _new(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self._wide, device=self._query.device)
 
     def reduced(
         self,
         columns: Columns,
-        earlier: Columns | None = None,
         buckets: int | None = None,
         equals: Equals | None = None,
+        *,
+        far: bool = False,
     ) -> Reduced:
-        queries, keys = self._query.shape[2], self._key.shape[1]
-        many = columns.shape[1]
-        mixing = pad(self._tensor(columns), (0, -many % _WIDTH))
-        before = None if earlier is None else self._tensor(earlier)
-        width = many + (0 if before is None else before.shape[1])
+        queries, keys = self._query.shape[2], self._given_key.shape[1]
+        places = np.arange(keys)
+        many = columns.shape[1] + 1
+        mixing = self._tensor(np.column_stack([places, columns]))
+        mixing = pad(mixing, (0, -many % _WIDTH))
+        before = self._tensor(np.stack([places, np.ones(keys)], 1)) if far else None
         shape = (*self._query.shape[:2], queries)
-        mixed = self._query.new_empty(*shape, width)
-        total, entropy, largest, logs = (self._query.new_empty(shape) for _ in range(4))
+        mixed = self._new(*shape, many - 1)
+        place, total, entropy, largest, logs = (self._new(*shape) for _ in range(5))
+        early = self._new(*shape, 2 if far else 0)
         pooled = equal = None
         if equals is not None:
-            equal = self._query.new_zeros(*shape[:2], 2 * equals.orders, queries)
+            equal = self._new(*shape[:2], 2 * equals.orders, queries)
         if buckets is not None:
-            size = -(-queries // buckets), -(-keys // buckets)
-            pooled = self._query.new_zeros(*shape[:2], *size)
+            pooled = self._new(*shape[:2], -(-queries // buckets), -(-keys // buckets))
+        room = self._room(queries)
         for heads, start, stop, low, scores in self._blocks(buckets or 1):
             rows = (heads, slice(None), slice(start, stop))
             best = most = scores.amax(-1, keepdim=True)
             if self._sink is not None:
                 most = torch.maximum(best, self._sink[heads])
             shifted = scores.sub_(most)
-            raised = shifted.exp2()
+            raised = torch.exp2(shifted, out=_part(room, *shifted.shape))
             own = raised.sum(-1, keepdim=True)
             every = own if self._sink is None else own + (self._sink[heads] - most).exp2()
             share, logs[rows] = own / every, (most + every.log2())[..., 0]
@@ -132,32 +153,42 @@ class TorchLayer:
             entropy[rows] = (surprise + share * every.log2())[..., 0] / _BITS
             largest[rows] = ((best - most).exp2() / every)[..., 0]
             seen = slice(low, low + raised.shape[-1])
-            mixed[rows][..., :many] = (raised @ mixing[seen])[..., :many] / every
+            sums = (raised @ mixing[seen])[..., :many] / every
+            place[rows], mixed[rows] = sums[..., 0], sums[..., 1:]
             if pooled is not None and buckets is not None:
                 sums = _bucket_sums(raised, buckets) / every
                 of_rows = torch.arange(start, stop, device=sums.device) // buckets
-                place = slice(low // buckets, low // buckets + sums.shape[-1])
-                pooled[heads][..., place].index_add_(2, of_rows, sums)
+                of_keys = slice(low // buckets, low // buckets + sums.shape[-1])
+                pooled[heads][..., of_keys].index_add_(2, of_rows, sums)
             if equals is not None and equal is not None:
                 mass = self._on_pairs(raised, equals, start, low) / every.transpose(-1, -2)
                 equal[rows[0], :, :, start:stop] = mass
             if before is not None:
                 raised = raised.tril_(start - low)
-                mixed[rows][..., many:] = (raised @ before[seen]) / every
+                early[rows] = (raised @ before[seen]) / every
         self._logarithms = logs
         if equals is not None and equal is not None:
             self._add_groups(equal.unflatten(2, (2, -1)), equals.groups)
-        flat = (_numpy(each.flatten(0, 1)) for each in (mixed, total, entropy, largest))
-        found = Reduced(*flat)
-        nothing = np.maximum(found.entropy, 0) + 0.0  # against rounding, and the sign of zero
-        whole = None if pooled is None else _numpy(pooled.flatten(0, 1))
-        on_equal = None
-        if equal is not None:
-            on_equal = _numpy(equal.unflatten(2, (2, -1)).flatten(0, 1))
-        return found._replace(entropy=nothing, pooled=whole, equal=on_equal)
+        numbers, own_places, own_early = (_flat(each) for each in (total, place, early))
+        at = np.arange(queries)
+        signed = own_places - at * numbers
+        return Reduced(
+            _flat(mixed),
+            numbers,
+            np.maximum(_flat(entropy), 0) + 0.0,  # against rounding, and the sign of zero
+            _flat(largest),
+            signed,
+            signed + 2 * (at * own_early[..., 1] - own_early[..., 0]) if far else None,
+            None if pooled is None else _flat(pooled),
+            None if equal is None else _flat(equal.unflatten(2, (2, -1))),
+        )
 
     def rows(self, start: int, stop: int) -> Weights:
-        found = self._query.new_zeros(*self._query.shape[:2], stop - start, self._key.shape[1])
+        return _flat(self._weights(start, stop))
+
+    def _weights(self, start: int, stop: int) -> Tensor:
+        """Return the weights of some queries, (key/value head, group, rows, key)."""
+        found = self._new(*self._query.shape[:2], stop - start, self._given_key.shape[1])
         for heads, begin, end, low, scores in self._blocks(1, start, stop):
             high = low + scores.shape[-1]
             if self._sink is not None:
@@ -165,13 +196,13 @@ class TorchLayer:
                 scores = torch.cat([scores, edge], -1)
             weights = scores.div_(_BITS).softmax(-1)[..., : high - low]
             found[heads, :, begin - start : end - start, low:high] = weights
-        return _numpy(found.flatten(0, 1))
+        return found
 
     def outputs(self, queries: Sequence[int]) -> Weights:
         assert self.output is not None
         found, kept = self.output[list(queries)], self.kept()
         found = found * (kept if self._sink is None else kept[list(queries)])
-        return _numpy(found.to(self._query.dtype).transpose(0, 1))
+        return _numpy(found.to(self._wide).transpose(0, 1))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
@@ -192,13 +223,13 @@ class TorchLayer:
 
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
-        scores = torch.einsum("kgqd,kqd->kgq", self._query, chosen)
+        scores = torch.einsum("kgqd,kqd->kgq", self._scaled(self._query), chosen)
         scores = self._scored(scores, slice(None), keys)
         return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
 
     def sources(self, shares: Weights) -> Weights:
         given = self._tensor(shares)
-        found = given.new_zeros(len(shares), self._key.shape[1])
+        found = given.new_zeros(len(shares), self._given_key.shape[1])
         for heads, start, stop, low, scores in self._blocks(1):
             weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             whole = weights.flatten(0, 1).sum(0)
@@ -231,7 +262,7 @@ class TorchLayer:
 
     def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
         """Write the sums over large groups, (key/value head, group, 2, order, query)."""
-        ends = self._key.shape[1] - 1
+        ends = self._given_key.shape[1] - 1
         for order, places in groups:
             size = places.shape[1]
             many = max(1, self._most_cells // (2 * self.heads * size**2))
@@ -244,7 +275,7 @@ class TorchLayer:
                 for row in range(0, size, rows):
                     queries = of_group[:, row : row + rows]
                     shown = np.maximum(queries, 0)
-                    scores = self._at(self._query, 2, shown) @ key[:, None]
+                    scores = self._scaled(self._at(self._query, 2, shown)) @ key[:, None]
                     scores = self._scored(scores, slice(None), np.minimum(keys, ends)[:, None])
                     first = self.first[shown][..., None]
                     seen = (keys[:, None] < queries[..., None]) & (keys[:, None] >= first)
@@ -260,13 +291,17 @@ class TorchLayer:
 
         value: (key/value head, key, dim).
         """
-        wide = value.to(self._query.dtype)
+        wide = value.to(self._wide)
         found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
         for heads, start, stop, low, scores in self._blocks(1):
             weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
             seen = wide[heads, None, low : low + weights.shape[-1]]
             found[heads, :, start:stop] = weights @ seen
         return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
+
+    def _scaled(self, queries: Tensor) -> Tensor:
+        """Return queries whose products with keys are logarithms to base 2."""
+        return queries.to(self._wide) * self._scale
 
     def _scored(self, products: Tensor, heads: slice, keys: Any) -> Tensor:
         """Return scores from scaled products of queries and keys: capped, with each key's bias."""
@@ -282,7 +317,7 @@ class TorchLayer:
     def _log_sums(self) -> Tensor:
         """Return each row's normaliser as a logarithm, (key/value head, group, query)."""
         if self._logarithms is None:
-            found = self._query.new_empty(self._query.shape[:3])
+            found = self._new(*self._query.shape[:3])
             for heads, start, stop, _, scores in self._blocks(1):
                 most = scores.amax(-1, keepdim=True)
                 sums = scores.sub_(most).exp2_().sum(-1, keepdim=True)
@@ -292,10 +327,6 @@ class TorchLayer:
             self._logarithms = found
         return self._logarithms
 
-    @property
-    def _most_cells(self) -> int:
-        return _CELLS.get(self._query.device.type, _CELLS["cuda"])
-
     def _blocks(
         self, buckets: int, start: int = 0, stop: int | None = None
     ) -> Iterator[tuple[slice, int, int, int, Tensor]]:
@@ -304,9 +335,12 @@ class TorchLayer:
         buckets: the first key of a block is a multiple of it. start, stop: of the queries.
         """
         stop = len(self.first) if stop is None else stop
-        groups = self._query.shape[1]
+        groups, room = self._query.shape[1], self._room(stop - start)
         while start < stop:
-            wide = np.maximum.accumulate(self.past[start : start + _ROWS]) - self.first[start]
+            wide = (
+                np.maximum.accumulate(self.past[start : start + self._most_rows])
+                - self.first[start]
+            )
             area = groups * wide * np.arange(1, len(wide) + 1)
             rows = np.searchsorted(area, self._most_cells, "right")
             end = min(start + max(int(rows), 1), stop)
@@ -319,11 +353,16 @@ class TorchLayer:
                 hidden.append(
                     (edge, self._index((keys < first[:, None]) | (keys >= past[:, None])))
                 )
-            several = max(1, self._most_cells // (groups * (end - start) * (high - low)))
-            for head in range(0, len(self._key), several):
+            most = groups * (end - start)
+            if self._on_gpu:  # the keys of a block are copied, too
+                most = max(most, self._given_key.shape[2])
+            several = max(1, self._most_cells // (most * (high - low)))
+            for head in range(0, len(self._given_key), several):
                 heads = slice(head, head + several)
-                asking = self._query[heads, :, start:end].flatten(1, 2)
-                scores = asking @ self._key[heads, low:high].transpose(-1, -2)
+                asking = self._scaled(self._query[heads, :, start:end]).flatten(1, 2)
+                key = (self._given_key if self._on_gpu else self._key)[heads, low:high]
+                out = _part(room, len(key), asking.shape[1], high - low)
+                scores = torch.matmul(asking, key.to(self._wide).transpose(-1, -2), out=out)
                 scores = scores.unflatten(1, (groups, end - start))
                 scores = self._scored(scores, heads, slice(low, high))
                 for edge, mask in hidden:
@@ -338,12 +377,18 @@ class TorchLayer:
         return chosen
 
     def _tensor(self, columns: Columns) -> Tensor:
-        found: Tensor = torch.from_numpy(columns).to(self._query.dtype)
+        found: Tensor = torch.from_numpy(columns).to(self._wide)
         return found.to(self._query.device)
 
     def _index(self, array: Any) -> Tensor:
         found: Tensor = torch.from_numpy(array).to(self._query.device)
         return found
+
+
+def _part(room: Tensor | None, *shape: int) -> Tensor | None:
+    """Return a tensor of this shape in some memory; None without it, or if it is too small."""
+    size = math.prod(shape)
+    return None if room is None or size > len(room) else room[:size].view(shape)
 
 
 def _bucket_sums(weights: Tensor, size: int) -> Tensor:
@@ -360,13 +405,22 @@ def _numpy(found: Tensor) -> Weights:
     return array
 
 
+def _flat(found: Tensor) -> Weights:
+    """Return sums (key/value head, group, …) by head."""
+    return _numpy(found.flatten(0, 1))
+
+
 def layer_of(
-    call: AttentionCall, text: int, allowed: set[str], known: MutableMapping[Tensor, Masked]
+    call: AttentionCall,
+    text: int,
+    allowed: set[str],
+    known: MutableMapping[Tensor, Masked],
+    make: Callable[..., TorchLayer],
 ) -> TorchLayer:
     """Return the attention of one text in an attention call, for sums over its rows.
 
     text: its index in the call. allowed: the options that keep attention a plain softmax. known:
-    what was read of masks before.
+    what was read of masks before. make: makes a ``TorchLayer``, or one of its kind.
     Raises IncompleteError if the call does more than a softmax over ranges of keys.
     """
     extra = {name for name, value in call.options.items() if value is not None} - allowed
@@ -380,7 +434,7 @@ def layer_of(
     else:
         ranges, bias = read_mask(call.mask, queries, keys, known)
     scale = call.options.get("scaling")
-    return TorchLayer(
+    return make(
         call.query[text],
         call.key[text],
         width**-0.5 if scale is None else float(scale),

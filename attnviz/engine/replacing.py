@@ -157,9 +157,10 @@ class Replace:
             # token, dim).
             values = self._of(held, heads, outputs)
             outputs[rows, :, heads] = values if held is None else values.swapaxes(0, 1)
-        for row, site in sites:
-            if site.tokens is not None:
-                self._replace_tokens(outputs, held, row, site)
+        some = [(row, site) for row, site in sites if site.tokens is not None]
+        for of_every_row in (True, False):
+            chosen = [each for each in some if (each[0] is None) == of_every_row]
+            self._replace_tokens(outputs, held, chosen)
         return outputs
 
     def _sites_of(self, point: Met) -> Sequence[tuple[int | None, Site]]:
@@ -189,16 +190,23 @@ class Replace:
         return _like(held[max(len(held) - outputs.shape[1], 0) :, list(heads)], outputs)
 
     @staticmethod
-    def _replace_tokens(outputs: Array, held: Array | None, row: int | None, site: Site) -> None:
-        head, tokens = head_of(site), site.tokens or ()
+    def _replace_tokens(
+        outputs: Array, held: Array | None, sites: Sequence[tuple[int | None, Site]]
+    ) -> None:
+        """Replace single tokens, all at once; the rows of these sites are all None, or none is."""
         missing = 0 if held is None else max(len(held) - outputs.shape[1], 0)
-        places = [token - missing for token in tokens if token >= missing]
-        rows = outputs if row is None else outputs[row : row + 1]
-        if held is None:
-            rows[:, places, head] = 0
-        else:
-            put = _like(held[[place + missing for place in places], head], outputs)
-            rows[:, places, head] = put
+        cells = [
+            (row, token, head_of(site))
+            for row, site in sites
+            for token in site.tokens or ()
+            if token >= missing
+        ]
+        if not cells:
+            return
+        rows, tokens, heads = (list(each) for each in zip(*cells, strict=True))
+        where = slice(None) if rows[0] is None else rows
+        put = 0 if held is None else _like(held[tokens, heads], outputs)
+        outputs[where, [token - missing for token in tokens], heads] = put
 
     def _take_directions(
         self, point: Met, outputs: Array, sites: Sequence[tuple[int | None, Site]]

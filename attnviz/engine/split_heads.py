@@ -96,11 +96,12 @@ class JoinedLayer:
     def reduced(
         self,
         columns: Columns,
-        earlier: Columns | None = None,
         buckets: int | None = None,
         equals: Equals | None = None,
+        *,
+        far: bool = False,
     ) -> Reduced:
-        found = self._layer.reduced(columns, earlier, buckets, equals)
+        found = self._layer.reduced(columns, buckets, equals, far=far)
         parts: Any = (None if part is None else self._joined(part) for part in found)
         return Reduced(*parts)
 
@@ -124,6 +125,6 @@ class JoinedLayer:
         return found
 
     def _joined(self, part: Weights) -> Weights:
-        sent = torch.from_numpy(part).to(self._device)
+        sent = torch.as_tensor(part).to(self._device)
         found: Weights = self._split.whole(sent, 0).cpu().numpy()
         return found

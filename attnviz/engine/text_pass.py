@@ -11,18 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Asked, no_such_head, record_of
+from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.head_run import Head, HeadRun, Run
-from attnviz.engine.observer import BlockFacts, KeepWeights
+from attnviz.engine.observer import BlockFacts, KeepWeights, to_numpy
 from attnviz.engine.probing import open_probing
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Floats, Kind
-
-_CELLS = 2**21
-"""The number of log-probabilities that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,8 @@ class TextReader:
                 keep.observe(0, kind, layer, 0, weights, BlockFacts(mask=seen.masks.get(layer)))
         if not keep.layers:
             raise no_such_head()
-        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
+        logits = None if seen.logits is None else to_numpy(seen.logits)
+        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), logits)
 
     def _predicts(self, kind: Kind) -> bool:
         """Return True if the model's logits predict the next token of the queries' text."""
@@ -83,13 +83,22 @@ class TextReader:
             return self._runs[kind](given, removed, norms)
 
 
-def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:
+def token_losses(logits: Array, ids: Sequence[int]) -> NDArray[np.float64]:
     """Return the loss −log p of each token but the first, (token − 1,), in nats.
 
-    logits: (token, vocab). ids: of the tokens.
+    logits: (token, vocab), of NumPy or on a GPU, where they are computed in float32. ids: of the
+        tokens.
     """
     found = np.empty(max(len(ids) - 1, 0))
-    rows = max(1, _CELLS // logits.shape[-1])
+    rows = max(1, sizes_of(logits).logit_cells // logits.shape[-1])
+    if len(found) and not isinstance(logits, np.ndarray):
+        xp, losses = namespace(logits), []
+        words = xp.asarray(ids[1:], device=logits.device)[:, None]
+        for start in range(0, len(found), rows):
+            word = words[start : start + rows]
+            part = logits[start : start + len(word)].float()
+            losses.append(part.logsumexp(-1) - part.gather(-1, word)[:, 0])
+        return to_numpy(xp.concat(losses)).astype(np.float64)
     for start in range(0, len(found), rows):
         some = slice(start, min(start + rows, len(found)))
         wide = logits[some].astype(np.float64)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
-from attnviz.engine.attribution.lens import LensReading
-from attnviz.engine.attribution.lens_on_torch import torch_lens
-from attnviz.engine.attribution.on_torch import TorchAttributor
-from attnviz.engine.attribution.parts import AskedLogit, Attributor
-from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
-from attnviz.engine.effects import ScanOptions
-from attnviz.engine.generation_torch import open_reader
+from attnviz.attention.functional import Array
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
@@ -44,19 +39,25 @@ from attnviz.engine.patchable import (
     weighs_choices,
     whole_pass,
 )
-from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
-from attnviz.engine.scan.on_torch import torch_patching, torch_scan
-from attnviz.engine.scan.patching import Patching
-from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
+
+if TYPE_CHECKING:  # what only some questions need is imported where they ask
+    from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.on_torch import TorchAttributor
+    from attnviz.engine.attribution.parts import AskedLogit, Attributor
+    from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
+    from attnviz.engine.effects import ScanOptions
+    from attnviz.engine.patching import Pair, PatchOptions
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
 
 
 class TorchBackend:
@@ -107,7 +108,7 @@ class TorchBackend:
                 seen_rows = tuple(rows) if predicts else False
                 forward = replace(whole_pass(whole, kind, given), wanted=wanted, logits=seen_rows)
                 logits = read_sums_of(opened, forward, keep_rows)
-                predicted = to_numpy(logits[0]) if predicts else None
+                predicted = _predicted(logits[0]) if predicts else None
                 return HeadRun(keep_rows.weights, keep_rows.outputs, predicted)
             size = length_class(len(given.text))
             if removed and size not in compared:
@@ -127,7 +128,7 @@ class TorchBackend:
                 logits = observe_pass(forward, keep, norms=values, outputs=outputs)
             compared.add(size)
             seen, masks = by_layer(weights.layers)
-            predicted = to_numpy(logits[0]) if predicts else None
+            predicted = _predicted(logits[0]) if predicts else None
             return HeadRun(seen, outputs.found, predicted, keep.norms_of, masks)
 
         return run
@@ -135,11 +136,15 @@ class TorchBackend:
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
     ) -> Reader:
+        from attnviz.engine.generation_torch import open_reader
+
         return open_reader(
             self._model, self.open_heads, tokens=tokens, begun=begun, kind=kind, removed=removed
         )
 
     def open_attributor(self, given: Input) -> TorchAttributor:
+        from attnviz.engine.attribution.on_torch import TorchAttributor
+
         kinds, info = self._model.kinds, self._model.info
         if weighs_choices(self._model.model):
             raise UnsupportedError(
@@ -156,10 +161,15 @@ class TorchBackend:
         return TorchAttributor.of(info, opened, given)
 
     def open_splitter(self, kind: Kind, given: Input) -> TorchScoreSplitter:
+        from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
+
         opened = self.open_patchable(kind, given)
         return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_torch import torch_lens
+        from attnviz.engine.attribution.on_torch import TorchAttributor
+
         assert isinstance(attributor, TorchAttributor)
         return torch_lens(attributor, given, asked)
 
@@ -176,10 +186,19 @@ class TorchBackend:
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
+        from attnviz.engine.scan.on_torch import torch_scan
+
         opened = self.open_patchable(kind, inputs[0], labels=options.labels)
         return torch_scan(opened, inputs, options, references)
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        from attnviz.engine.scan.on_torch import torch_patching
+
         return torch_patching(
             self.open_patchable(kind, pairs[0].corrupt, labels=True), pairs, options
         )
+
+
+def _predicted(logits: torch.Tensor) -> Array:
+    """Return logits (token, vocab) in NumPy; on a GPU, from which they take long, as they are."""
+    return to_numpy(logits) if logits.device.type == "cpu" else logits

@@ -8,14 +8,14 @@ keeps no weight. The keys that a query sees must be a range, as in causal attent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import Columns, Rows, TextFacts, Weights
+from attnviz.measures.rows import Columns, Rows, TextFacts, Weights, counted
 from attnviz.measures.uniform import rescaled
 from attnviz.records import Bools
 from attnviz.records import Ints as Ints
@@ -27,7 +27,10 @@ _FEW = 64
 class Reduced(NamedTuple):
     """The sums over the rows of one layer.
 
+    Where a kernel computes them, all but ``pooled`` are tensors that stay on its device.
     mixed: (head, query, column), Σⱼ A[i, j]·columns[j]. total, entropy, largest: (head, query).
+    signed: (head, query), the mean distance Σⱼ A[i, j]·(j − i) in tokens.
+    far: (head, query), Σⱼ A[i, j]·|j − i|; None unless it was requested.
     pooled: (head, query bucket, key bucket) sums of weights; None if no buckets were requested.
     equal: (head, 2, order, query), the weight on earlier tokens that equal the query's, then that
         on the tokens after those; None if no equal tokens were given.
@@ -37,6 +40,8 @@ class Reduced(NamedTuple):
     total: Weights
     entropy: Weights
     largest: Weights
+    signed: Weights
+    far: Weights | None = None
     pooled: Weights | None = None
     equal: Weights | None = None
 
@@ -51,18 +56,83 @@ class EqualGroups(NamedTuple):
     places: Ints
 
 
-class Equals(NamedTuple):
+class Equals:
     """The equal tokens of a text in several orders of its tokens.
 
-    orders: how many. groups: those of many tokens.
-    pairs: (3, pair), of the other groups each query, a key that it sees, and the order; sorted by
-        the query. The key equals the query, or follows one that does: then the order is greater by
-        ``orders``.
+    ids: (order, token). first, past: the keys that each query sees.
     """
 
-    orders: int
-    groups: Sequence[EqualGroups]
-    pairs: NDArray[np.int32]
+    def __init__(self, ids: Ints, first: Ints, past: Ints) -> None:
+        self.ids = ids
+        self._first, self._past = first, past
+
+    @property
+    def orders(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def sorted(self) -> tuple[Ints, Ints]:
+        """Return the tokens' places sorted by their ids, and where each group of equal ones begins.
+
+        Both are (order, token); a group begins at an index of the sorted places.
+        """
+        places = np.argsort(self.ids, axis=-1, kind="stable")
+        ids = np.take_along_axis(self.ids, places, 1)
+        new = np.diff(ids, axis=-1, prepend=ids[:, :1] - 1) != 0
+        begins = np.where(new, np.arange(ids.shape[1]), 0)
+        return places, np.maximum.accumulate(begins, axis=-1)
+
+    @cached_property
+    def latest(self) -> Ints:
+        """Return the latest earlier token that equals each, (order, token); −1 without one."""
+        places, begins = self.sorted
+        before = np.where(begins < np.arange(places.shape[1]), np.roll(places, 1, axis=-1), -1)
+        latest = np.empty_like(places)
+        np.put_along_axis(latest, places, before, 1)
+        return latest
+
+    @property
+    def groups(self) -> Sequence[EqualGroups]:
+        """Return the groups of many equal tokens."""
+        return self._split[0]
+
+    @property
+    def pairs(self) -> NDArray[np.int32]:
+        """Return the pairs (3, pair) of equal tokens in the other groups, sorted by the query.
+
+        They are each query, a key that it sees, and the order. The key equals the query, or follows
+        one that does: then the order is greater by ``orders``.
+        """
+        return self._split[1]
+
+    @cached_property
+    def _split(self) -> tuple[Sequence[EqualGroups], NDArray[np.int32]]:
+        groups: dict[int, list[tuple[int, Ints]]] = {}
+        for order, (sorted_places, begins) in enumerate(zip(*self.sorted, strict=True)):
+            starts = np.flatnonzero(begins == np.arange(len(begins)))
+            for places in np.split(sorted_places, starts[1:]):
+                if len(places) > 1:
+                    groups.setdefault((len(places) - 1).bit_length(), []).append((order, places))
+        large, pairs = [], [np.empty((3, 0), np.int32)]
+        for bits, same in groups.items():
+            filled = np.full((len(same), min(2**bits, max(len(each) for _, each in same))), -1)
+            for row, (_, places) in zip(filled, same, strict=True):
+                row[: len(places)] = places
+            group = EqualGroups(np.asarray([order for order, _ in same]), filled)
+            if filled.shape[1] > _FEW:
+                large.append(group)
+            else:
+                pairs += [self._pairs(group, 0, 0), self._pairs(group, 1, self.orders)]
+        every = np.concatenate(pairs, 1)
+        return large, every[:, np.argsort(every[0], kind="stable")]
+
+    def _pairs(self, group: EqualGroups, after: int, added: int) -> NDArray[np.int32]:
+        """Return a group's pairs as in ``pairs``; ``after`` 1: keys behind equal ones."""
+        late, early = np.tril_indices(group.places.shape[1], -1)
+        queries, keys = group.places[:, late], group.places[:, early] + after
+        seen = (keys < queries) & (keys >= self._first[queries]) & (keys < self._past[queries])
+        orders = np.broadcast_to(group.order[:, None] + added, seen.shape)
+        return np.stack([queries[seen], keys[seen], orders[seen]]).astype(np.int32)
 
 
 class ReducedLayer(Protocol):
@@ -82,15 +152,16 @@ class ReducedLayer(Protocol):
     def reduced(
         self,
         columns: Columns,
-        earlier: Columns | None = None,
         buckets: int | None = None,
         equals: Equals | None = None,
+        *,
+        far: bool = False,
     ) -> Reduced:
         """Return the sums over all rows.
 
-        columns: (key, column). earlier: (key, column), of which only the keys up to the query are
-            summed; these sums come after the others. buckets: the tokens of a bucket of ``pooled``.
-        equals: the equal tokens of ``Reduced.equal``.
+        columns: (key, column). buckets: the tokens of a bucket of ``pooled``. equals: the equal
+        tokens of ``Reduced.equal``. far: whether ``Reduced.far`` is wanted, of attention that sees
+        later keys.
         """
 
     def rows(self, start: int, stop: int) -> Weights:
@@ -156,13 +227,27 @@ class EvenRows(_Ranges):
 
     def mixed(self, columns: Columns) -> Weights:
         self.asked += [columns] if columns.ndim == 1 else [*columns.T]
+        return self._even(columns)
+
+    def _even(self, columns: Columns) -> Weights:
         before = _summed(columns.astype(np.float64))
         sums = (before[self.past] - before[self.first]).T * self._share
         return np.asarray(sums.T)[None]
 
+    @cached_property
+    def columns(self) -> tuple[Mapping[bytes, int], Columns]:
+        """Return the columns (key, column) that were asked until now, and the index of each."""
+        known = {_name(column): column for column in self.asked}
+        places = {name: at for at, name in enumerate(known)}
+        every = [np.empty((len(self.text.keys), 0)), *(each[:, None] for each in known.values())]
+        return places, np.concatenate(every, 1)
+
     def at(self, keys: Ints) -> Rows:
         inside = self.inside(keys)
         return np.where(inside, self._share, 0)[None], inside
+
+    def signed(self) -> Weights:
+        return np.asarray(self._even(np.arange(len(self.text.keys))) - self.queries * self.total)
 
     def far(self) -> Weights:
         before = _summed(np.arange(len(self.text.keys), dtype=np.float64))
@@ -172,38 +257,23 @@ class EvenRows(_Ranges):
         return np.asarray((back + ahead) * self._share)[None]
 
     @cached_property
-    def equals(self) -> tuple[Equals, Ints]:
-        """Return the equal tokens, and each query's latest earlier one (order, query) or −1."""
-        orders = self.text.orders
-        latest = np.full(orders.shape, -1)
-        groups: dict[int, list[tuple[int, Ints]]] = {}
-        for order, ids in enumerate(orders):
-            sorted_places = np.argsort(ids, kind="stable")
-            starts = np.flatnonzero(np.diff(ids[sorted_places], prepend=ids.min() - 1))
-            for places in np.split(sorted_places, starts[1:]):
-                if len(places) > 1:
-                    latest[order, places[1:]] = places[:-1]
-                    groups.setdefault((len(places) - 1).bit_length(), []).append((order, places))
-        large, pairs = [], [np.empty((3, 0), np.int32)]
-        for bits, same in groups.items():
-            filled = np.full((len(same), min(2**bits, max(len(each) for _, each in same))), -1)
-            for row, (_, places) in zip(filled, same, strict=True):
-                row[: len(places)] = places
-            group = EqualGroups(np.asarray([order for order, _ in same]), filled)
-            if filled.shape[1] > _FEW:
-                large.append(group)
-            else:
-                pairs += [self._pairs(group, 0, 0), self._pairs(group, 1, len(orders))]
-        every = np.concatenate(pairs, 1)
-        return Equals(len(orders), large, every[:, np.argsort(every[0], kind="stable")]), latest
+    def equals(self) -> Equals:
+        return Equals(self.text.orders, self.first, self.past)
 
-    def _pairs(self, group: EqualGroups, after: int, added: int) -> NDArray[np.int32]:
-        """Return a group's pairs as in ``Equals.pairs``; ``after`` 1: keys behind equal ones."""
-        late, early = np.tril_indices(group.places.shape[1], -1)
-        queries, keys = group.places[:, late], group.places[:, early] + after
-        seen = (keys < queries) & (keys >= self.first[queries]) & (keys < self.past[queries])
-        orders = np.broadcast_to(group.order[:, None] + added, seen.shape)
-        return np.stack([queries[seen], keys[seen], orders[seen]]).astype(np.int32)
+    @cached_property
+    def has_equal(self) -> tuple[Bools, Bools]:
+        """Return which queries see an earlier equal token, and which the one after it.
+
+        Each is (order, query), for the latest earlier equal token.
+        """
+        nearest = latest = self.equals.latest
+        own = nearest == self.queries - 1  # what follows the token just before is the query itself
+        before = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
+        found, follows = (
+            (place >= 0) & self.inside(place + after)
+            for after, place in enumerate((nearest, before))
+        )
+        return found, follows
 
 
 class SummedRows(_Ranges):
@@ -224,15 +294,15 @@ class SummedRows(_Ranges):
     ) -> None:
         super().__init__(text, layer.first, layer.past)
         self._layer, self._even = layer, even
-        columns = [np.arange(len(text.keys)), *even.asked]
-        known = {_name(column): column for column in columns}
-        self._place = {name: at for at, name in enumerate(known)}
-        every, earlier = np.stack([*known.values()], 1), None
-        if not text.attention.causal:
-            earlier = np.stack([np.arange(len(text.keys)), np.ones(len(text.keys))], 1)
-        self._heads = slice(None) if heads is None else list(heads)
-        equals = None if text.attention.kind == "cross" else even.equals[0]
-        sums = layer.reduced(every, earlier, buckets, equals)
+        self._place, every = even.columns
+        everyone = heads is None or list(heads) == list(range(layer.heads))
+        self._heads = slice(None) if everyone else list(heads or ())
+        sums = layer.reduced(
+            every,
+            buckets,
+            None if text.attention.kind == "cross" else even.equals,
+            far=not text.attention.causal,
+        )
         parts: Any = (None if part is None else part[self._heads] for part in sums)
         self.found = Reduced(*parts)
         self.total, self.entropy, self.largest = self.found[1:4]
@@ -247,30 +317,22 @@ class SummedRows(_Ranges):
             sums = self.found.mixed[..., [self._place[name] for name in names]]
         else:
             sums = self._layer.reduced(columns.reshape(len(columns), -1)).mixed[self._heads]
-        return np.asarray(sums if columns.ndim == 2 else sums[..., 0])
+        return sums if columns.ndim == 2 else sums[..., 0]
 
     def at(self, keys: Ints) -> Rows:
         inside = self.inside(keys)
         values = self._layer.single(np.where(inside, keys, np.minimum(self.first, self.past - 1)))
-        return np.where(inside, values[self._heads], 0), inside
+        return counted(values[self._heads], inside), inside
 
     def on_equal(self, after: int) -> Rows:
-        equal, latest = self.found.equal, self._even.equals[1]
-        assert equal is not None
-        nearest = latest
-        if after:  # what follows the token just before is the query itself
-            own = nearest == self.queries - 1
-            nearest = np.where(own, np.take_along_axis(latest, np.maximum(latest, 0), 1), nearest)
-        keys = nearest + after
-        counts = (nearest >= 0) & (keys >= self.first) & (keys < self.past)
-        return equal[:, after], np.asarray(counts)
+        assert self.found.equal is not None
+        return self.found.equal[:, after], self._even.has_equal[after]
+
+    def signed(self) -> Weights:
+        return self.found.signed
 
     def far(self) -> Weights:
-        signed = self.mixed(np.arange(len(self.text.keys))) - self.queries * self.total
-        if self.text.attention.causal:
-            return -signed
-        places, ones = np.moveaxis(self.found.mixed[..., -2:], -1, 0)
-        return np.asarray(signed + 2 * (self.queries * ones - places))
+        return -self.found.signed if self.found.far is None else self.found.far
 
 
 def _name(column: Columns) -> bytes:

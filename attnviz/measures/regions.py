@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from attnviz.measures.bootstrap import student_quantile
 from attnviz.measures.labels import clear_deviations
-from attnviz.measures.rows import AttentionRows
+from attnviz.measures.rows import AttentionRows, on_host
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
 from attnviz.records import REST, AttentionRecord, Bools, Floats, RegionShares, Tokens
 
@@ -85,7 +85,7 @@ class RegionSums:
         evenly, left = even.mixed(every)[0], even.mixed(outside)[0] * even.visible[:, None]
         if rows is None:
             return
-        both = rows.mixed(every)
+        both = on_host(rows.mixed(every))
         for start in range(0, len(left), _ROWS):
             part = slice(start, start + _ROWS)
             shares = evenly[part, : outside.shape[1]]

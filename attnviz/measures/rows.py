@@ -201,6 +201,9 @@ class AttentionRows(Protocol):
     def at(self, keys: NDArray[np.int64]) -> Rows:
         """Return each row's weight on one key, and which rows see that key. keys: one a row."""
 
+    def signed(self) -> Weights:
+        """Return each row's mean signed distance to its keys in tokens, Σⱼ A[i, j]·(j − i)."""
+
     def far(self) -> Weights:
         """Return each row's mean distance to its keys in tokens, Σⱼ A[i, j]·|i − j|."""
 
@@ -309,11 +312,44 @@ class RowBlock:
         equal = (ids[:, queries, None] == before) & (keys >= after) & (keys < queries[:, None])
         return mass_on(self.weights, equal & self.seen)
 
+    def signed(self) -> Weights:
+        positions = np.arange(len(self.text.keys))
+        return np.asarray(self.mixed(positions) - self.queries * self.total)
+
     def far(self) -> Weights:
         if self.text.passing and self.text.attention.causal:
-            return -_signed_distance_rows(self)[0]  # needs no second matrix
+            return -self.signed()  # needs no second matrix
         gap = np.abs(self.queries[:, None] - self.keys[None, :]).astype(self.weights.dtype)
         return np.asarray(np.einsum("...rk,rk->...r", self.weights, gap))
+
+
+# Values of rows are NumPy arrays, or torch tensors that stay on a GPU; whether a row counts is
+# always NumPy. This module knows torch only by the methods of its tensors.
+
+
+def alike(by_row: NDArray[Any], values: Weights) -> Any:
+    """Return numbers by row as an array, or as a tensor where ``values`` are one."""
+    return by_row if isinstance(values, np.ndarray) else values.new_tensor(by_row)
+
+
+def counted(values: Weights, counts: Bools) -> Weights:
+    """Return values (..., rows) with zeros where a row does not count."""
+    if isinstance(values, np.ndarray):
+        return np.where(counts, values, 0)
+    return values.where(alike(counts, values).bool(), 0)
+
+
+def summed(values: Weights, axis: int = -1) -> Any:
+    """Return sums over an axis in float64; of a tensor, they stay on its device."""
+    if isinstance(values, np.ndarray):
+        return values.sum(axis, dtype=np.float64)
+    double = values.new_empty(0).double().dtype
+    return values.sum(axis, dtype=double)
+
+
+def on_host(values: Any) -> NDArray[Any]:
+    """Return values as a NumPy array."""
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
 
 
 def _every(block: AttentionRows) -> Bools:
@@ -339,8 +375,8 @@ def _column_rows(block: AttentionRows, keys: Bools) -> Rows:
 
 def _rare_rows(block: AttentionRows) -> Rows:
     """Return each row's weight on rare tokens minus their share of the keys that it sees."""
-    seen = block.sees(block.text.rare)
-    return block.mixed(block.text.rare) - seen / np.maximum(block.visible, 1), seen > 0
+    seen, weight = block.sees(block.text.rare), block.mixed(block.text.rare)
+    return weight - alike(seen / np.maximum(block.visible, 1), weight), seen > 0
 
 
 def _alignment_rows(block: AttentionRows) -> Rows:
@@ -360,13 +396,8 @@ def _alignment_rows(block: AttentionRows) -> Rows:
 def _normalised_entropy_rows(block: AttentionRows) -> Rows:
     """Return each row's entropy divided by ln(number of keys it sees)."""
     counts = (block.visible > 1) & (block.queries >= 1)  # in encoders too: all are measured alike
-    return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
-
-
-def _signed_distance_rows(block: AttentionRows) -> Rows:
-    """Return each row's mean signed distance in tokens, Σⱼ A[i, j]·(j − i); all rows count."""
-    positions = np.arange(len(block.text.keys))
-    return np.asarray(block.mixed(positions) - block.queries * block.total), _every(block)
+    most = np.log(np.where(counts, block.visible, 2))
+    return block.entropy / alike(most, block.entropy), counts
 
 
 FORMULAS: Mapping[str, Formula] = {
@@ -383,7 +414,7 @@ FORMULAS: Mapping[str, Formula] = {
     "distance": lambda block: (block.far(), _every(block)),
     # Special tokens do not count.
     "confidence": lambda block: (block.largest, ~block.text.special[block.queries]),
-    "signed_distance": _signed_distance_rows,
+    "signed_distance": lambda block: (block.signed(), _every(block)),
 }
 """Formulas by the names of ``registry``; relations and ``monotone`` are no means over rows."""
 
@@ -444,6 +475,9 @@ def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int 
 def _mean(values: Weights, counts: Bools) -> Weights:
     if counts.ndim == 2:  # identity: the text's own order
         values, counts = values[..., 0, :], counts[0]
+    if not isinstance(values, np.ndarray):
+        rows = counts.sum()
+        return on_host(summed(counted(values, counts))) / (rows if rows else np.nan)
     chosen = values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)

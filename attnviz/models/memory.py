@@ -43,14 +43,16 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
         )
 
 
-def require_room(what: str, needed: int, advice: str) -> None:
-    """Raise UsageError if fewer than ``needed`` bytes of main memory are free.
+def require_room(what: str, needed: int, advice: str, device: torch.device | None = None) -> None:
+    """Raise UsageError if fewer than ``needed`` bytes of memory are free.
 
-    what: a sentence's beginning up to the number of bytes. advice: what to choose instead.
+    what: a sentence's beginning up to the number of bytes. advice: what to choose instead. device:
+    whose memory; None for main memory.
     """
-    free = free_memory()
+    free = free_memory(device)
     if free is not None and needed > free:
-        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free: {advice}")
+        where = "" if device is None else f" on {device}"
+        raise UsageError(f"{what} {byte_text(needed)}, {byte_text(free)} are free{where}: {advice}")
 
 
 def free_memory(device: torch.device | None = None) -> int | None:
@@ -58,7 +60,8 @@ def free_memory(device: torch.device | None = None) -> int | None:
     if device is not None and device.type == "cuda":
         import torch
 
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     if device is not None and device.type != "cpu":
         return None
     known = [size for size in (_available(), memory_left()) if size is not None]

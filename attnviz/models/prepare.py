@@ -146,5 +146,6 @@ def _not_finite(model: Any) -> tuple[str, ...]:
         for weight in here.values()
     ]
     # Of a weight that is split, another process may have the part that is broken.
-    every = [not least(model, int(not one)) for one in broken]
-    return tuple(name for name, one in zip(here, every, strict=True) if one)
+    if processes_of(model) > 1:
+        broken = [not least(model, int(not one)) for one in broken]
+    return tuple(name for name, one in zip(here, broken, strict=True) if one)

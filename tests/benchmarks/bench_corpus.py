@@ -105,7 +105,7 @@ def test_against_plain_forward_passes(length: int) -> None:
     inputs = [ProbeText(OWN, Input(model.encode(text))) for text in texts]
 
     def plain() -> None:
-        for batch in batches(inputs):
+        for batch in batches(inputs, 2048):
             probing.run(_Last(model.info.layers - 1), [text.passage for text in batch])
 
     plain()

@@ -29,6 +29,7 @@ from .architectures import (
 )
 from .patch_loop import Place, Put, metrics, place_of, run, split
 from .scans import IDS, input_of
+from .sizes import set_sizes
 
 ANSWER, FOIL = 5, 7
 TOLERANCE = 1e-5
@@ -268,7 +269,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     patching = opened(model, "llama", "self")
     sites = [Patch((site,)) for what in ("output", "key") for site in patching.sites(what)]
     expected, _ = measured(patching, sites)
-    monkeypatch.setattr(on_torch, "_TOKENS_ON_CPU", 11 * 4)
+    set_sizes(monkeypatch, pass_tokens=11 * 4)
     pieces, seen = 0, []
     for piece in patching.patch(0, sites, range(3, len(sites)), ANSWER, FOIL):
         pieces += 1

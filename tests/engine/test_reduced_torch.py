@@ -11,19 +11,19 @@ import torch
 from torch.nn import functional
 from transformers import FalconConfig, FalconForCausalLM
 
-from attnviz.engine import reduced_torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UnsupportedError
 from attnviz.measures import reduced
-from attnviz.measures.reduced import EvenRows, SummedRows
+from attnviz.measures.reduced import Equals, EvenRows, SummedRows
 from attnviz.measures.rows import Conditions, RowBlock, TextFacts
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
+from .sizes import set_sizes
 from .test_row_blocks import PLAIN, opened, texts_of
 
 OWN = {"bloom", "mpt", "falcon", "gptj", "codegen"}
@@ -49,19 +49,21 @@ def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, n
     weights = weights.astype(np.float64)
     heads, queries, keys = weights.shape
     pooled = np.zeros((heads, -(-queries // buckets), -(-keys // buckets)))
-    earlier = np.zeros((heads, queries, columns.shape[1]))
-    entropy = np.zeros((heads, queries))
+    signed, far, entropy = np.zeros((3, heads, queries))
     for query in range(queries):
         for key in range(keys):
             weight = weights[:, query, key]
             pooled[:, query // buckets, key // buckets] += weight
-            earlier[:, query] += weight[:, None] * columns[key] * (key <= query)
+            signed[:, query] += weight * (key - query)
+            far[:, query] += weight * abs(key - query)
             entropy[:, query] -= [0 if one == 0 else one * np.log(one) for one in weight]
     return {
-        "mixed": np.concatenate([weights @ columns, earlier], -1),
+        "mixed": weights @ columns,
         "total": weights.sum(-1),
         "entropy": entropy,
         "largest": weights.max(-1),
+        "signed": signed,
+        "far": far,
         "pooled": pooled,
     }
 
@@ -69,14 +71,14 @@ def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, n
 @pytest.mark.parametrize("name", quick_or_long(sorted(REDUCIBLE)))
 def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With grouped heads, windows, learned sinks, encoders and cross attention."""
-    monkeypatch.setattr(reduced_torch, "_ROWS", 3)
+    set_sizes(monkeypatch, rows=3)
     whole, found = eager_attentions(name, **inputs_of(name)), set()
 
     def check(text, kind, layer, sums) -> None:
         weights = whole[kind, layer][0].numpy()
         keys = weights.shape[-1]
         columns = np.random.default_rng(keys).normal(size=(keys, 2))
-        given = sums.reduced(columns, columns, 4)
+        given = sums.reduced(columns, 4, far=True)
         for field, expected in loops(weights, columns, 4).items():
             assert np.abs(getattr(given, field) - expected).max() < 1e-5, (field, layer)
         assert np.abs(sums.rows(2, 5) - weights[:, 2:5]).max() < 1e-5
@@ -125,9 +127,8 @@ def test_every_measure_equals_that_of_the_matrix(
     causal: bool, window: int | None, sink: bool, capped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Formulas read the same from sums as from weights, with equal tokens in nine orders."""
-    monkeypatch.setattr(reduced_torch, "_ROWS", 5)
+    set_sizes(monkeypatch, rows=5, cells=600)
     monkeypatch.setattr(reduced, "_FEW", 4)
-    monkeypatch.setitem(reduced_torch._CELLS, "cpu", 600)
     layer = random_layer(torch.float32, window, sink, capped)
     if not causal:
         layer.past = np.minimum(layer.past + (37 if window is None else 5), 37)
@@ -138,7 +139,7 @@ def test_every_measure_equals_that_of_the_matrix(
     text = TextFacts(tokens, tokens, Conditions("self", causal, ranked=True), shuffles=8)
     seen = (np.arange(37) >= layer.first[:, None]) & (np.arange(37) < layer.past[:, None])
     even = EvenRows(text, layer.first, layer.past)
-    equals = even.equals[0]
+    equals = even.equals
     assert equals.groups  # both ways to sum over equal tokens are tried
     assert equals.pairs.size
     dense_even = RowBlock(text, even.weights, mask=seen)
@@ -157,11 +158,38 @@ def test_every_measure_equals_that_of_the_matrix(
         ), name
 
 
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_blocks_of_a_gpu_share_their_memory(
+    dtype: torch.dtype, sink: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block in the same stretch, and keys that are copied with it, give the same sums."""
+    set_sizes(monkeypatch, cells=600, rows=5)
+    plain, shared, rooms = random_layer(dtype, 6, sink), random_layer(dtype, 6, sink), []
+    shared._on_gpu, own = True, TorchLayer._room
+
+    def noted(self: TorchLayer, queries: int) -> torch.Tensor | None:
+        rooms.append(own(self, queries))
+        return rooms[-1]
+
+    monkeypatch.setattr(TorchLayer, "_room", noted)
+    columns = np.random.default_rng(2).normal(size=(37, 3))
+    equals = Equals(np.arange(2 * 37).reshape(2, 37) % 5, plain.first, plain.past)
+    ours, expected = (each.reduced(columns, 4, equals, far=True) for each in (shared, plain))
+    for given, wanted in zip(ours, expected, strict=True):
+        assert np.abs(given - wanted).max() < 1e-6
+    assert np.abs(shared.rows(3, 9) - plain.rows(3, 9)).max() < 1e-6
+    assert np.abs(shared.single(plain.past - 1) - plain.single(plain.past - 1)).max() < 1e-6
+    shares = np.ones((2, 37), np.float32)
+    assert np.abs(shared.sources(shares) - plain.sources(shares)).max() < 1e-6
+    assert {len(room) for room in rooms if room is not None} == {600}
+
+
 def test_bfloat16_is_reduced_in_float32() -> None:
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)
     wide = TorchLayer(
-        narrow._query.flatten(0, 1).double() / (0.3 * math.log2(math.e)),
+        narrow._query.flatten(0, 1).double(),
         narrow._key.double(),
         0.3,
         ranges=(narrow.first, narrow.past),

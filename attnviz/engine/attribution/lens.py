@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.likely import log_softmax
 
@@ -112,7 +113,7 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
 
 
 def head_readings(
-    heads: Sequence[HeadKey], logits: Iterator[NDArray[np.floating]], answer: int
+    heads: Sequence[HeadKey], logits: Iterator[Array], answer: int
 ) -> tuple[HeadReading, ...]:
     """Return what each head raises and lowers.
 
@@ -121,11 +122,19 @@ def head_readings(
     """
     found = []
     for head, added in zip(heads, logits, strict=True):
-        changes = added.astype(np.float64)
+        xp = namespace(added)
+        changes = xp.astype(added, xp.float64)
         changes = changes - changes.mean()
-        order = np.argsort(-changes, kind="stable")
-        up, down = order[:TOP].tolist(), order[: -TOP - 1 : -1].tolist()
-        raises = tuple((word, float(changes[word])) for word in up if changes[word] > 0)
-        lowers = tuple((word, float(changes[word])) for word in down if changes[word] < 0)
-        found.append(HeadReading(head, float(changes[answer]), raises, lowers))
+        order = xp.argsort(-changes, stable=True)
+        up, down = order[:TOP], xp.flip(order[-TOP:])
+        raises = zip(up.tolist(), changes[up].tolist(), strict=True)
+        lowers = zip(down.tolist(), changes[down].tolist(), strict=True)
+        found.append(
+            HeadReading(
+                head,
+                float(changes[answer]),
+                raises=tuple((word, change) for word, change in raises if change > 0),
+                lowers=tuple((word, change) for word, change in lowers if change < 0),
+            )
+        )
     return tuple(found)

@@ -12,11 +12,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.attention.functional import Array
 from attnviz.engine.answers import ALONE, answer_places
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.on_torch import (
@@ -211,9 +210,7 @@ def _apart(model: PatchableModel) -> UnsupportedError:
 # The heads -----------------------------------------------------------------------------------
 
 
-def _written(
-    run: FollowedRun, jacobian: Jacobian
-) -> tuple[Sequence[HeadKey], Iterator[NDArray[np.floating]]]:
+def _written(run: FollowedRun, jacobian: Jacobian) -> tuple[Sequence[HeadKey], Iterator[Array]]:
     """Return the heads, and for each of them what it adds to every logit, (vocab,)."""
     points = run.model.hook_points.found
     places: list[tuple[int, int]] = []
@@ -229,14 +226,14 @@ def _written(
     if not keys:
         raise lost(run.model)
 
-    def added() -> Iterator[NDArray[np.floating]]:
+    def added() -> Iterator[Array]:
         for at, head in places:
             value = run.leaves[at].value.detach()
             alone = torch.zeros_like(value)
             alone[:, :, head] = value[:, :, head]
             (moved,) = jacobian.moved({at: alone})
             assert moved is not None
-            yield moved.double().cpu().numpy()
+            yield moved.double() if moved.is_cuda else moved.double().cpu().numpy()
 
     return keys, added()
 

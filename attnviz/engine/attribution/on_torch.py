@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.attention.functional import Array
 from attnviz.engine.answers import (
     ALONE,
     START_END,
@@ -25,6 +26,7 @@ from attnviz.engine.answers import (
     no_foil,
 )
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
+from attnviz.engine.attribution.own_scores import wide_arrays
 from attnviz.engine.attribution.parts import (
     AskedLogit,
     Attribution,
@@ -44,7 +46,7 @@ from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import no_logits
-from attnviz.records import Input, ModelInfo
+from attnviz.records import Input, Kind, ModelInfo
 
 _TOP = 5
 _ROUNDING, _EPSILONS = 1e-4, 8
@@ -153,7 +155,7 @@ class TorchAttributor(Attributor):
 
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         model = self.model
         at = None if model.answers else place
         with torch.no_grad(), model.hook_points.borrowed():
@@ -162,6 +164,8 @@ class TorchAttributor(Attributor):
             else:
                 each = zip(texts, hidden, strict=True)
                 logits = torch.cat([self._hidden(given, at, token) for given, token in each])
+        if logits.is_cuda and not model.answers:  # to copy many words of many texts takes long
+            return logits[:, 0].double()
         found = logits.double().cpu().numpy()
         if model.answers:
             return log_chances_of_places(found, texts[0].text)[:, place]
@@ -401,27 +405,34 @@ def _parts(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...
     slopes: the derivative of the logit by each of ``run.leaves``; None without influence.
     """
     points = run.model.hook_points.found
-    heads: dict[int | None, list[Part]] = {}
-    others: dict[tuple[int | None, str], float] = {}
+    of_heads: list[tuple[int | None, Kind]] = []
+    written: list[Tensor] = []
+    others: dict[tuple[int | None, str], Tensor] = {}
     for leaf, slope in zip(run.leaves, slopes, strict=True):
         if slope is None:
             continue
         terms = slope.double() * leaf.value.detach().double()
         if leaf.point is None:
             place = leaf.layer, leaf.kind
-            others[place] = others.get(place, 0.0) + float(terms.sum())
+            others[place] = others.get(place, 0.0) + terms.sum()
         else:
-            kind = points[leaf.point].kind
-            written = terms.sum((0, 1, 3)).tolist()
-            heads.setdefault(leaf.layer, []).extend(
-                Part("head", one, leaf.layer, head, kind) for head, one in enumerate(written)
-            )
+            of_heads.append((leaf.layer, points[leaf.point].kind))
+            written.append(terms.sum((0, 1, 3)))
+    sums = wide_arrays([*written, *others.values()])
+    rest = {
+        place: float(total[0]) for place, total in zip(others, sums[len(written) :], strict=True)
+    }
+    heads: dict[int | None, list[Part]] = {}
+    for (at, kind), totals in zip(of_heads, sums, strict=False):
+        heads.setdefault(at, []).extend(
+            Part("head", one, at, head, kind) for head, one in enumerate(totals.tolist())
+        )
     layers = sorted({layer for layer in (*heads, *(at for at, _ in others)) if layer is not None})
-    parts = [Part("embedding", others[None, "embedding"])]
+    parts = [Part("embedding", rest[None, "embedding"])]
     for layer in (*layers, None):
         parts += heads.get(layer, [])
         kinds: tuple[PartKind, ...] = ("mlp", "bias")
-        parts += [Part(k, others[layer, k], layer) for k in kinds if (layer, k) in others]
+        parts += [Part(k, rest[layer, k], layer) for k in kinds if (layer, k) in rest]
     return tuple(parts)
 
 
@@ -442,11 +453,10 @@ def _rows(
         at = run.place if mixing.weights.shape[1] > 1 else 0
         row = replace(mixing, weights=mixing.weights[:, at : at + 1])
         written = row.written(slope[0, run.place : run.place + 1])[:, 0]
-        for head, (one, total) in enumerate(
-            zip(_array(written), written.double().sum(-1), strict=True)
-        ):
+        totals = written.double().sum(-1).tolist()
+        for head, (one, total) in enumerate(zip(_array(written), totals, strict=True)):
             key = point.kind, point.layer, head
-            if abs(float(total) - expected[key]) <= tolerance:
+            if abs(total - expected[key]) <= tolerance:
                 rows[key] = one
     return rows
 

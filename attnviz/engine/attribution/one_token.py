@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.backend import backend_of
 from attnviz.engine.numpy_backend import NumpyBackend
@@ -88,13 +88,15 @@ def one_token_writes(
     pairs: dict[HeadKey, list[OneTokenWrite]] = {}
     chance = 0.0
     for head, batch, logits in _logits(model, tried, heads):
-        own = logits[np.arange(len(batch)), batch]
-        above = (logits >= own[:, None]).sum(1) - 1
+        xp = namespace(logits)
+        own = xp.take_along_axis(logits, xp.asarray(batch, device=logits.device)[:, None], axis=1)
+        above = xp.sum(xp.astype(logits >= own, xp.int32), axis=1) - 1
         copied.setdefault(head, []).extend((above < COPIED).tolist())
-        best, mean = logits.argmax(1).tolist(), logits.mean(1, dtype=float)
+        best, mean = logits.argmax(1)[:, None], xp.sum(logits, axis=1, dtype=xp.float64)
+        raised = xp.take_along_axis(logits, best, axis=1)[:, 0] - mean / logits.shape[1]
         pairs.setdefault(head, []).extend(
-            OneTokenWrite(read, word, float(row[word] - usual))
-            for read, word, row, usual in zip(batch, best, logits, mean, strict=True)
+            OneTokenWrite(read, word, value)
+            for read, word, value in zip(batch, best[:, 0].tolist(), raised.tolist(), strict=True)
         )
         chance = COPIED / logits.shape[1]
     return {
@@ -110,7 +112,7 @@ def one_token_writes(
 
 def _logits(
     model: Model, tokens: Sequence[int], heads: Collection[HeadKey]
-) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
     """Yield (head, token ids of a batch, logits) for each batch of texts of one token and head.
 
     The logits (token, vocab) are what the head alone adds, with the scales of the norms fixed.

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attnviz.attention.functional import Array
 from attnviz.engine.attribution.on_torch import lost
-from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
+from attnviz.engine.scan.half_products import Halves, sums_halves
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
@@ -24,7 +25,7 @@ from attnviz.records import Input
 
 def torch_one_token_logits(
     model: PatchableModel, named: Model, tokens: Sequence[int], heads: Collection[HeadKey]
-) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
     """Yield the logits over texts of one token, see ``one_token``; named: gives the model's name.
 
     Raises UsageError if the model does not predict the next token.
@@ -37,13 +38,21 @@ def torch_one_token_logits(
             "be told"
         )
     matrix: Tensor | None = None
+    in_halves = False
     with model.hook_points.borrowed():
-        for start in range(0, len(tokens), ONE_TOKEN_BATCH):
-            batch = tokens[start : start + ONE_TOKEN_BATCH]
+        size = sizes(model.device.type).one_token_texts
+        for start in range(0, len(tokens), size):
+            batch = tokens[start : start + size]
             for key, written in _written_alone(model, batch, heads):
                 if matrix is None:
-                    matrix = matrix_of(model.head, written).detach().float()
-                yield key, batch, (written.float() @ matrix).cpu().numpy()
+                    matrix = matrix_of(model.head, written).detach()
+                    if not (in_halves := sums_halves(matrix.device.type, matrix.dtype)):
+                        matrix = matrix.float()
+                if in_halves:
+                    yield key, batch, Halves(written.float(), matrix.dtype).times(matrix.T)
+                else:
+                    found = written.float() @ matrix
+                    yield key, batch, found if found.is_cuda else found.cpu().numpy()
 
 
 def _written_alone(

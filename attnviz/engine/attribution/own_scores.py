@@ -175,5 +175,13 @@ def own_facts(
 
 def wide_array(tensor: Tensor) -> NDArray[np.float64]:
     """Return a tensor as an array of float64."""
-    found: NDArray[np.float64] = tensor.detach().double().cpu().numpy()
+    found: NDArray[np.float64] = tensor.detach().cpu().double().numpy()
     return found
+
+
+def wide_arrays(tensors: Sequence[Tensor]) -> list[NDArray[np.float64]]:
+    """Return tensors as arrays of float64 of one axis each, by a single copy from a GPU."""
+    if not tensors:
+        return []
+    whole = torch.cat([each.detach().flatten().to(tensors[0]) for each in tensors])
+    return np.split(wide_array(whole), np.cumsum([each.numel() for each in tensors])[:-1])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from attnviz.attention.functional import Array
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
@@ -191,10 +192,11 @@ class Attributor(ABC):
     @abstractmethod
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
 
-        Of an answer's start and end they are ln p, among the tokens of the context.
+        In float64; on a GPU if they come from there. Of an answer's start and end they are ln p,
+        among the tokens of the context.
 
         hidden: for each text the index of a token to which no other token attends, in any head;
             empty to hide none. Raises UnsupportedError if attention scores cannot be edited.

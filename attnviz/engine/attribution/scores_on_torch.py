@@ -14,13 +14,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import HIDING, Attended, AttentionCall, IncompleteError
 from attnviz.engine.attribution.block_alone import BlockAlone, EnteredBlock
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
-from attnviz.engine.attribution.own_scores import ReachedError, own_facts, wide_array
+from attnviz.engine.attribution.own_scores import (
+    ReachedError,
+    own_facts,
+    wide_array,
+    wide_arrays,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
 from attnviz.engine.attribution.scores import (
@@ -283,13 +287,13 @@ class _TrackedRun:
             ]
             if any(term is not None and term.numel() % texts for term in terms):
                 return None
-            sums = np.stack([self._sum_of(part, terms) for part in split.parts], 1)
+            sums = np.stack(wide_arrays([self._sum_of(part, terms) for part in split.parts]), 1)
             if texts > 1 and np.abs(sums.sum(1) - wide_array(target)).max() > 10 * split.tolerance:
                 return None
             found.append(sums)
         return (found[0], found[1]) if found else None
 
-    def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> NDArray[np.float64]:
+    def _sum_of(self, part: StreamPart, terms: Sequence[Tensor | None]) -> Tensor:
         """Return the sum (text,) of a part's terms.
 
         terms: of each leaf by token, and by head where it is of heads; None where it has no
@@ -297,9 +301,10 @@ class _TrackedRun:
         """
         known = [term for at in self._leaves[part] if (term := terms[at]) is not None]
         own = [term if part.head is None else term[..., part.head] for term in known]
-        none = np.zeros(len(self._texts))
+        device = own[0].device if own else None
+        none = torch.zeros(len(self._texts), dtype=torch.float64, device=device)
         by_text = [term.reshape(len(none), -1) for term in own]  # some models join text and token
-        return sum((wide_array(term.sum(1)) for term in by_text), none)
+        return sum((term.sum(1) for term in by_text), none)
 
     def sources(self, split: SplitScores, asked: AskedLink) -> dict[tuple[ReadSide, int], Floats]:
         """Return for the largest heads of each side their part of the lead by source token."""

@@ -19,11 +19,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_BUFFER = 16_000_000
-"""The bytes of a block's buffers at once on a CPU.
-
-glibc returns buffers of 32 MB and more to the system, as well as free memory beyond twice the
-largest; filling new pages costs a tenth of a matrix product."""
+from attnviz.engine.device_sizes import sizes
 
 _ACTIVATIONS = "transformers.activations"
 _GELU_ROUNDING = 2e-6
@@ -35,10 +31,11 @@ def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
     blocks: those of the model. tokens: the length of each row.
     """
     weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
-    if not weights or weights[0].device.type != "cpu":
+    buffer = sizes(weights[0].device.type).buffer_bytes if weights else None
+    if buffer is None:
         return 1 << 30
     widest = max(max(weight.shape) for weight in weights)
-    return max(1, _BUFFER // (tokens * widest * weights[0].element_size()))
+    return max(1, buffer // (tokens * widest * weights[0].element_size()))
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:

@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnviz.engine.answers import ALONE
+from attnviz.engine.device_sizes import sizes, sizes_on
 from attnviz.engine.effects import Positions, ScanOptions, Variant
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
@@ -41,9 +41,6 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.split import least, whole_modules
 from attnviz.records import Input, Kind
-
-_TOKENS_ON_CPU = 1 << 15
-"""The tokens of a pass on a CPU, over all rows; a larger batch is no faster."""
 
 _ALIVE = 3
 """A pass holds at most this multiple of the count of ``_numbers`` at once."""
@@ -104,7 +101,11 @@ class TorchRunner(SiteRunner):
             opened.enter_context(fused_activations(self.model.root))
             if self._plan is None:
                 with torch.inference_mode():
-                    self._plan = make_plan(self.model, self._probe, self._positions)
+                    plan = make_plan(self.model, self._probe, self._positions)
+                if plan.unembedding is not None:
+                    own = sizes_on(self.model.device, self._max_memory)
+                    plan = replace(plan, unembedding=replace(plan.unembedding, given=own))
+                self._plan = plan
                 if self._plan.strategy is None:
                     self._note_one_by_one()
             opened.enter_context(torch.enable_grad() if learning else torch.inference_mode())
@@ -115,8 +116,7 @@ class TorchRunner(SiteRunner):
         if tokens not in self._rooms:
             self._rooms[tokens] = self._room(given, wanted)
         fits = least(self.model.root, self._rooms[tokens].ablations)
-        device = self.model.device.type
-        wished = max(1, _TOKENS_ON_CPU // sum(tokens)) if device == "cpu" else 1 << 20
+        wished = max(1, sizes(self.model.device.type).pass_tokens // sum(tokens))
         return wished if fits is None else min(wished, fits)
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
@@ -313,17 +313,17 @@ def _first_order(
             for (place, zero), each in zip(zeros.items(), slope, strict=True)
         }
         changes = [
-            sum(
-                float(
+            torch.as_tensor(
+                sum(
                     (values_of(of, site) * (values_of(work.held, site) - values_of(work.own, site)))
                     .double()
                     .sum()
+                    for site in patch.sites
                 )
-                for site in patch.sites
             )
             for patch in patches
         ]
-        found[name] = work.plain(work.base)[name] + np.array(changes)
+        found[name] = work.plain(work.base)[name] + torch.stack(changes).cpu().numpy()
     return found
 
 

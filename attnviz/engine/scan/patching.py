@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
+from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.likely import log_softmax
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
@@ -34,9 +35,6 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
 Measured = dict[PatchMetric, NDArray[np.float64]]
-
-_KNOWN = 1 << 25
-"""The bytes of the logits of other pairs that are kept."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +312,8 @@ class Patching:
             clean, corrupt = self._prompts(self._pairs[pair])
             runs = self._plain[pair] = self._run(*clean), self._run(*corrupt)
             size = sum(run.logits.nbytes for run in runs)
-            for other in list(self._plain)[: -max(1, _KNOWN // size)]:
+            most = sizes_of(runs[0].row).kept_bytes
+            for other in list(self._plain)[: -max(1, most // size)]:
                 del self._plain[other]
         return self._plain[pair]
 
@@ -410,8 +409,9 @@ def _measured(
         compared = read_out.compare(rows[:1], rows[1:, None], wanted)
         found["log_prob"] = plain["log_prob"] - compared.loss_delta[:, 0].astype(np.float64)
     if "kl" in metrics:
-        clean = rows[:1] if base is work.clean else work.clean.row
-        compared = read_out.compare(clean, rows[1:, None], wanted)
+        if "log_prob" not in metrics or base is not work.clean:
+            clean = rows[:1] if base is work.clean else work.clean.row
+            compared = read_out.compare(clean, rows[1:, None], wanted)
         found["kl"] = compared.kl[:, 0].astype(np.float64)
     if "logit_diff" in metrics and work.foil is not None:
         _, change = read_out.logit_difference(rows[0], rows[1:], work.answer, work.foil)

@@ -196,9 +196,12 @@ def room_for(
     """
     free = free_memory(device)
     limit = max_memory if max_memory is not None else free and int(free * _SHARE)
+    if limit is not None and free is not None and device is not None and device.type != "cpu":
+        limit = min(limit, free)  # a GPU has nowhere to swap to
     room = Room(limit, max(1, int(row * _MARGIN)), fixed)
     if room.ablations is not None and room.ablations < 1:
-        where = "--max-memory allows" if max_memory is not None else f"{device or 'cpu'} can spare"
+        asked = max_memory is not None and limit == max_memory
+        where = "--max-memory allows" if asked else f"{device or 'cpu'} can spare"
         raise UsageError(
             f"one more run over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
             f"{where} {byte_text(limit or 0)}: shorten the text or allow more"

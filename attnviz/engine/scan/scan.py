@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Array, namespace
 from attnviz.engine.ablation import mean_outputs, resampled
 from attnviz.engine.answers import no_foil
+from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.replacing import Held, Replace
@@ -213,9 +214,6 @@ class Scan:
 
 # One chunk ------------------------------------------------------------------------------------
 
-_CHUNK = 16_000_000
-"""The bytes of differences that are computed at once."""
-
 _ALMOST_NOTHING = {8: 1e-9, 4: 3e-5, 2: 2e-2}
 """The share of the largest hidden state, by bytes of a number, below which a difference may be
 rounding alone and is examined."""
@@ -387,22 +385,24 @@ def _output_metrics(
     """
     xp, read = namespace(hidden), _compared(positions)
     clean = wide(hidden[0])
-    unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
-    least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
+    unit = _unit(clean[read])
+    size = max(1, sizes_of(hidden).chunk_bytes // (4 * math.prod(clean.shape)))
+    least = _ALMOST_NOTHING[hidden.dtype.itemsize] * xp.max(xp.abs(clean))
     squares, cosines, largest = [], [], []
     for start in range(1, len(hidden), size):
         ablated = wide(hidden[start : start + size])
         change = ablated - clean
-        largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
-        squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
+        largest.append(xp.max(xp.abs(change), axis=(1, 2)))
+        squares.append(xp.mean(xp.square(change[:, read]), axis=(1, 2)))
         # Half the squared distance of unit vectors is one minus their cosine, without cancellation.
         apart = xp.sum(xp.square(_unit(ablated[:, read]) - unit), axis=-1)
-        cosines.append(to_numpy(xp.mean(apart, axis=1) / 2))
+        cosines.append(xp.mean(apart, axis=1) / 2)
+    mse, cosine, most = (to_numpy(xp.concat(each)) for each in (squares, cosines, largest))
     metrics: dict[Metric, NDArray[np.float64]] = {
-        "output_mse": np.concatenate(squares, dtype=float),
-        "output_cosine": np.concatenate(cosines, dtype=float),
+        "output_mse": mse.astype(float),
+        "output_cosine": cosine.astype(float),
     }
-    return metrics, np.flatnonzero(np.concatenate(largest) <= least).tolist()
+    return metrics, np.flatnonzero(most <= float(least)).tolist()
 
 
 def _compared(positions: Positions) -> slice:

@@ -15,27 +15,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, Floats, namespace
 from attnviz.engine.answers import likeliest_answer
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
 from attnviz.engine.likely import log_softmax
 from attnviz.models.pool import spread
+
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.scan.half_products import Halves
 
 _SAFE = 60.0
 """If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
 
-_TILE = {"numpy": (512, 512), "cpu": (1024, 512), "cuda": (8192, 8192)}
-"""The rows and words of a tile: small enough for a CPU's cache, or large enough to fill a GPU."""
-
 _NO_ANSWER = -1e9
 """The logit of a token that cannot be the answer. It is finite, so that no difference is NaN."""
-
-_CLEAN_BYTES = 48_000_000
-"""The bytes of clean logits and probabilities of the positions that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,13 @@ class Unembedding:
 
     weight, bias: (vocab, width), (vocab,) or None. own: computes the logits (row, vocab) of hidden
         states (row, width) if a torch model does more than weight and bias; otherwise None.
+    given: how much is computed at once; None takes the sizes of the weight's device.
     """
 
     weight: Array
     bias: Array | None
     own: Callable[[Array], Array] | None = None
+    given: DeviceSizes | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
         """Return what reads all tokens of a text at once: their logits as the start of an answer.
@@ -95,14 +95,18 @@ class Unembedding:
 
     def bytes_for(self, positions: int) -> int:
         """Return the most bytes that ``compare`` allocates for this number of positions."""
-        vocabulary, (rows, words) = len(self.weight), self._tile
-        tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
-        return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
+        most, vocabulary = self._at_once.clean_bytes, len(self.weight)
+        rows, words = self._at_once.tile
+        tile = most if self.own else rows * min(words, vocabulary) * TILE_BYTES
+        return tile + min(most, 12 * positions * vocabulary)
 
     def logits(self, rows: Array) -> Array:
         """Return logits (row, vocab) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
+        if (halves := self._halves(rows)) is not None:
+            found = halves.times(self.weight)
+            return found if self.bias is None else found + wide(self.bias)
         rows = wide(rows)
         parts = [
             rows @ wide(self.weight[words]).T + (0 if self.bias is None else wide(self.bias[words]))
@@ -140,7 +144,7 @@ class Unembedding:
         words = xp.asarray(wanted, device=clean.device)
         parts = [
             self._compare(clean[some], changed[:, some], words[some])
-            for some in _slices(len(clean), max(1, _CLEAN_BYTES // (12 * len(self.weight))))
+            for some in _slices(len(clean), self._positions(12))
         ]
         loss, *others = (_host(xp.concat(part)) for part in zip(*parts, strict=True))
         return Comparison(loss, *(part.T for part in others))
@@ -148,9 +152,9 @@ class Unembedding:
     def _compare(self, clean: Array, changed: Array, wanted: Array) -> tuple[Array, ...]:
         """Return the loss (position,), and loss change, KL and flips (position, change)."""
         xp = namespace(clean)
-        logits, known, every = self.logits(clean), wanted >= 0, range(len(clean))
+        logits, known = self.logits(clean), wanted >= 0
         word, scores, top = wanted.clip(min=0), _log_softmax(logits), logits.argmax(-1)
-        loss = -scores[every, word]
+        loss = -scores[xp.arange(len(clean), device=clean.device), word]
         loss[~known] = math.nan
         state = _Clean(logits, xp.exp(scores), top, word)
         change = wide(changed).swapaxes(0, 1) - wide(clean)[:, None]
@@ -169,7 +173,8 @@ class Unembedding:
                 tiles: Iterable[tuple[slice, Array]] = [(slice(0, delta.shape[-1]), delta)]
             else:
                 mean, tiles = xp.matmul(part, mean_weight[some])[..., 0], self._changes(part)
-            for number, values in enumerate(_against(here, tiles, mean)):
+            compared = _against(here, tiles, mean, asks=not self._at_once.waits)
+            for number, values in enumerate(compared):
                 found[number, some, which] = values
 
         tiles = list(self._tiles(*change.shape[:2]))
@@ -187,9 +192,9 @@ class Unembedding:
 
     def _tiles(self, positions: int, changes: int) -> Iterator[tuple[slice, slice]]:
         """Yield the positions and the changes that are compared at once."""
-        rows = self._tile[0]
+        rows = self._at_once.tile[0]
         if self.own is not None:  # then the whole vocabulary is computed at once
-            rows = max(1, min(rows, _CLEAN_BYTES // (8 * len(self.weight))))
+            rows = min(rows, self._positions(8))
         at_once = min(rows, changes) if self.own is not None else changes
         yield from product(
             _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
@@ -201,7 +206,11 @@ class Unembedding:
         change: of the projection's input, (position, change, width). The next δ overwrites one.
         """
         flat, buffer, xp = change.reshape(-1, change.shape[-1]), None, namespace(change)
-        for words in _slices(len(self.weight), self._tile[1]):
+        halves = self._halves(flat)
+        for words in _slices(len(self.weight), self._at_once.tile[1]):
+            if halves is not None:
+                yield words, halves.times(self.weight[words]).reshape(*change.shape[:2], -1)
+                continue
             weight = wide(self.weight[words]).T
             if buffer is None or buffer.shape[1] != weight.shape[1]:
                 shape = len(flat), weight.shape[1]
@@ -235,7 +244,7 @@ class Unembedding:
         changed: (change, position, width).
         """
         loss_delta, kl, flips = found
-        for some in _slices(len(beyond[0]), max(1, _CLEAN_BYTES // (8 * len(self.weight)))):
+        for some in _slices(len(beyond[0]), self._positions(8)):
             at, which = (each[some] for each in beyond)
             logits = self.logits(changed[which, at])
             after, word = _log_softmax(logits), clean.word[at]
@@ -246,34 +255,52 @@ class Unembedding:
     def _widened(self) -> Iterator[slice]:
         """Yield slices of the vocabulary whose weights are widened at once; all that are wide."""
         narrow = self.weight.dtype.itemsize < 4
-        return _slices(len(self.weight), self._tile[1] if narrow else len(self.weight))
+        return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
+
+    def _halves(self, rows: Array) -> Halves | None:
+        """Return rows (row, width) for a weight in half precision; None where it is widened."""
+        if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
+            return None
+        from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
+
+        in_halves = sums_halves(self.weight.device.type, self.weight.dtype)
+        return Halves(rows, self.weight.dtype) if in_halves else None
+
+    def _positions(self, size: int) -> int:
+        """Return for how many positions the whole vocabulary is held at once, in ``size`` bytes."""
+        return max(1, self._at_once.clean_bytes // (size * len(self.weight)))
 
     @property
-    def _tile(self) -> tuple[int, int]:
-        """Return the most rows and words of a tile."""
-        if isinstance(self.weight, np.ndarray):
-            return _TILE["numpy"]
-        return _TILE.get(self.weight.device.type, _TILE["cpu"])
+    def _at_once(self) -> DeviceSizes:
+        return self.given or sizes_of(self.weight)
 
 
-def _against(clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array) -> tuple[Array, ...]:
+def _against(
+    clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array, *, asks: bool
+) -> tuple[Array, ...]:
     """Return KL, the largest δ − μ, the largest logit, that of the clean top, δ of the wanted word.
 
     All are (position, change). mean: μ = Σ p·δ. tiles: one slice of the vocabulary after the other,
-    each with δ (position, change, vocab of the slice), which is overwritten.
+    each with δ (position, change, vocab of the slice), which is overwritten. asks: True asks for
+    each slice which words are in it; a GPU would be waited for.
     """
     xp = namespace(mean)
     expansion, top, word = (xp.zeros_like(mean) for _ in range(3))
     largest, best = (xp.full_like(mean, -math.inf) for _ in range(2))
-    scratch: Any = None
+    scratch, every = None, xp.arange(len(mean), device=mean.device)
     for words, delta in tiles:
         if scratch is None or scratch.shape != delta.shape:
             scratch = xp.empty_like(delta)
         moved = xp.add(delta, clean.logits[:, None, words], out=scratch)
         xp.maximum(best, xp.max(moved, axis=-1), out=best)
         for target, tile, ids in ((top, moved, clean.top), (word, delta, clean.word)):
-            (at,) = xp.nonzero((ids >= words.start) & (ids < words.stop))
-            target[at] = tile[at, :, ids[at] - words.start]
+            here = (ids >= words.start) & (ids < words.stop)
+            if asks:
+                (at,) = xp.nonzero(here)
+                target[at] = tile[at, :, ids[at] - words.start]
+            else:
+                of_ids = tile[every, :, (ids - words.start).clip(0, tile.shape[-1] - 1)]
+                target[:] = xp.where(here[:, None], of_ids, target)
         delta -= mean[..., None]
         xp.maximum(largest, xp.max(delta, axis=-1), out=largest)
         _expm1(delta)

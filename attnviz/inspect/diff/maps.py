@@ -14,9 +14,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import Array
 from attnviz.engine.head_run import HeadRun
 from attnviz.engine.likely import log_softmax
-from attnviz.engine.observer import Reduce, sums_or_maps
+from attnviz.engine.observer import Reduce, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys
@@ -123,7 +124,9 @@ def model_maps(
                 sink=sink_keys(keys, causal),
                 rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
                 outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_softmax(_some(seen.logits, kept)),
+                predictions=None
+                if seen.logits is None
+                else log_softmax(to_numpy(_some(seen.logits, kept))),
             )
         )
         progress((number + 1) / len(inputs))
@@ -141,7 +144,7 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
             require_number(name, math.nan, info)
 
 
-def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
+def _some(rows: Array, kept: NDArray[np.int64]) -> Array:
     """Return the kept ones of rows (…, row, number), which may be all that were read."""
     return rows if len(kept) == rows.shape[-2] else rows[..., kept, :]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
+from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
@@ -96,7 +97,7 @@ def long_heads(
         sort, sign = request.sort, 1 if request.reverse else -1
         order = sorted(order, key=lambda head: sign * (head.scores[sort] or 0.0))
     return LongHeads(
-        model=replace(info, notes=info.notes + model.notes_for(tokens)),
+        model=replace(info, notes=info.notes + model.notes_for(tokens) + notes_of_runs()),
         kind=kind,
         causal=reading.causal,
         tokens=tokens,

@@ -18,6 +18,7 @@ from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
@@ -190,7 +191,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
 def report_of(record: CorpusRecord) -> PatternReport:
     """Return the report of the texts that a record holds, in which nothing is measured anew."""
     sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
-    info, notes = model_of(shown["model"]), [*record.notes]
+    info, notes = model_of(shown["model"]), [*record.notes, *notes_of_runs()]
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])
     unread = int(sums.get("unknown", 0))
     if not (texts := int(sums.get("texts", 0))):

@@ -10,13 +10,24 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, to_numpy
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
 from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
 from attnviz.measures.registry import View, of_family
-from attnviz.measures.rows import AttentionRows, Conditions, RowBlock, Rows, TextFacts, centre_rows
+from attnviz.measures.rows import (
+    AttentionRows,
+    Conditions,
+    RowBlock,
+    Rows,
+    TextFacts,
+    centre_rows,
+    counted,
+    summed,
+)
+from attnviz.measures.rows import on_host as rows_on_host
 from attnviz.measures.uniform import even_weights, norm_weighted, rescaled
 from attnviz.records import Bools, Kind, Tokens
 
@@ -204,7 +215,7 @@ class LayerSums:
         self, rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]
     ) -> _Measured:
         """Return what rows add to the sums: of measures, of weight on marks, of centres."""
-        further = {"marks": rows.mixed(self._marked).sum(-2, dtype=np.float64)}
+        further = {"marks": rows_on_host(summed(rows.mixed(self._marked), -2))}
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if rows.text.attention.view == "raw" else rows.total != 0
         sums: dict[str, tuple[Array, NDArray[np.int64]]] = {}
@@ -212,7 +223,7 @@ class LayerSums:
             values, counts = formula(rows)
             if alive is not None:
                 counts = counts & (alive if values.ndim == 2 else alive[:, None])
-            total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
+            total = rows_on_host(summed(counted(values, counts)))
             sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
         if rows.text.attention.kind == "cross":
             y, x = centre_rows(rows.weights).astype(np.float64), rows.queries.astype(np.float64)
@@ -276,22 +287,25 @@ def measure(
             "cross, --without-first and --norm-weighted"
         )
     info, found = probing.model.info, dict[int, TextScores]()
-    # Processes that share a model send each other what is read, and sums are small.
-    small = reduce == "auto" and info.processes > 1
+    at_once = sizes(info.device)
+    # Processes that share a model send each other what is read, and sums are small. So they are
+    # beside maps that a GPU would send to the processor, except for the shortest texts.
+    least = 0 if info.processes > 1 else at_once.sums_from
 
     def scored(batch: list[ProbeText], run: Any, **way: Any) -> list[TextScores]:
         observer = _Scoring(batch, attention, heads, beside)
         run(observer, [text.passage for text in batch], **way)
         return observer.results()
 
-    for batch in batches(texts):
+    for batch in batches(texts, at_once.batch_tokens):
         size, annotated = len(batch[0].passage.queries(attention.kind)), batch[0].words is not None
         maps = partial(scored, batch, probing.run, held="auto" if reduce == "fused" else reduce)
         if annotated or beside is not None:
             results = scored(batch, probing.run, cells=_WHOLE if annotated else None)
         elif summable:
             sums = partial(scored, batch, probing.read_sums)
-            results = sums_or_maps(info, size, reduce, sums, maps, short=small)
+            short = reduce == "auto" and least is not None and size >= least
+            results = sums_or_maps(info, size, reduce, sums, maps, short=short)
         else:
             results = maps()
         for text, scores in zip(batch, results, strict=True):
@@ -378,7 +392,7 @@ class _Scoring:
         kept = self._heads_of(layer, found.heads)
         if kept:
             rows = self._sums_of(text, layer).add_sums(found, kept)
-            broken = np.isnan(rows.entropy).any(-1)
+            broken = np.isnan(rows_on_host(rows.entropy.sum(-1)))
             self._lost[text] |= {(layer, kept[at]) for at in np.flatnonzero(broken)}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:

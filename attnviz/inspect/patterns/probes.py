@@ -57,8 +57,6 @@ _PREFIX_LENGTH, _PREFIX_COPIES = 20, 4
 FEWEST = 4
 """The fewest tokens of a text: with fewer, a query sees too little for a score."""
 
-_BATCH_TOKENS = 2048
-
 
 @dataclass(frozen=True, eq=False)
 class ProbeText:
@@ -171,8 +169,8 @@ def _word_view(sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> Wor
     return WordView(sentence, tokens, causal)
 
 
-def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
-    """Return groups of texts of one length with a limited number of tokens, longest last."""
+def batches(texts: Sequence[ProbeText], tokens: int) -> list[list[ProbeText]]:
+    """Return groups of texts of one length with at most so many tokens, longest last."""
     by_length: dict[tuple[int, int], list[ProbeText]] = {}
     for text in texts:
         target = text.passage.target
@@ -180,7 +178,7 @@ def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
         by_length.setdefault(key, []).append(text)
     found = []
     for lengths in sorted(by_length):
-        group, size = by_length[lengths], max(1, _BATCH_TOKENS // max(lengths))
+        group, size = by_length[lengths], max(1, tokens // max(lengths))
         found += [group[start : start + size] for start in range(0, len(group), size)]
     return found
 

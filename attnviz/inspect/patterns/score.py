@@ -14,7 +14,7 @@ import numpy as np
 
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.observer import Reduce
+from attnviz.engine.observer import Reduce, notes_of_runs
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import Array, Place, TextScores, cells_of, measure
@@ -454,7 +454,7 @@ def _said(
 def _notes(
     probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str]
 ) -> tuple[str, ...]:
-    notes = probing.notes_for([text.passage for text in probes])
+    notes = (*probing.notes_for([text.passage for text in probes]), *notes_of_runs())
     shipped = natural_texts() if not any(text.probe == OWN for text in probes) else ()
     if left := len(shipped) - sum(text.probe == NATURAL for text in probes):
         notes += (

@@ -18,7 +18,7 @@ import numpy as np
 
 from attnviz.draw.numbers import layer_names, listed
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
-from attnviz.engine.observer import BlockFacts, no_numbers, sums_or_maps
+from attnviz.engine.observer import BlockFacts, no_numbers, notes_of_runs, sums_or_maps
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.rollout.report import Matrix, RolloutReport, last_word
@@ -64,6 +64,7 @@ def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     missing = info.not_followed if kind == "self" else ()
     notes = (
         *info.notes,
+        *notes_of_runs(),
         *no_numbers(info, [found.raw, found.matrix]),
         *([_not_followed(missing, info.layer_types)] if missing else []),
     )

@@ -18,6 +18,7 @@ from attnviz.engine.answers import answer_places
 from attnviz.engine.attribution.parts import Attribution, Attributor
 from attnviz.engine.backend import backend_of
 from attnviz.engine.likely import log_softmax
+from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.progress import Advance
@@ -137,7 +138,7 @@ class _Reader:
         self._tokens = tokens
         self._rows = 1
 
-    def values(self, texts: Sequence[Input], hidden: Sequence[int] = ()) -> NDArray[np.float64]:
+    def values(self, texts: Sequence[Input], hidden: Sequence[int] = ()) -> NDArray[np.floating]:
         """Return ln p(answer), or logit(answer) − logit(foil), of each text: (text,).
 
         hidden: see ``Attributor.logits_of_texts``.
@@ -145,9 +146,11 @@ class _Reader:
         asked = self._attribution
         logits = self._attributor.logits_of_texts(texts, asked.position, hidden)
         self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
-        own: NDArray[np.float64] = logits[:, asked.answer]
         if asked.foil is not None:
-            return own - logits[:, asked.foil]
+            return to_numpy(logits[:, asked.answer] - logits[:, asked.foil])
+        if not (asked.several or asked.span is not None or isinstance(logits, np.ndarray)):
+            return to_numpy(logits[:, asked.answer] - logits.logsumexp(-1))
+        own = to_numpy(logits[:, asked.answer])
         if asked.several:
             return -np.logaddexp(0, -own)
         return own if asked.span is not None else log_softmax(logits)[:, asked.answer]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.attribution.lens import LensReading, block_readings
+from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
@@ -35,6 +35,20 @@ COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")
 
 def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
     return AskedLogit(position, answer, None, ())
+
+
+@pytest.mark.parametrize("words", [3, 40])
+def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words: int) -> None:
+    rows = np.random.default_rng(0).integers(-4, 5, (6, words)).astype(float)  # with ties
+    heads = [("self", 0, head) for head in range(6)]
+    found = head_readings(heads, iter(rows), 1)
+    assert found == head_readings(heads, iter(torch.from_numpy(rows)), 1)
+    for row, reading in zip(rows - rows.mean(1, keepdims=True), found, strict=True):
+        order = sorted(range(words), key=lambda word: -row[word])
+        assert [word for word, _ in reading.raises] == [at for at in order[:5] if row[at] > 0]
+        lowest = [at for at in order[::-1][:5] if row[at] < 0]
+        assert [word for word, _ in reading.lowers] == lowest
+        assert reading.answer == pytest.approx(row[1])
 
 
 def read_lens(model: Any, given: Input, question: AskedLogit) -> LensReading:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from attnviz.engine.attribution import one_token
 from attnviz.engine.attribution.one_token import COPIED, one_token_writes
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
@@ -53,6 +54,22 @@ def test_the_bundled_induction_heads_copy_and_those_of_random_weights_do_not():
     assert all(found["self", 1, head].copying > 0.9 for head in (0, 2))
     twin = one_token_writes(random_twin(load("tiny"), 3), heads, tokens=64)
     assert max(one.copying for one in twin.values()) < 0.1
+
+
+def test_logits_that_a_gpu_keeps_say_the_same(monkeypatch):
+    heads = [("self", 1, head) for head in range(4)]
+    expected = one_token_writes(load("tiny"), heads, tokens=64)
+    plain = one_token._logits
+
+    def kept(*asked):
+        for head, batch, logits in plain(*asked):
+            yield head, batch, torch.from_numpy(logits)
+
+    monkeypatch.setattr(one_token, "_logits", kept)
+    for head, found in one_token_writes(load("tiny"), heads, tokens=64).items():
+        assert found._replace(strongest=()) == expected[head]._replace(strongest=())
+        for one, other in zip(found.strongest, expected[head].strongest, strict=True):
+            assert one == pytest.approx(other, abs=1e-4)
 
 
 @pytest.mark.parametrize(

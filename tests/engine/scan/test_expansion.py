@@ -9,7 +9,6 @@ import torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.replacing import LostTrackError
-from attnviz.engine.scan import memory as scan_memory
 from attnviz.engine.scan import on_torch
 from attnviz.engine.scan import plan as scan_plan
 from attnviz.engine.scan.expansion import STRATEGIES, BatchExpansion
@@ -19,6 +18,7 @@ from attnviz.records import Input
 
 from ..architectures import inputs_of, small_model
 from ..scans import every, input_of, torch_scan
+from ..sizes import set_sizes
 
 NAMES = (
     "gpt2",
@@ -63,7 +63,7 @@ def compared(found, expected):
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_row_at_a_time_costs_the_same(name, mode, monkeypatch):
     whole, _ = measured(name, mode=mode)
-    monkeypatch.setattr(scan_memory, "_BUFFER", 1)
+    set_sizes(monkeypatch, buffer_bytes=1)
     compared(measured(name, mode=mode)[0], whole)
 
 

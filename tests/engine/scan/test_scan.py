@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers, probe_of
-from attnviz.engine.scan import on_torch
 from attnviz.engine.scan.plan import is_causal
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
@@ -21,6 +20,7 @@ from ...small_models import SPECIAL, gpt_fields
 from ..ablation_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
 from ..architectures import ARCHITECTURES, inputs_of, quick_or_long, small_model, state_of
 from ..scans import IDS, every, input_of, measured, torch_scan
+from ..sizes import set_sizes
 
 OTHER = tuple(reversed(IDS))
 LONGER = (*OTHER, 5, 9)
@@ -116,7 +116,7 @@ def test_chunks_change_nothing(monkeypatch):
     scan = torch_scan(model)
     variants = [*every(scan), Variant(((0, 0), (2, 5)))]
     at_once = measured(scan, variants)
-    monkeypatch.setattr(on_torch, "_TOKENS_ON_CPU", 11 * 4)
+    set_sizes(monkeypatch, pass_tokens=11 * 4)
     scan = torch_scan(model)
     assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
     for name, values in measured(scan, variants).items():

@@ -12,6 +12,8 @@ import torch
 from attnviz.engine.scan import unembedding
 from attnviz.engine.scan.unembedding import Unembedding
 
+from ..sizes import set_sizes
+
 VOCABULARY, WIDTH, POSITIONS, REMOVALS = 53, 7, 5, 11
 
 everywhere = pytest.mark.parametrize("backend", ["torch", "own", "numpy"])
@@ -63,10 +65,10 @@ WANTED = [3, 52, 0, 17, 9]
 
 
 @pytest.mark.parametrize("tile", [(512, 2048), (4, 10), (1, 53), (7, 1)])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 @everywhere
-def test_tiles_of_any_size(tile, backend, monkeypatch):
-    monkeypatch.setattr(unembedding, "_TILE", {"cpu": tile, "numpy": tile})
-    monkeypatch.setattr(unembedding, "_CLEAN_BYTES", 12 * VOCABULARY * 2)
+def test_tiles_of_any_size(tile, backend, device, monkeypatch):
+    set_sizes(monkeypatch, tile=tile, clean_bytes=12 * VOCABULARY * 2, device=device)
     weight, bias, clean, removed = states()
     found = compared(backend, weight, bias, clean, removed, WANTED)
     loss, delta, kl, flips = expected(weight, bias, clean, removed, WANTED)

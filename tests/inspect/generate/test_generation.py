@@ -12,7 +12,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from attnviz.attention import growing
-from attnviz.engine import generation_torch, torch_backend
+from attnviz.engine import generation_torch
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
@@ -40,13 +40,13 @@ def opened(name, model):
 @pytest.fixture
 def readers(monkeypatch):
     """What has read the texts of the test."""
-    made, real = [], torch_backend.open_reader
+    made, real = [], generation_torch.open_reader
 
     def noting(*given, **named):
         made.append(real(*given, **named))
         return made[-1]
 
-    monkeypatch.setattr(torch_backend, "open_reader", noting)
+    monkeypatch.setattr(generation_torch, "open_reader", noting)
     return made
 
 

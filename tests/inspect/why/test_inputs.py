@@ -52,6 +52,25 @@ def test_words_are_replaced_one_by_one() -> None:
     assert effects.ordered[0] == 4
 
 
+@pytest.mark.parametrize("foil", [None, 300])
+def test_logits_that_a_gpu_keeps_say_the_same(
+    foil: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Bundled()
+    given = Input(model.encode(PROMPT))
+    attributor = backend_of(model).open_attributor(given)
+    asked = attributor.attribute(given, foil=foil)
+    expected = input_effects(model, given, asked, OTHERS)
+    plain = type(attributor).logits_of_texts
+    monkeypatch.setattr(
+        type(attributor), "logits_of_texts", lambda *each: torch.from_numpy(plain(*each))
+    )
+    found = input_effects(model, given, asked, OTHERS)
+    for name in ("own", "replaced", "errors", "hidden"):
+        expected_values = pytest.approx(getattr(expected, name), abs=1e-9, nan_ok=True)
+        assert getattr(found, name) == expected_values
+
+
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -> None:
     from transformers import AutoModelForCausalLM

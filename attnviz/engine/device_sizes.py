@@ -1,0 +1,141 @@
+"""How much is computed at once on each kind of device: all sizes that a cache or a GPU sets.
+
+On a processor what is computed at once stands in its cache. A GPU has no such limit: it waits for
+each call, so that few large calls are fast, and its memory decides how large they may be.
+ROCm's devices are called ``cuda`` in torch, and have the same sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from attnviz.attention.functional import Array
+from attnviz.models.memory import free_memory
+
+if TYPE_CHECKING:  # the bundled model uses this module without torch
+    import torch
+
+TILE_BYTES = 16
+"""The bytes of an entry of a tile in float32: δ, that of the tile before, its part, the logits."""
+
+_SHARE = 8
+"""The part of the free memory that a tile, or the clean logits, may take: an eighth."""
+
+
+@dataclass(frozen=True)
+class DeviceSizes:
+    """The sizes for one kind of device; the defaults are those of a processor.
+
+    device: its name in torch, such as ``cuda``; ``numpy`` is a processor without torch.
+    block_cells: the attention weights in a block that goes to the host, over all heads and texts.
+    cells, rows: the most weights, and the most rows, in a block of attention that is reduced to
+        sums. Of a block of causal attention, half of a square of ``rows`` is computed in vain.
+    sums_from: the tokens from which on a text is scored through sums where attention is computed,
+        not through its maps on the host; None: by the memory of the maps.
+    tile: the rows and words of a tile of compared logits.
+    clean_bytes: of the clean logits and probabilities of positions that are compared at once.
+    chunk_bytes: of the differences of hidden states that are computed at once.
+    kept_bytes: of the logits of other prompt pairs that are kept in main memory.
+    pass_tokens: the tokens of a pass, over all rows; a larger batch is no faster.
+    buffer_bytes: of a block's buffers at once; None calls a block on the whole batch. glibc returns
+        buffers of 32 MB and more to the system, as well as free memory beyond twice the largest;
+        filling new pages costs a tenth of a matrix product.
+    batch_tokens: the tokens of short texts that run in one pass.
+    one_token_texts: how many texts of one token run in one pass.
+    logit_cells: the log-probabilities that are computed at once.
+    """
+
+    device: str = "cpu"
+    block_cells: int = 2**20
+    cells: int = 2**19
+    rows: int = 128
+    sums_from: int | None = None
+    tile: tuple[int, int] = (1024, 512)
+    clean_bytes: int = 48_000_000
+    chunk_bytes: int = 16_000_000
+    kept_bytes: int = 2**25
+    pass_tokens: int = 2**15
+    buffer_bytes: int | None = 16_000_000
+    batch_tokens: int = 2**11
+    one_token_texts: int = 64
+    logit_cells: int = 2**21
+
+    @property
+    def waits(self) -> bool:
+        """Return True if asking for a number makes the processor wait for a GPU."""
+        return self.device not in ("cpu", "numpy")
+
+
+_SMALL_GPU = DeviceSizes(
+    "",
+    cells=2**24,
+    tile=(2**12, 2**12),
+    clean_bytes=2**28,
+    chunk_bytes=2**28,
+    kept_bytes=2**28,
+    pass_tokens=2**18,
+    buffer_bytes=None,
+    batch_tokens=2**13,
+    one_token_texts=256,
+    logit_cells=2**24,
+)
+"""The sizes of a GPU that shares its memory with the processor, or of which little is known."""
+
+OF = {
+    "cpu": DeviceSizes(),
+    "numpy": DeviceSizes("numpy", tile=(512, 512)),
+    "mps": replace(_SMALL_GPU, device="mps"),
+    "xpu": replace(_SMALL_GPU, device="xpu", cells=2**26, tile=(2**13, 2**13)),
+    "cuda": DeviceSizes(
+        "cuda",
+        cells=2**27,
+        sums_from=128,
+        tile=(2**14, 2**14),
+        clean_bytes=4_000_000_000,
+        chunk_bytes=2_000_000_000,
+        kept_bytes=2**30,
+        pass_tokens=2**30,
+        buffer_bytes=None,
+        batch_tokens=2**13,
+        one_token_texts=512,
+        logit_cells=2**28,
+    ),
+}
+
+
+def sizes(device: str, free: int | None = None) -> DeviceSizes:
+    """Return the sizes for a kind of device, such as ``cuda`` or ``cuda:1``; ``numpy`` is none.
+
+    free: the bytes that may be used on it. On a GPU no size takes more than an eighth of them;
+        None, or a processor, sets no such limit.
+    """
+    kind = device.partition(":")[0]
+    chosen = OF.get(kind) or replace(_SMALL_GPU, device=kind)
+    if free is None or not chosen.waits:
+        return chosen
+    share = max(free // _SHARE, 1)
+    cells = max(1, share // TILE_BYTES)
+    side = isqrt(cells)
+    rows, words = chosen.tile
+    return replace(
+        chosen,
+        cells=min(chosen.cells, cells),
+        tile=(min(rows, side), min(words, side)),
+        clean_bytes=min(chosen.clean_bytes, share),
+        chunk_bytes=min(chosen.chunk_bytes, share),
+        logit_cells=min(chosen.logit_cells, cells),
+    )
+
+
+def sizes_of(array: Array) -> DeviceSizes:
+    """Return the sizes, as ``sizes_on``, for the device of an array of NumPy or torch."""
+    return sizes_on(array.device) if hasattr(array, "is_cuda") else sizes("numpy")
+
+
+def sizes_on(device: torch.device, most: int | None = None) -> DeviceSizes:
+    """Return the sizes for a device by its free memory now. most: the bytes that may be used."""
+    free = None if device.type == "cpu" else free_memory(device)
+    known = [each for each in (free, most) if each is not None]
+    return sizes(device.type, min(known, default=None))

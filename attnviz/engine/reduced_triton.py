@@ -1,0 +1,550 @@
+"""Sums over the attention rows of a layer on a GPU, by the kernels of ``sums_kernels``.
+
+No block of weights is ever in memory, and a window skips what it hides. The first layer of each
+kind in a pass is compared with the blocks of ``TorchLayer`` in a few rows. Where they differ, or
+Triton cannot compile or run the kernels, the process goes on with blocks, and a note says so.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from attnviz.engine import sums_kernels
+from attnviz.engine.observer import note_of_runs
+from attnviz.engine.reduced_torch import Ranges, TorchLayer
+from attnviz.measures.reduced import Equals, Reduced
+from attnviz.measures.rows import Columns
+from attnviz.progress import current_watch
+from attnviz.records import Ints
+
+_BITS = math.log2(math.e)
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_WIDEST = 256
+"""The largest size of a head whose queries and keys fit the memory of a multiprocessor."""
+
+_LEAST_BUCKET = 16
+"""A tile has no more keys than a bucket, and a product of tensor cores at least so many."""
+
+_GROUP_BYTES = 2**28
+"""The most bytes of what the kernel writes for its own use: so many heads run at once."""
+
+_TRIAL_ROWS = 4
+"""So many queries at the start, in the middle and at the end are compared with the blocks."""
+
+_TOLERANCE = 2e-4
+"""How far the kernel may be from the blocks, as a share of the largest number, or of one. Both
+round scores to float32: a score of 100 has an error of 1e-5, and so has its weight."""
+
+_SLOW = 2.0
+"""Seconds after which the compiling of a kernel is mentioned."""
+
+_PAD = 128
+_WIDE_BYTES = 256
+"""The bytes of a head beyond which the first of ``EQUAL_TILES`` has too few registers."""
+
+
+class Tile(NamedTuple):
+    """The queries and keys that a program computes at once, and how; see ``triton.Config``.
+
+    registers: the most of a thread; None leaves it to the compiler. With 128, two programs of 8
+    warps share a multiprocessor.
+    """
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+    registers: int | None = None
+
+
+TILES = (Tile(128, 64, 8, 3, 128), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(32, 32, 4, 1))
+"""The fastest first, measured on an H200; a card with less shared memory takes a later one."""
+
+EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
+"""The same for equal tokens. In float32, registers suffice from the second on if heads are wide."""
+
+
+class KernelRun:
+    """What the layers of one pass share: facts of the texts on the GPU, and what was compared.
+
+    tiles, equal_tiles: see ``TILES``; the interpreter takes small ones.
+    """
+
+    def __init__(
+        self, tiles: Sequence[Tile] = TILES, equal_tiles: Sequence[Tile] = EQUAL_TILES
+    ) -> None:
+        self.tiles, self.equal_tiles = tiles, equal_tiles
+        self.compared: set[Any] = set()
+        self._kept: dict[Any, tuple[Any, Any]] = {}
+
+    def kept(self, key: Any, owner: Any, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` makes, once for a key. owner: is kept, so that its id stays its."""
+        if key not in self._kept:
+            self._kept[key] = owner, make()
+        return self._kept[key][1]
+
+
+_refused: list[str] = []
+"""Why this process takes blocks where it could have taken the kernels, at most one sentence."""
+
+
+class _DifferError(Exception):
+    """The sums of the kernel and of the blocks differ."""
+
+
+class _Parts(NamedTuple):
+    """Columns (key, column) as parts @ weights. parts: float16 (key, part). weights: float32."""
+
+    parts: Tensor
+    weights: Tensor
+
+
+class TritonLayer(TorchLayer):
+    """The attention of one layer over one text on a GPU; the arguments are those of ``TorchLayer``.
+
+    run: is shared by the layers of one pass. The sums stay on the GPU, all but the pooled ones.
+    """
+
+    def __init__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        scale: float,
+        *,
+        ranges: Ranges,
+        sink: Any = None,
+        cap: float | None = None,
+        bias: Tensor | None = None,
+        run: KernelRun,
+    ) -> None:
+        super().__init__(query, key, scale, ranges=ranges, sink=sink, cap=cap, bias=bias)
+        self._run = run
+        self._asking, self._given_key = (_in_rows(each) for each in (query, key))
+        # With a cap c, a score is c · tanh(q·k · scale / c): the kernel's scale is then c.
+        outer = float(scale if cap is None else cap)
+        self._outer, self._inner = outer * _BITS, 1.0 if cap is None else float(scale) / outer
+        self._sinks = None if sink is None else (sink.float().reshape(-1) * _BITS).contiguous()
+        self._biases: Tensor | None = None
+        if bias is not None:
+            self._biases = (bias.float().expand(self.heads, -1) / outer).contiguous()
+        self._fits = query.dtype in _DTYPES and query.shape[-1] <= _WIDEST and outer > 0
+
+    def reduced(
+        self,
+        columns: Columns,
+        buckets: int | None = None,
+        equals: Equals | None = None,
+        *,
+        far: bool = False,
+    ) -> Reduced:
+        short = buckets is not None and buckets < _LEAST_BUCKET
+        if not self._usable or short:
+            return super().reduced(columns, buckets, equals, far=far)
+        try:
+            found = self._summed(columns, buckets, equals, far)
+            kind = (self._kind, buckets, equals is None, far)
+            if kind not in self._run.compared:
+                self._compare(found, columns, buckets, equals)
+                self._run.compared.add(kind)
+            return found
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
+            self._logarithms = None
+            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
+            note_of_runs(_refused[0])
+            return super().reduced(columns, buckets, equals, far=far)
+
+    def single(self, keys: Ints) -> Any:
+        return self._single(keys) if self._usable else super().single(keys)
+
+    def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
+        """Return the largest weights of each head.
+
+        The ``number`` largest stand in the ``number`` rows whose largest weights are largest: only
+        these rows are computed.
+        """
+        if not self._usable:
+            return super().strongest(number, hidden)
+        left_out, logs = self._index(hidden), self._log_sums.flatten(0, 1)
+        if not self._usable:  # the sums of logarithms were the first that the kernel computed
+            return super().strongest(number, hidden)
+        other = copy(self)
+        other._logarithms = None
+        biases = logs.new_zeros(self.heads, len(left_out)) if self._biases is None else self._biases
+        other._biases = biases.masked_fill(left_out, -1e30)
+        shown: Any = other._summed(np.empty((len(left_out), 0)), None, None, False)
+        largest = shown.largest * (other._log_sums.flatten(0, 1) - logs).exp2()
+        rows = largest.topk(min(number, largest.shape[1]), -1).indices
+        found: list[list[tuple[float, int, int]]] = []
+        groups, places = self._query.shape[1], torch.arange(len(left_out), device=logs.device)
+        first, past, _ = self._ranges
+        for shared in range(len(self._given_key)):
+            of_heads = slice(shared * groups, (shared + 1) * groups)
+            at = rows[of_heads]
+            asking = self._asking[of_heads].gather(
+                1, at[..., None].expand(-1, -1, self._asking.shape[2])
+            )
+            key = self._given_key[shared].to(self._wide)
+            scores = (self._scaled(asking) @ key.T)[None]
+            scores = self._scored(scores, slice(shared, shared + 1), slice(None))[0]
+            weights = (scores - logs[of_heads].gather(1, at)[..., None]).exp2()
+            seen = (places >= first[at][..., None]) & (places < past[at][..., None]) & ~left_out
+            weights = weights.masked_fill(~seen, 0).flatten(1)
+            best, cells = weights.topk(min(number, weights.shape[1]), -1)
+            queries = at.gather(1, cells // len(places))
+            by_head = (each.tolist() for each in (best, queries, cells % len(places)))
+            for of_head in zip(*by_head, strict=True):
+                found.append([pair for pair in zip(*of_head, strict=True) if pair[0] > 0])
+        return found
+
+    @property
+    def _usable(self) -> bool:
+        return self._fits and not _refused
+
+    @property
+    def _log_sums(self) -> Tensor:
+        if self._logarithms is None and self._usable:
+            self.reduced(np.empty((self._given_key.shape[1], 0)))
+        return super()._log_sums
+
+    # How the kernels are called ------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> tuple[Any, ...]:
+        """Return what decides which variant of the kernels runs."""
+        given = self._query.dtype, self._query.shape[-1], self._query.shape[1]
+        marks = self._sinks is None, self._cap is None, self._biases is None
+        return (*given, *marks, self._ranges[2], self._query.device)
+
+    @property
+    def _ranges(self) -> tuple[Tensor, Tensor, bool]:
+        """Return the first key of each query, and the one past the last, both int32 on the GPU.
+
+        The third says whether some query does not see key 0.
+        """
+
+        def make() -> tuple[Tensor, Tensor, bool]:
+            ends = (self._index(each.astype(np.int32)) for each in (self.first, self.past))
+            return next(ends), next(ends), bool(self.first.any())
+
+        device = self._query.device
+        key = (device, self.first.tobytes(), self.past.tobytes())
+        found: tuple[Tensor, Tensor, bool] = self._run.kept(key, None, make)
+        return found
+
+    def _common(self) -> dict[str, Any]:
+        """Return the compile-time constants that all kernels have."""
+        wide = max(16, triton.next_power_of_2(self._asking.shape[2]))
+        return {
+            "CAP": self._cap is not None,
+            "BIAS": self._biases is not None,
+            "D": self._asking.shape[2],
+            "WIDE": wide,
+        }
+
+    def _precision(self) -> str:
+        if self._query.device.type == "cpu":  # in the interpreter
+            return "up"
+        narrow = self._query.dtype != torch.float32
+        return "ieee" if narrow or torch.version.hip else "tf32x3"
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Return the strides of queries and keys, and how many there are, as kernels take them."""
+        steps = (step for each in (self._asking, self._given_key) for step in each.stride()[:2])
+        return (*steps, self._asking.shape[1], self._given_key.shape[1], int(self._query.shape[1]))
+
+    def _tiles(self, bucket: int | None) -> list[Tile]:
+        """Return the tiles to try, with no more keys than a bucket has."""
+        tiles = self._run.tiles
+        if self._query.dtype == torch.float32 or self._asking.shape[2] > 128:
+            tiles = tiles[1:] or tiles
+        most = _LEAST_BUCKET
+        while bucket is None or 2 * most <= bucket:
+            most *= 2
+            if most >= tiles[0].keys:
+                break
+        return [tile._replace(keys=min(tile.keys, most)) for tile in tiles]
+
+    def _launch(self, kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
+        """Run a kernel on the card of the queries; mention it if it is compiled for long."""
+        device = self._query.device
+        on_card = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        with on_card, _mentioned((kernel, self._kind, *options.values())):
+            kernel[grid](*given, **options)
+
+    def _summed(
+        self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
+    ) -> Reduced:
+        """Return the sums by the kernels, without a comparison."""
+        found: Reduced = _fitting(
+            self._tiles(bucket), lambda tile: self._of_rows(columns, bucket, far, tile)
+        )
+        if equals is None:
+            return found
+        tiles = self._run.equal_tiles
+        if self._asking.shape[2] * self._query.element_size() > _WIDE_BYTES:
+            tiles = tiles[1:] or tiles
+        return found._replace(equal=_fitting(tiles, lambda tile: self._on_equal(equals, tile)))
+
+    def _of_rows(self, columns: Columns, bucket: int | None, far: bool, tile: Tile) -> Reduced:
+        heads, (queries, keys, groups) = self.heads, self._sizes()[4:]
+        of = id(columns) if columns.shape[1] else -keys
+        key = (of, bucket, tile.keys, self._query.device)
+        ready: _Parts = self._run.kept(
+            key, columns, lambda: split_columns(self._tensor64(columns), bucket, tile.keys)
+        )
+        width, device = ready.parts.shape[1], self._query.device
+        new = torch.zeros if device.type == "cpu" else torch.empty
+        total, entropy, largest, logs, signed = new(5, heads, queries, device=device)
+        farther = new(heads, queries, device=device) if far else total
+        mixed = new(heads, queries, columns.shape[1], device=device)
+        count, buckets, of_queries = -(-queries // tile.queries), 1, 1
+        if bucket is not None:
+            buckets = -(-keys // bucket)
+            # A power of two, so that few variants of the kernel are compiled.
+            of_queries = triton.next_power_of_2((tile.queries - 1) // bucket + 2)
+        many = max(1, _GROUP_BYTES // (4 * queries * (width + buckets)))
+        sinks = total if self._sinks is None else self._sinks
+        biases = total if self._biases is None else self._biases
+        first, past, left = self._ranges
+        limit = {}
+        if tile.registers and device.type == "cuda" and not torch.version.hip:
+            limit["maxnreg"] = tile.registers
+        pooled = []
+        for begin in range(0, heads, many):
+            some = min(many, heads - begin)
+            raw = new(some, queries, width, device=device)
+            scratch = new(some, buckets if bucket else 0, queries, device=device)
+            in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+            self._launch(
+                sums_kernels.sum_rows,
+                (count, some),
+                *(self._asking, self._given_key, ready.parts, first, past, sinks, biases),
+                *(logs, total, entropy, largest, signed, farther, raw, scratch, in_tiles),
+                *(*self._sizes(), count, bucket or 1, buckets, begin, self._outer, self._inner),
+                POOL=bucket is not None,
+                ALIGNED=bucket is None or bucket % tile.keys == 0,
+                FAR=far,
+                SINK=self._sinks is not None,
+                LEFT=int(left),
+                IN=self._precision(),
+                COLUMNS=width,
+                OF_QUERIES=of_queries,
+                QUERIES=tile.queries,
+                KEYS=tile.keys,
+                num_warps=tile.warps,
+                num_stages=tile.stages,
+                **self._common(),
+                **limit,
+            )
+            torch.matmul(raw, ready.weights, out=mixed[begin : begin + some])
+            if bucket is not None:
+                pooled.append(_pooled(in_tiles, bucket, tile.queries, queries))
+        self._logarithms = logs.unflatten(0, (-1, groups))
+        whole = torch.cat(pooled).cpu().numpy() if pooled else None
+        sums: list[Any] = [mixed, total, entropy, largest, signed, farther if far else None, whole]
+        return Reduced(*sums)
+
+    def _on_equal(self, equals: Equals, tile: Tile) -> Any:
+        device, queries = self._query.device, self._asking.shape[1]
+        places, begins = self._run.kept(
+            (id(equals), device),
+            equals,
+            lambda: tuple(self._index(each.astype(np.int32)) for each in equals.sorted),
+        )
+        found = torch.empty(self.heads, 2, equals.orders, queries, device=device)
+        first, past, _ = self._ranges
+        self._launch(
+            sums_kernels.sum_equal,
+            (-(-queries // tile.queries), equals.orders, self.heads),
+            *(self._asking, self._given_key, found if self._biases is None else self._biases),
+            *(self._log_sums, first, past, places, begins, found),
+            *(*self._sizes(), equals.orders, self._outer, self._inner),
+            IN=self._precision(),
+            QUERIES=tile.queries,
+            KEYS=tile.keys,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+            **self._common(),
+        )
+        return found
+
+    def _single(self, keys: Ints) -> Tensor:
+        queries, logs = self._asking.shape[1], self._log_sums
+        found = torch.empty(self.heads, queries, device=logs.device)
+        self._launch(
+            sums_kernels.take_single,
+            (-(-queries // 32), self.heads),
+            *(self._asking, self._given_key, logs if self._biases is None else self._biases, logs),
+            *(self._index(keys.astype(np.int32)), found),
+            *(*self._sizes(), self._outer, self._inner),
+            QUERIES=32,
+            num_warps=4,
+            **self._common(),
+        )
+        return found
+
+    def _tensor64(self, columns: Columns) -> Tensor:
+        return self._index(np.asarray(columns, np.float64))
+
+    # The comparison ------------------------------------------------------------------------------
+
+    def _compare(
+        self, found: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
+    ) -> None:
+        """Raise _DifferError unless some rows of the sums are those of the blocks."""
+        queries, keys = self._asking.shape[1], self._given_key.shape[1]
+        mixing, places = self._tensor(np.asarray(columns, np.float64)), self._index(np.arange(keys))
+        for middle in {0, queries // 2, queries - 1}:
+            start = max(min(middle, queries - _TRIAL_ROWS), 0)
+            rows = slice(start, min(start + _TRIAL_ROWS, queries))
+            weights = self._weights(rows.start, rows.stop).flatten(0, 1)
+            own = self._index(np.arange(rows.start, rows.stop))[:, None]
+            last = self.past - 1
+            of_last = self._index(last[rows])[None, :, None].expand(len(weights), -1, 1)
+            pairs: list[tuple[Any, Tensor]] = [
+                (found.mixed, weights @ mixing),
+                (found.total, weights.sum(-1)),
+                (found.entropy, -torch.xlogy(weights, weights).sum(-1)),
+                (found.largest, weights.amax(-1)),
+                (found.signed, (weights * (places - own)).sum(-1)),
+                (self._single(last), weights.gather(2, of_last)[..., 0]),
+            ]
+            if found.far is not None:
+                pairs.append((found.far, (weights * (places - own).abs()).sum(-1)))
+            for ours, theirs in pairs:
+                _require_near(ours[:, rows], theirs)
+            if equals is not None and found.equal is not None:
+                for order, ids in enumerate(self._index(equals.ids)):
+                    for after in range(2):
+                        same = ids[own] == ids.roll(after)
+                        same &= (places >= after) & (places < own)
+                        equal: Any = found.equal[:, after, order, rows]
+                        _require_near(equal, (weights * same).sum(-1))
+        if found.pooled is not None and bucket is not None:
+            self._compare_pooled(found, bucket)
+
+    def _compare_pooled(self, found: Reduced, bucket: int) -> None:
+        """Compare pooled sums with those of the rows: their weight, and where it stands."""
+        pooled = torch.as_tensor(found.pooled).double()
+        size = pooled.shape[1]
+        sums: list[Any] = [found.total, found.signed]
+        total, signed = (each.cpu().double() for each in sums)
+        own = torch.arange(total.shape[1])
+        of_rows = (own // bucket).expand_as(total)
+        whole = torch.zeros(2, len(total), size, dtype=torch.float64)
+        whole[0].scatter_add_(1, of_rows, total)
+        whole[1].scatter_add_(1, of_rows, signed + own * total)
+        _require_near(pooled.sum(-1), whole[0])
+        starts = (pooled * (torch.arange(pooled.shape[2]) * bucket)).sum(-1)
+        inside = (whole[1] - starts) / (whole[0] * bucket)  # 0 to 1: where in the mean bucket
+        if bool(((inside < -_TOLERANCE) | (inside > 1)).any()):
+            raise _DifferError
+
+
+def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
+    """Return what ``run`` returns for the first tile that fits the card's shared memory."""
+    for tile in tiles[:-1]:
+        with suppress(triton.runtime.errors.OutOfResources):
+            return run(tile)
+    return run(tiles[-1])
+
+
+def _require_near(ours: Tensor, theirs: Tensor) -> None:
+    finite = theirs[~theirs.isnan()].abs()
+    most = max(1.0, float(finite.max())) if finite.numel() else 1.0
+    near = torch.isclose(
+        ours.double(), theirs.double(), rtol=0, atol=_TOLERANCE * most, equal_nan=True
+    )
+    if not bool(near.all()):
+        raise _DifferError
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, _DifferError):
+        return "the kernel gives other sums on this device"
+    line = next(iter(str(error).strip().splitlines()), "")
+    return f"the kernel does not run on this device ({type(error).__name__}: {line[:80]})"
+
+
+def _in_rows(tensor: Tensor) -> Tensor:
+    """Return a tensor (head, token, dim) whose last axis is one stretch of memory."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def split_columns(columns: Tensor, bucket: int | None, tile: int) -> _Parts:
+    """Return columns (key, column) as parts in float16, behind those that the kernel needs itself.
+
+    Zeros and ones are one part, other numbers up to three: 33 bits. tile: the keys of a tile.
+    """
+    keys, many = columns.shape
+    rest = columns.double()
+    largest = rest.abs().amax(0).clamp(min=1e-300) if keys else rest.new_ones(many)
+    unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
+    whole = (rest == rest.round()).all(0)
+    unit = torch.where(whole, unit.clamp(min=1.0), unit)
+    reserved = sums_kernels.RESERVED
+    parts, weights = [], []
+    for _ in range(3):
+        part = (rest / unit).to(torch.float16)
+        for column in part.any(0).nonzero()[:, 0].tolist():
+            parts.append(part[:, column])
+            weights.append((column, float(unit[column])))
+        rest = rest - part.double() * unit
+        unit = unit * 2.0**-11
+    wide = max(16, triton.next_power_of_2(reserved + len(parts)))
+    rows = -(-keys // _PAD) * _PAD
+    found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
+    mix = torch.zeros(wide, many, device=columns.device)
+    place = torch.arange(rows, device=columns.device)
+    found[:, sums_kernels.PLACE] = (place % tile).half()
+    if bucket is not None:
+        begins = place - place % tile
+        found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
+    for at, (part, (column, weight)) in enumerate(zip(parts, weights, strict=True), reserved):
+        found[:keys, at] = part
+        mix[at, column] = weight
+    return _Parts(found, mix)
+
+
+def _pooled(in_tiles: Tensor, bucket: int, tile: int, queries: int) -> Tensor:
+    """Return sums by bucket of queries, from sums (head, tile, bucket of queries, bucket)."""
+    _, tiles, parts, _ = in_tiles.shape
+    device = in_tiles.device
+    begins = torch.arange(tiles, device=device) * tile // bucket
+    of_queries = (begins[:, None] + torch.arange(parts, device=device)).flatten()
+    places = torch.arange(-(-queries // bucket), device=device)
+    chosen, flat = (of_queries == places[:, None]).float(), in_tiles.flatten(1, 2)
+    lost = flat.isnan()  # which must not reach other buckets: zero times NaN is NaN
+    return (chosen @ flat.masked_fill(lost, 0)).masked_fill(chosen @ lost.float() > 0, torch.nan)
+
+
+_compiled: set[Any] = set()
+
+
+@contextmanager
+def _mentioned(variant: Any) -> Iterator[None]:
+    """Mention on the progress line the first call of a variant if it takes long: it is compiled."""
+    if variant in _compiled:
+        yield
+        return
+    watch = current_watch()
+    timer = threading.Timer(_SLOW, watch.aside, ["compiling the kernel for this card, once"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+        _compiled.add(variant)
+    finally:
+        timer.cancel()

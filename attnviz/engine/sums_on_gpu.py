@@ -1,0 +1,76 @@
+"""What sums over attention need on a GPU: the kernels where they run, and enough memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.models.memory import require_room
+from attnviz.models.split import device_of
+from attnviz.models.transformers_model import TransformersModel
+
+_NUMBERS = 40
+"""About how many sums the row of a head has: columns, and equal tokens in nine orders."""
+
+_LEFT_BYTES = 2**30
+"""More memory than this is returned after a pass, of what torch holds and does not use."""
+
+
+def layer_maker() -> Callable[..., TorchLayer]:
+    """Return what makes the layers of one pass, with the arguments of ``TorchLayer``.
+
+    They are a ``TritonLayer`` where the queries are on a GPU of NVIDIA or AMD, which torch calls
+    ``cuda`` both, and Triton is there.
+    """
+    run: Any = None
+
+    def make(query: Tensor, *given: Any, **options: Any) -> TorchLayer:
+        nonlocal run
+        if query.device.type != "cuda" or find_spec("triton") is None:
+            return TorchLayer(query, *given, **options)
+        from attnviz.engine.reduced_triton import KernelRun, TritonLayer
+
+        run = run or KernelRun()
+        return TritonLayer(query, *given, **options, run=run)
+
+    return make
+
+
+@contextmanager
+def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[None]:
+    """Check a GPU's memory before a pass that is read through sums; return what is left after it.
+
+    texts, tokens: how many texts, of how many tokens. Raises UsageError if they do not fit.
+    """
+    device = device_of(model.model)
+    require_room(
+        f"a pass over {tokens:,} tokens with sums over its attention takes beside the model",
+        pass_bytes(model, texts, tokens),
+        "shorten the text",
+        device,
+    )
+    yield
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if held > _LEFT_BYTES:
+        torch.cuda.empty_cache()
+
+
+def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
+    """Return about the bytes that a pass takes at most, with the sums of one text at a time.
+
+    A layer holds the states before and after it, and beside them its queries, keys and values with
+    the sums over its rows, or later what its feed-forward network makes of the states.
+    """
+    info, width = model.info, model.sizes.width
+    inner = getattr(model.model.config, "intermediate_size", None) or 4 * width
+    wide = next(model.model.parameters()).element_size()
+    attention = wide * texts * 2 * info.head_dim * (info.heads + info.kv_heads)
+    sums = 4 * info.heads * _NUMBERS
+    held = wide * texts * 2 * width + max(attention + sums, wide * texts * 2 * inner)
+    return int(tokens * held)

@@ -1,0 +1,516 @@
+"""What attnviz costs on a GPU, beside the model's own pass and the loops that it replaces.
+
+    python tests/benchmarks/bench_gpu.py            # on a card: four minutes at most
+    python tests/benchmarks/bench_gpu.py --tiny     # on a processor: seconds, to see that it runs
+
+It needs torch, transformers and what attnviz needs, and Triton for the kernels; without it the
+blocks are measured. Weights are random, in bfloat16: shapes of Llama with 1.2 and with 8 billion
+parameters, of the larger one two layers, which have the ratio of all. Each line of the Markdown
+tables is printed as soon as it is known. What would end after ``--limit`` seconds is left out, and
+so is, with its reason, a part that fails. All numbers are of the card that the first line names.
+
+*trunk* is a plain pass without the vocabulary; *memory* is the peak above that of the trunk, or for
+scans and ``heads`` above the weights, as allocated and, in brackets, as reserved. *loop* is for
+each head a pass with a hook on the output projection, of which every ``--sample``-th is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from statistics import median
+from typing import Any
+
+import numpy as np
+import timing  # noqa: F401 - the repository is on the path then
+import torch
+from attnviz.inspect.patterns.sums import LayerSums
+from torch import Tensor
+from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
+
+from attnviz.engine.backend import backend_of
+from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.observer import notes_of_runs
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.engine.patching import Pair, Patch, PatchOptions
+from attnviz.engine.scan.on_torch import torch_patching, torch_scan
+from attnviz.engine.sums_on_gpu import layer_maker
+from attnviz.measures.reduced import EvenRows, SummedRows
+from attnviz.measures.rows import Conditions, RowBlock, TextFacts
+from attnviz.models.prepare import prepared
+from attnviz.records import Input, Tokens
+
+BEGAN = time.perf_counter()
+CAUSAL = Conditions("self", causal=True, ranked=True)
+ANSWER, FOIL = 11, 13
+ORDERS = {"patterns": 8, "heads": 0}
+"""How many shuffled orders of the tokens a command reads beside the text's own."""
+
+
+class Bench:
+    """A device and what is left of the time.
+
+    asked: the arguments of the command line.
+    """
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked = asked
+        self.device = torch.device(asked.device)
+        self.on_gpu = self.device.type != "cpu"
+        self.dtype = getattr(torch, asked.dtype)
+
+    def left(self) -> float:
+        return float(self.asked.limit - (time.perf_counter() - BEGAN))
+
+    def wait(self) -> None:
+        if self.on_gpu:
+            torch.accelerator.synchronize()
+
+    def seconds(self, run: Callable[[], object]) -> float:
+        self.wait()
+        start = time.perf_counter()
+        run()
+        self.wait()
+        return time.perf_counter() - start
+
+    def usual(self, run: Callable[[], object], most: int = 3) -> float:
+        """Median seconds of up to ``most`` runs, fewer if they are long; the first does not count.
+
+        It compiles kernels, and fills caches.
+        """
+        first = self.seconds(run)
+        times = [self.seconds(run) for _ in range(most if 6 * first < self.left() / most else 1)]
+        return median(times)
+
+    def peak(self, run: Callable[[], object]) -> tuple[int, int]:
+        """The bytes by which allocated and reserved memory grow at most; 0 on a processor."""
+        if self.device.type != "cuda":
+            run()
+            return 0, 0
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        held, kept = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        run()
+        self.wait()
+        grown = torch.cuda.max_memory_allocated() - held
+        return grown, torch.cuda.max_memory_reserved() - kept
+
+    def llama(self, shape: str, layers: int, tokens: int, *, words: bool = False) -> Any:
+        """A model of a shape with random weights. words: with its vocabulary of 128,256 words."""
+        sizes = {"1.2B": (2048, 8192), "8B": (4096, 14_336), "tiny": (32, 64)}
+        hidden, inner = sizes["tiny" if self.asked.tiny else shape]
+        heads = 4 if self.asked.tiny else 32
+        config = LlamaConfig(
+            vocab_size=97 if self.asked.tiny else 128_256 if words else 32_000,
+            hidden_size=hidden,
+            intermediate_size=inner,
+            num_hidden_layers=min(layers, 2) if self.asked.tiny else layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads // 4,
+            max_position_embeddings=tokens,
+            tie_word_embeddings=True,
+        )
+        with self.device:
+            make = LlamaForCausalLM._from_config if words else AutoModel.from_config
+            return make(config, dtype=self.dtype).eval().requires_grad_(False)
+
+
+def natural(tokens: int, words: int = 20_000) -> Tokens:
+    """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
+    shares = 1 / (np.arange(words) + 2.7)
+    ids = np.random.default_rng(0).choice(words, tokens, p=shares / shares.sum())
+    texts = tuple("," if each == 2 else f"t{each}" for each in ids)
+    return Tokens(tuple(map(int, ids)), texts, (False,) * tokens)
+
+
+def say(*cells: object) -> None:
+    print("|", " | ".join(map(str, cells)), "|", flush=True)
+
+
+def table(title: str, *columns: str) -> None:
+    print(f"\n**{title}**\n", flush=True)
+    say(*columns)
+    print("|---" + "|---:" * (len(columns) - 1) + "|", flush=True)
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Say why a part fails, and go on with the next one."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - every other part is worth its line
+        first = (str(error).splitlines() or [""])[0]
+        print(f"\n{name}: failed, {type(error).__name__}: {first[:300]}\n", flush=True)
+
+
+def memory(grown: tuple[int, int]) -> str:
+    return f"{grown[0] / 2**20:,.0f} MiB ({grown[1] / 2**20:,.0f})"
+
+
+def host(values: Any) -> np.ndarray:
+    return np.asarray(values.cpu() if isinstance(values, Tensor) else values, np.float64)
+
+
+# Errors ---------------------------------------------------------------------------------------
+
+MASKS = ("causal", "full", "window", "prefix", "chunk")
+
+
+def ranges(mask: str, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first key that each query sees, and the one after the last."""
+    at, some = np.arange(tokens), max(tokens // 5, 2)
+    first = {"window": np.maximum(at - some, 0), "chunk": at // some * some}.get(mask, at * 0)
+    past = {"full": at * 0 + tokens, "prefix": np.maximum(at + 1, tokens // 3)}.get(mask, at + 1)
+    return first, past
+
+
+def errors(
+    bench: Bench,
+    *,
+    mask: str,
+    dtype: torch.dtype,
+    shared: int,
+    dim: int,
+    tokens: int,
+    sink: bool = False,
+    cap: float | None = None,
+) -> float:
+    """The largest difference of any score to that of full matrices in float64.
+
+    It is a share of the largest number of that score, or of one. shared: the number of key heads.
+    """
+    generator = torch.Generator().manual_seed(dim + tokens)
+    query = torch.randn(4, tokens, dim, generator=generator).mul(3).to(dtype).to(bench.device)
+    key = torch.randn(shared, tokens, dim, generator=generator).to(dtype).to(bench.device)
+    first, past = ranges(mask, tokens)
+    edges = torch.randn(4, generator=generator).to(bench.device) if sink else None
+    scale = dim**-0.5
+    seen = (np.arange(tokens) >= first[:, None]) & (np.arange(tokens) < past[:, None])
+    scores = query.double() @ key.double().repeat_interleave(4 // shared, 0).mT * scale
+    scores = scores if cap is None else cap * (scores / cap).tanh()
+    scores = scores.masked_fill(~torch.from_numpy(seen).to(bench.device), -torch.inf)
+    if edges is not None:
+        edge = edges.double()[:, None, None].expand(-1, tokens, 1)
+        scores = torch.cat([scores, edge], -1)
+    weights = scores.softmax(-1)[..., :tokens].cpu().numpy()
+    text = natural(tokens, 40)
+    conditions = Conditions("self", bool((past <= np.arange(1, tokens + 1)).all()), ranked=True)
+    facts = TextFacts(text, text, conditions, shuffles=8)
+    layer = layer_maker()(query, key, scale, ranges=(first, past), sink=edges, cap=cap)
+    size = 16 if bench.asked.tiny else 64
+    even = EvenRows(facts, first, past)
+    for formula in conditions.even_formulas().values():
+        formula(even)  # so that the sums of all formulas are computed at once
+    summed = SummedRows(facts, layer, even, None, size)
+    block, worst = RowBlock(facts, weights, mask=seen), 0.0
+    for formula in conditions.formulas().values():
+        (values, counts), (wanted, _) = formula(summed), formula(block)
+        apart = np.where(host(counts) > 0, np.abs(host(values) - host(wanted)), 0)
+        worst = max(worst, float(apart.max(initial=0) / max(1.0, np.abs(host(wanted)).max())))
+    pooled, of = np.zeros((4, -(-tokens // size), -(-tokens // size))), np.arange(tokens) // size
+    np.add.at(pooled, (slice(None), of[:, None], of[None]), weights)
+    return max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
+
+
+def error_table(bench: Bench) -> None:
+    tokens, dim = (61, 16) if bench.asked.tiny else (499, 128)
+    table(
+        f"Largest error of any score, beside full matrices in float64 ({tokens:,} tokens)",
+        *("masks", "float32", "bfloat16", "float16"),
+    )
+    cases: list[tuple[str, dict[str, Any]]] = [
+        *((mask, {"mask": mask}) for mask in MASKS),
+        ("causal, a key head for each query head", {"shared": 4}),
+        ("causal, one key head", {"shared": 1}),
+        ("causal, sinks", {"sink": True}),
+        ("window, sinks", {"mask": "window", "sink": True}),
+        ("causal, soft cap", {"cap": 5.0}),
+        ("causal, heads of 64", {"dim": 64}),
+        ("causal, heads of 80", {"dim": 80}),
+        ("causal, heads of 256", {"dim": 256}),
+    ]
+    for name, own in cases:
+        case = {"mask": "causal", "shared": 2, "dim": dim, **own}
+        row = [
+            errors(bench, dtype=dtype, tokens=tokens, **case)
+            for dtype in (torch.float32, torch.bfloat16, torch.float16)
+        ]
+        say(name, *(f"{each:.1e}" for each in row))
+        if bench.left() < 0.6 * bench.asked.limit:  # each case compiles kernels
+            print("(the other cases were left out: no time left)", flush=True)
+            break
+
+
+# Ratios to the trunk --------------------------------------------------------------------------
+
+
+class Scores:
+    """Scores each layer from its sums, with buckets for pooled maps of 64 × 64."""
+
+    def __init__(self, text: Tokens, shuffles: int) -> None:
+        self.text = TextFacts(text, text, CAUSAL, shuffles, passing=True)
+        self.layers: dict[int, LayerSums] = {}
+        self._evens = LayerSums(self.text)._evens
+
+    def wants(self, kind: str, layer: int) -> bool:
+        return True
+
+    def sums(self, text: int, kind: str, layer: int, found: Any) -> None:
+        size = -(-len(self.text.keys) // 64)
+        sums = self.layers.setdefault(layer, LayerSums(self.text, self._evens))
+        sums.add_sums(found, tuple(range(found.heads)), size)
+
+    def scores(self) -> None:
+        for sums in self.layers.values():
+            sums.scores(tuple(range(1)))
+
+
+def ratio_table(title: str) -> None:
+    ways = (f"`{command}`, orders: {1 + more}" for command, more in ORDERS.items())
+    table(title, "shape", "tokens", "trunk", *ways, "memory")
+
+
+class Ratios:
+    """The models of a shape by their tokens, and what their passes cost."""
+
+    def __init__(self, bench: Bench, shape: str, layers: int, longest: int) -> None:
+        self.bench, self.name = bench, f"{shape}, {layers} layers"
+        self.made = bench.llama(shape, layers, longest)
+        self.model = prepared(shape, self.made, None, bench.device)
+        self.backend, self.before = backend_of(self.model), (0, 0.0)
+        text = natural(48, 97)
+        self.backend.read_sums(Scores(text, 8), [Input(text)])  # the trial
+
+    def line(self, tokens: int) -> None:
+        bench, (fewer, took) = self.bench, self.before
+        if fewer and took * (tokens / fewer) ** 2 > bench.left() - 5:
+            print(f"(not measured: {self.name}, {tokens:,} tokens: no time left)", flush=True)
+            return
+        start, text = time.perf_counter(), natural(tokens, 97 if bench.asked.tiny else 20_000)
+        ids = torch.tensor([text.ids], device=bench.device)
+
+        def trunk() -> None:
+            with torch.inference_mode():
+                self.made(ids, use_cache=False)
+
+        plain = bench.usual(trunk)
+        own, ratios, grown = bench.peak(trunk), {}, (0, 0)
+        for command, shuffles in ORDERS.items():
+
+            def sums(shuffles: int = shuffles) -> None:
+                scores = Scores(text, shuffles)
+                self.backend.read_sums(scores, [Input(text)])
+                scores.scores()
+
+            ratios[command] = bench.usual(sums) / plain
+            if command == "patterns":
+                more = bench.peak(sums)
+                grown = max(more[0] - own[0], 0), max(more[1] - own[1], 0)
+        say(
+            *(self.name, f"{tokens:,}", f"{plain * 1e3:.1f} ms"),
+            *(f"{ratios[command]:.2f} ×" for command in ORDERS),
+            memory(grown),
+        )
+        self.before = tokens, time.perf_counter() - start
+
+
+# Scans and patches beside the loop ------------------------------------------------------------
+
+
+@torch.inference_mode()
+def loop(
+    bench: Bench, model: Any, row: Tensor, sample: int, source: Tensor | None = None
+) -> tuple[float, dict[tuple[int, int], tuple[float, float]]]:
+    """Seconds for all heads, and of each timed one what is measured.
+
+    Heads are set to zero, and loss and KL measured; with a ``source`` their outputs are those of
+    that text, and the difference of two logits is measured at the end.
+    """
+    projections = [block.self_attn.o_proj for block in model.model.layers]
+    heads, taken = model.config.num_attention_heads, dict[int, Tensor]()
+    if source is not None:
+        hooks = [
+            module.register_forward_pre_hook(
+                lambda module, args, layer=layer: taken.__setitem__(layer, args[0])
+            )
+            for layer, module in enumerate(projections)
+        ]
+        model(source)
+        for hook in hooks:
+            hook.remove()
+    clean = model(row).logits[0].float().log_softmax(-1)
+    every = [(layer, head) for layer in range(len(projections)) for head in range(heads)]
+    chosen, found = every[sample // 2 :: sample], {}
+
+    def changing(layer: int, head: int) -> Callable[..., tuple[Tensor]]:
+        def change(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+            merged = args[0].clone()
+            own = slice(*(each * merged.shape[-1] // heads for each in (head, head + 1)))
+            merged[..., own] = taken[layer][..., own] if taken else 0
+            return (merged,)
+
+        return change
+
+    def all_chosen() -> None:
+        for layer, head in chosen:
+            hook = projections[layer].register_forward_pre_hook(changing(layer, head))
+            logits = model(row).logits[0].float()
+            hook.remove()
+            if taken:
+                found[layer, head] = float(logits[-1, ANSWER] - logits[-1, FOIL]), 0.0
+                continue
+            apart = clean - logits.log_softmax(-1)
+            loss = apart[:-1].gather(-1, row[0, 1:, None]).mean()
+            kl = (clean.exp() * apart).sum(-1).mean()
+            found[layer, head] = float(loss), float(kl)
+
+    all_chosen()  # the first passes choose kernels
+    return bench.seconds(all_chosen) * len(every) / len(chosen), found
+
+
+def interventions(bench: Bench) -> None:
+    tokens = 12 if bench.asked.tiny else 64
+    model = bench.llama("1.2B", 16, max(tokens, 64), words=True)
+    vocabulary = model.config.vocab_size
+    base, other = (
+        torch.randint(0, min(vocabulary, 2000), (1, tokens), device=bench.device) for _ in range(2)
+    )
+    given, source = (Input.of_ids(each[0].tolist()) for each in (base, other))
+    sample = 1 if bench.asked.tiny else bench.asked.sample
+    table(
+        f"All heads of the 1.2B shape over {tokens} tokens",
+        *("what", "heads", "loop", "first run", "again", "loop ÷ again", "memory", "difference"),
+    )
+
+    def scanned(**options: Any) -> dict[tuple[int, int], tuple[float, float]]:
+        opened = torch_scan(
+            patchable_transformers(model, "self", given), [given], ScanOptions(**options), []
+        )
+        every = [
+            Variant(((layer, head),))
+            for layer, some in opened.heads.items()
+            for head in range(some)
+        ]
+        found = {}
+        for piece in opened.scan(0, every, range(len(every))):
+            loss, kl = (piece.metrics[name].tolist() for name in ("loss_delta", "kl"))
+            for at, *values in zip(piece.variants, loss, kl, strict=True):
+                found[every[at].heads[0]] = tuple(values)
+        return found
+
+    def patched() -> dict[tuple[int, int], tuple[float, float]]:
+        options = PatchOptions(metrics=("logit_diff",))
+        opened = torch_patching(
+            patchable_transformers(model, "self", given), [Pair(source, given)], options
+        )
+        sites, found = opened.sites("output"), {}
+        patches = [Patch((site,)) for site in sites]
+        for piece in opened.patch(0, patches, range(len(patches)), ANSWER, FOIL):
+            values = piece.metrics["logit_diff"].tolist()
+            for at, value in zip(piece.patches, values, strict=True):
+                found[sites[at].layer, sites[at].head or 0] = value, 0.0
+        return found
+
+    looped, zeroed = loop(bench, model, base, sample)
+    replaced_looped, replaced = loop(bench, model, base, sample, other)
+    ways = (
+        ("`ablate`, loss and KL", lambda: scanned(), looped, zeroed),
+        ("`patch`, logit difference", patched, replaced_looped, replaced),
+        ("`ablate --positions last`", lambda: scanned(positions="last"), looped, {}),
+    )
+    for name, run, beside, expected in ways:
+        with part(name):
+            first, found = bench.seconds(run), run()
+            again = bench.usual(run)
+            apart = [
+                abs(one - two)
+                for key, values in expected.items()
+                for one, two in zip(values, found[key], strict=True)
+            ]
+            say(
+                *(name, len(found), f"{beside:.2f} s", f"{first:.2f} s", f"{again:.3f} s"),
+                f"{beside / again:.1f} ×",
+                memory(bench.peak(run)),
+                f"{max(apart):.1e}" if apart else "",
+            )
+
+
+# The command heads ----------------------------------------------------------------------------
+
+
+def whole_heads(bench: Bench, lengths: Sequence[int]) -> None:
+    import attnviz
+
+    made = bench.llama("1.2B", 16, lengths[-1])
+    model = prepared("1.2B", made, None, bench.device)
+    table(
+        "`heads` of the 1.2B shape, 16 layers, with the model in memory",
+        *("tokens", "seconds", "memory"),
+    )
+    fewer, took = 0, 0.0
+    for tokens in lengths:
+        if fewer and took * (tokens / fewer) ** 2 > bench.left() - 5:
+            print(f"(not measured: `heads` over {tokens:,} tokens: no time left)", flush=True)
+            break
+        ids = natural(tokens, 90 if bench.asked.tiny else 20_000).ids
+        text, grown = " ".join(f"w{each}" for each in ids), list[tuple[int, int]]()
+
+        def run(text: str = text, grown: list[tuple[int, int]] = grown) -> None:
+            grown.append(bench.peak(lambda: attnviz.heads(model, text, reduce="fused")))
+
+        took, fewer = bench.seconds(run), tokens
+        say(f"{tokens:,}", f"{took:.1f} s", memory(grown[0]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    on_gpu = torch.cuda.is_available()
+    parser.add_argument("--device", default="cuda" if on_gpu else "cpu")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    parser.add_argument("--limit", type=float, default=215.0, help="seconds after which it ends")
+    parser.add_argument("--sample", type=int, default=16, help="time every so many-th head")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, for a processor")
+    bench = Bench(parser.parse_args())
+    torch.manual_seed(0)
+    card = platform.processor() or platform.machine()
+    if bench.device.type == "cuda":
+        facts = torch.cuda.get_device_properties(bench.device)
+        card = f"{facts.name}, {facts.total_memory / 2**30:.0f} GiB"
+    known = ["torch", "triton", "transformers", "numpy"]
+    print(f"# {card}\n\n{bench.asked.dtype}, Python {platform.python_version()}", end="")
+    for name in known:
+        try:
+            print(f", {name} {version(name)}", end="")
+        except PackageNotFoundError:
+            print(f", no {name}", end="")
+    print(flush=True)
+    lengths = (64, 160, 200) if bench.asked.tiny else (4_096, 16_384, 65_536, 131_072)
+    with part("errors"):
+        error_table(bench)
+    ratios: Ratios | None = None
+    with part("ratios"):
+        ratios = Ratios(bench, "8B", 2, lengths[-1])
+        ratio_table("All sums and scores of every head, as a multiple of the trunk")
+        for tokens in lengths[:2]:
+            ratios.line(tokens)
+    with part("interventions"):
+        interventions(bench)
+    with part("heads"):
+        whole_heads(bench, lengths[:-1] if bench.asked.tiny else lengths)
+    with part("long ratios"):
+        ratio_table("The same over longer texts, and of the smaller shape")
+        for tokens in lengths[2:]:
+            if ratios is not None:
+                ratios.line(tokens)
+        Ratios(bench, "1.2B", 2, lengths[1]).line(lengths[1])
+    for note in notes_of_runs():
+        print(f"\n{note}", flush=True)
+    print(f"\n{time.perf_counter() - BEGAN:.0f} s in all", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A processor's sizes do not change, and a GPU's never take more than its free memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes, sizes_of, sizes_on
+
+GIGABYTE = 10**9
+
+
+def test_a_processor_has_its_own_whatever_is_free() -> None:
+    assert sizes("cpu", 1) == sizes("cpu") == sizes_of(torch.zeros(1)) == DeviceSizes()
+    assert sizes_on(torch.device("cpu"), 1) == DeviceSizes()
+    assert sizes_of(np.zeros(1)) == sizes("numpy")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", "xpu", "another"])
+@pytest.mark.parametrize("free", [0, 1_000, 100_000_000, 8 * GIGABYTE, 80 * GIGABYTE])
+def test_a_gpu_fills_at_most_an_eighth_of_what_is_free(device: str, free: int) -> None:
+    most, found = sizes(device), sizes(device, free)
+    assert found.device == most.device == device.partition(":")[0]
+    share = max(free // 8, TILE_BYTES)
+    assert TILE_BYTES * found.tile[0] * found.tile[1] <= share
+    assert TILE_BYTES * max(found.cells, found.logit_cells) <= share
+    assert max(found.clean_bytes, found.chunk_bytes) <= share
+    assert min(found.tile) >= 1
+    assert most.tile >= found.tile
+    if free == 80 * GIGABYTE:
+        assert (found.tile, found.cells) == (most.tile, most.cells)

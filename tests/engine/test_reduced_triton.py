@@ -1,0 +1,371 @@
+"""The Triton kernels give the sums of whole matrices in float64; here in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from attnviz.inspect.patterns.sums import LayerSums
+
+from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.measures.reduced import Equals
+from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.rows import Conditions, TextFacts, scores_of
+from attnviz.progress import Watch, watched
+from attnviz.records import Tokens
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy
+
+MASKS = ("causal", "full", "window", "prefix", "chunk", "random")
+TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(scope="module")
+def layers() -> Iterator[ModuleType]:
+    """The module of the layer, whose kernels run on the processor.
+
+    What is a kernel to be compiled, and what is run by the interpreter, is decided when triton is
+    imported: so it is imported anew, all but its extension, and forgotten afterwards.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRITON_INTERPRET", "1")
+        for name in [*sys.modules]:
+            own = name.startswith(("attnviz.engine.sums_kernels", "attnviz.engine.reduced_triton"))
+            if own or (name.split(".")[0] == "triton" and "_C" not in name):
+                patched.delitem(sys.modules, name)
+        pytest.importorskip("triton")
+        yield importlib.import_module("attnviz.engine.reduced_triton")
+
+
+@pytest.fixture(autouse=True)
+def trusted(layers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin as a process does that has refused no kernel."""
+    monkeypatch.setattr(layers, "_refused", [])
+
+
+def ranges_of(mask: str, queries: int, keys: int, draw: np.random.Generator) -> Any:
+    own = np.arange(queries)
+    until = np.minimum(own + 1, keys)
+    first = np.zeros(queries, int)
+    if mask == "full":
+        return first, np.full(queries, keys)
+    if mask == "window":
+        return np.minimum(np.maximum(own - queries // 5, 0), keys - 1), until
+    if mask == "prefix":
+        return first, np.minimum(np.maximum(own + 1, queries // 3), keys)
+    if mask == "chunk":
+        return np.minimum(own // 9 * 9, keys - 1), until
+    if mask == "random":
+        first = draw.integers(0, keys, queries)
+        return first, np.minimum(first + draw.integers(1, keys + 1, queries), keys)
+    return first, until
+
+
+def case(
+    layers: ModuleType,
+    mask: str = "causal",
+    dtype: str = "float32",
+    *,
+    queries: int = 37,
+    keys: int | None = None,
+    heads: int = 2,
+    shared: int = 1,
+    dim: int = 16,
+    bucket: int | None = 16,
+    sink: bool = False,
+    cap: float | None = None,
+    bias: bool = False,
+    strength: float = 3.0,
+    seed: int = 0,
+) -> None:
+    """Assert that all that the layer says equals sums over a matrix in float64."""
+    draw = np.random.default_rng(seed)
+    keys = queries if keys is None else keys
+    first, past = ranges_of(mask, queries, keys, draw)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(draw.standard_normal(shape))
+
+    query = (strength * numbers(heads, queries, dim)).to(TYPES[dtype])
+    key = numbers(shared, keys, dim).to(TYPES[dtype])
+    sinks, biases = numbers(heads) if sink else None, numbers(heads, keys) if bias else None
+    scale, own, at = dim**-0.5, np.arange(queries)[:, None], np.arange(keys)
+    run = layers.KernelRun(*2 * [(layers.Tile(16, 16, 4, 1),)])
+    rest = {"ranges": (first, past), "sink": sinks, "cap": cap, "bias": biases}
+    layer = layers.TritonLayer(query, key, scale, **rest, run=run)
+
+    scores = query.double() @ key.double().repeat_interleave(heads // shared, 0).mT * scale
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    scores = scores.numpy() + (0 if biases is None else biases.numpy()[:, None])
+    raised = np.where((at >= first[:, None]) & (at < past[:, None]), np.exp(scores), 0)
+    every = raised.sum(-1, keepdims=True)
+    weights = raised / (every if sinks is None else every + sinks.exp().numpy()[:, None, None])
+
+    columns = np.stack([draw.random(keys) < 0.1, draw.random(keys) < 0.5, at], 1).astype(float)
+    columns[:, 2] = draw.standard_normal(keys)
+    ids = np.stack([draw.integers(0, 9, queries), draw.integers(0, 3, queries)])
+    equals = Equals(ids, first, past) if keys == queries else None
+    far = mask not in ("causal", "window", "chunk")
+    found = layer.reduced(columns, bucket, equals, far=far)
+    assert not layers._refused
+    assert isinstance(found.total, torch.Tensor)
+    assert bool(layer._run.compared), "the first layer is compared with blocks"
+
+    wanted = {
+        "mixed": weights @ columns,
+        "total": weights.sum(-1),
+        "entropy": -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1),
+        "largest": weights.max(-1),
+        "signed": (weights * (at - own)).sum(-1),
+    }
+    if far:
+        wanted["far"] = (weights * abs(at - own)).sum(-1)
+    if bucket is not None:
+        edges = np.arange(0, queries, bucket), np.arange(0, keys, bucket)
+        by_rows = np.add.reduceat(weights, edges[0], 1)
+        wanted["pooled"] = np.add.reduceat(by_rows, edges[1], 2)
+    if equals is not None:
+        wanted["equal"] = np.zeros((heads, 2, 2, queries))
+        for after in range(2):
+            for order, tokens in enumerate(ids):
+                same = tokens[:, None] == np.roll(tokens, after)
+                same &= (at >= after) & (at < own)
+                wanted["equal"][:, after, order] = (weights * same).sum(-1)
+    tolerance = 1e-5 if dtype == "float32" else 2e-5
+    for name, expected in wanted.items():
+        given = getattr(found, name)
+        assert given.shape == expected.shape, name
+        error = np.abs(np.asarray(given) - expected).max()
+        assert error < tolerance * max(1, np.abs(expected).max()), (name, error)
+    asked = np.clip(draw.integers(0, keys, queries), first, past - 1)
+    taken = np.take_along_axis(weights, asked[None, :, None], 2)[..., 0]
+    assert np.abs(np.asarray(layer.single(asked)) - taken).max() < tolerance
+    assert np.abs(layer.rows(0, queries) - weights).max() < tolerance, "from blocks"
+    hidden = at == 0
+    shown = np.where(hidden, 0, weights).reshape(heads, -1)
+    for head, pairs in enumerate(layer.strongest(4, hidden)):
+        truth = np.sort(shown[head][shown[head] > 0])[::-1][:4]
+        assert (
+            np.abs(np.array([weight for weight, _, _ in pairs]) - truth).max(initial=0) < tolerance
+        )
+        for weight, row, column in pairs:
+            assert abs(weights[head, row, column] - weight) < tolerance
+            assert column
+
+
+QUICK: dict[str, dict[str, Any]] = {
+    **{mask: {"mask": mask} for mask in MASKS},
+    "float16": {"dtype": "float16", "bucket": 17},
+    "bfloat16": {"dtype": "bfloat16", "sink": True, "mask": "window"},
+    "sinks": {"sink": True},
+    "cap": {"cap": 1.5, "dim": 24},
+    "bias": {"bias": True, "heads": 4, "shared": 2},
+    "one token": {"queries": 1, "bucket": None},
+    "one head": {"heads": 1, "dim": 40, "queries": 41},
+    "more keys than queries": {"queries": 13, "keys": 53, "mask": "full"},
+    "large scores": {"strength": 40.0, "dtype": "float16"},
+}
+
+
+@pytest.mark.parametrize("given", QUICK.values(), ids=QUICK)
+def test_the_sums_are_those_of_the_matrix(layers: ModuleType, given: dict[str, Any]) -> None:
+    case(layers, **given)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(120))
+def test_random_layers(layers: ModuleType, seed: int) -> None:
+    draw = np.random.default_rng(1000 + seed)
+    heads = int(draw.choice([1, 2, 4, 6]))
+    case(
+        layers,
+        MASKS[seed % len(MASKS)],
+        list(TYPES)[seed // 6 % 3],
+        queries=int(draw.choice([1, 2, 3, 16, 17, 31, 47, 61])),
+        heads=heads,
+        shared=int(draw.choice([number for number in (1, 2, 3) if heads % number == 0])),
+        dim=int(draw.choice([8, 16, 20, 32, 64, 80])),
+        bucket=[None, 16, 17, 23, 40][int(draw.integers(5))],
+        sink=bool(draw.random() < 0.4),
+        cap=float(draw.uniform(1, 5)) if draw.random() < 0.3 else None,
+        bias=bool(draw.random() < 0.3),
+        strength=float(draw.choice([0.1, 3.0, 6.0])),
+        seed=seed,
+    )
+
+
+def small_layer(layers: ModuleType, tokens: int = 29) -> tuple[Any, Any]:
+    """The same layer by the kernels and by blocks, of four heads that share two keys."""
+    draw = torch.Generator().manual_seed(3)
+    query = torch.randn(4, tokens, 16, generator=draw)
+    key = torch.randn(2, tokens, 16, generator=draw)
+    rest = {"ranges": (np.zeros(tokens, int), np.arange(1, tokens + 1))}
+    run = layers.KernelRun(*2 * [(layers.Tile(16, 16, 4, 1),)])
+    return layers.TritonLayer(query, key, 0.3, **rest, run=run), TorchLayer(query, key, 0.3, **rest)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool) -> None:
+    """The values stay on the device up to the sum over rows, with equal tokens in nine orders."""
+    ours, blocks = small_layer(layers)
+    ids = np.random.default_rng(3).integers(5, 12, 29)
+    texts = tuple("," if each == 7 else f"t{each}" for each in ids)
+    tokens = Tokens(tuple(map(int, ids)), texts, tuple(place in (0, 19) for place in range(29)))
+    text = TextFacts(tokens, tokens, Conditions("self", causal, ranked=True), shuffles=8)
+    if not causal:
+        ours.past = blocks.past = np.full(29, 29)
+    scores = []
+    for layer in (ours, blocks):
+        sums = LayerSums(text)
+        rows = sums.add_sums(layer, [0, 1, 2, 3])
+        assert isinstance(rows.total, torch.Tensor) == (layer is ours)
+        some = LayerSums(text).add_sums(layer, [2]).entropy
+        assert np.abs(np.asarray(some) - np.asarray(rows.entropy)[2:3]).max() < 1e-6
+        found = sums.scores((0, 1, 2, 3))
+        means = scores_of(rows, OF_ONE_TEXT)
+        scores.append({**found.scores, **found.delimiters, **means})
+        scores[-1] |= {f"{name} shuffled": each for name, each in found.shuffled.items()}
+    assert scores[0].keys() == scores[1].keys()
+    for name, given in scores[0].items():
+        expected = scores[1][name]
+        assert isinstance(given, np.ndarray), name
+        assert np.allclose(given, expected, atol=1e-5, rtol=1e-5, equal_nan=True), name
+
+
+@pytest.mark.parametrize("fault", ["another sum", "another bucket", "no compiler"])
+def test_blocks_take_over_with_a_note(
+    layers: ModuleType, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, blocks = small_layer(layers)
+    notes: list[str] = []
+    monkeypatch.setattr(layers, "note_of_runs", notes.append)
+    own = layers.TritonLayer._of_rows
+
+    def broken(self: Any, *given: Any) -> Any:
+        if fault == "no compiler":
+            raise RuntimeError("Failed to find C compiler.\nSet CC")
+        found = own(self, *given)
+        if fault == "another bucket":
+            return found._replace(pooled=found.pooled[..., ::-1].copy())
+        return found._replace(mixed=found.mixed + 0.01)
+
+    monkeypatch.setattr(layers.TritonLayer, "_of_rows", broken)
+    columns = np.ones((29, 1))
+    for _ in range(2):
+        found, expected = ours.reduced(columns, 16), blocks.reduced(columns, 16)
+        for given, wanted in zip(found, expected, strict=True):
+            assert given is wanted is None or np.array_equal(given, wanted)
+    assert np.array_equal(ours.single(np.arange(29)), blocks.single(np.arange(29)))
+    assert ours.strongest(3, np.arange(29) == 0) == blocks.strongest(3, np.arange(29) == 0)
+    assert len(notes) == 1
+    assert notes[0].startswith("attention is summed in blocks, which is slower: the kernel ")
+    assert ("Failed to find C compiler.)" in notes[0]) == (fault == "no compiler")
+
+
+def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers: ModuleType) -> None:
+    ours, _ = small_layer(layers)
+    ours._query[1, 1, 7] = torch.nan
+    found = ours.reduced(np.ones((29, 1)), 16)
+    assert not layers._refused
+    lost = np.isnan(np.asarray(found.entropy))
+    assert lost[3, 7]
+    assert lost.sum() == 1
+    assert np.isnan(found.pooled[3, 0]).any()
+    assert not np.isnan(found.pooled[:3]).any()
+
+
+def test_a_slow_first_call_is_mentioned_once(
+    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    watch = Watch()
+    monkeypatch.setattr(watch, "aside", said.append)
+    monkeypatch.setattr(layers, "_SLOW", 0.01)
+    with watched(watch):
+        for _ in range(2):
+            with layers._mentioned("slow"):
+                threading.Event().wait(0.3)
+    assert said == ["compiling the kernel for this card, once"]
+
+
+_COMPILE = '''
+import sys
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from attnviz.engine import sums_kernels as kernels
+from attnviz.engine.reduced_triton import EQUAL_TILES, TILES
+
+WHOLE = {"first_ptr", "past_ptr", "sorted_ptr", "begin_ptr", "key_ptr"}
+
+
+def compiled(kernel, number, tile, **fixed):
+    """Compile a kernel for sm_90 without a card. number: the type of queries and keys."""
+    names = [*kernel.arg_names]
+
+    def kind(name):
+        if name in fixed:
+            return "constexpr"
+        if name.endswith("_ptr"):
+            of = {"q_ptr": number, "k_ptr": number, "c_ptr": "fp16"}
+            return "*" + ("i32" if name in WHOLE else of.get(name, "fp32"))
+        return "fp32" if name in ("scale", "cap") else "i32"
+
+    options = {"num_warps": tile.warps, "num_stages": tile.stages, "maxnreg": tile.registers}
+    given = {name: kind(name) for name in names}
+    values = {(names.index(name),): value for name, value in fixed.items()}
+    whole = {
+        (at,): [["tt.divisibility", 16]]
+        for at, name in enumerate(names)
+        if name.endswith(("_ptr", "_head", "_step"))
+    }
+    source = ASTSource(kernel, given, values, whole)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert made.asm["cubin"] and made.metadata.shared <= 227 * 1024, made.metadata.shared
+    print(kernel.__name__, number, made.metadata.shared)
+
+
+rows = {
+    "POOL": True, "ALIGNED": True, "FAR": False, "SINK": False, "LEFT": 0, "CAP": False,
+    "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128, "COLUMNS": 16, "OF_QUERIES": 2,
+    "QUERIES": TILES[0].queries, "KEYS": TILES[0].keys,
+}
+compiled(kernels.sum_rows, "bf16", TILES[0], **rows)
+every = {"FAR": True, "SINK": True, "LEFT": 1, "CAP": True, "BIAS": True, "ALIGNED": False, "D": 80}
+compiled(kernels.sum_rows, "fp16", TILES[0], **(rows | every))
+small = {"QUERIES": TILES[1].queries, "KEYS": TILES[1].keys}
+compiled(kernels.sum_rows, "fp32", TILES[1], **(rows | small | {"IN": "tf32x3"}))
+compiled(kernels.sum_rows, "bf16", TILES[1], **(rows | small | {"D": 256, "WIDE": 256}))
+equal = {"CAP": False, "BIAS": False, "IN": "ieee", "D": 128, "WIDE": 128}
+for number, tile in (("bf16", EQUAL_TILES[0]), ("fp32", EQUAL_TILES[1])):
+    size = {"QUERIES": tile.queries, "KEYS": tile.keys}
+    precision = {"IN": "tf32x3" if number == "fp32" else "ieee"}
+    compiled(kernels.sum_equal, number, tile, **(equal | size | precision))
+single = {"CAP": True, "BIAS": True, "D": 128, "WIDE": 128, "QUERIES": 32}
+compiled(kernels.take_single, "bf16", EQUAL_TILES[0], **single)
+'''
+
+
+@pytest.mark.long
+def test_the_kernels_compile_for_a_card_that_is_not_there(
+    layers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another process: this one imported triton's interpreter."""
+    monkeypatch.delenv("TRITON_INTERPRET")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    script = tmp_path / "compile_kernels.py"
+    script.write_text(_COMPILE, encoding="utf-8")
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == 7

@@ -1,0 +1,54 @@
+"""A pass on a GPU is refused before it runs out of memory; here with a GPU that is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.engine import sums_on_gpu
+from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.errors import UsageError
+from attnviz.models import memory
+
+from .test_row_blocks import opened
+
+
+@pytest.fixture
+def freed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A GPU with 3 MB free, of which torch holds 4 GB and uses 1 GB; what is returned to it."""
+    returned: list[str] = []
+    monkeypatch.setattr(memory, "free_memory", lambda device=None: 3_000_000)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 * 2**30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2**30)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: returned.append("all"))
+    return returned
+
+
+def test_a_text_that_does_not_fit_is_refused_in_words(freed: list[str]) -> None:
+    model = opened("llama")
+    with (
+        pytest.raises(UsageError, match=r"over 9,000 tokens .* MB, 3.00 MB are free on cpu: short"),
+        sums_on_gpu.sums_on_gpu(model, 1, 9_000),
+    ):
+        raise AssertionError
+    ran = []
+    with sums_on_gpu.sums_on_gpu(model, 1, 500):
+        ran.append(500)
+    assert ran
+    assert freed == ["all"]
+
+
+def test_the_bytes_of_a_pass_grow_with_texts_and_tokens() -> None:
+    model = opened("llama")
+    one = sums_on_gpu.pass_bytes(model, 1, 100)
+    assert sums_on_gpu.pass_bytes(model, 1, 200) == 2 * one
+    assert one < sums_on_gpu.pass_bytes(model, 4, 100) < 4 * one
+
+
+def test_a_processor_takes_blocks() -> None:
+    make = sums_on_gpu.layer_maker()
+    layer = make(torch.ones(2, 3, 4), torch.ones(1, 3, 4), 1.0, ranges=(np.zeros(3), np.arange(3)))
+    assert type(layer) is TorchLayer
