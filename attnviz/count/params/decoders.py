@@ -81,7 +81,7 @@ class Fields:
         """Return the integer in field ``key``; raise LoadError unless it is at least ``least``."""
         value = self.get(key)
         if type(value) is not int or not least <= value <= MOST:
-            raise self._wrong(
+            raise self.wrong(
                 f"{key} = {value!r}: expected a whole number of {least} or more, {MOST:,} at most"
             )
         return value
@@ -110,22 +110,11 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, list) or len(value) < length:
-            raise self._wrong(f"{key} = {value!r}: expected a list of {length}")
+            raise self.wrong(f"{key} = {value!r}: expected a list of {length}")
         return value[:length]
 
-    def divided(self, width: int, heads: int) -> int:
-        """Return the width of a head; raise LoadError if ``heads`` do not divide ``width``."""
-        if width % heads:
-            raise self._wrong(f"{heads} heads, which do not divide its width {width}")
-        return width // heads
-
-    def grouped(self, heads: int, kv_heads: int) -> int:
-        """Return ``kv_heads``; raise LoadError if it does not divide the query heads ``heads``."""
-        if heads % kv_heads:
-            raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
-        return kv_heads
-
-    def _wrong(self, what: str) -> LoadError:
+    def wrong(self, what: str) -> LoadError:
+        """Return the error for a config of which ``what`` cannot be."""
         return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
@@ -157,8 +146,12 @@ def square_attention(
     bias: True if all four projections have biases. kv_heads: as many as ``heads`` if None.
     dim: the width of a head; None for its share of the model's.
     """
-    dim = dim or fields.divided(width, heads)
-    kv_heads = fields.grouped(heads, kv_heads or heads)
+    kv_heads = kv_heads or heads
+    if dim is None and width % heads:
+        raise fields.wrong(f"{heads} heads, which do not divide its width {width}")
+    if heads % kv_heads:
+        raise fields.wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
+    dim = dim or width // heads
     return AttentionSpec(width, heads, kv_heads, dim, dim, *(bias, bias, bias, bias))
 
 
