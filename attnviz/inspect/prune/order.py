@@ -86,10 +86,10 @@ class RemovalBounds:
         removed: the heads that are removed already.
         """
         gone, waiting = list(removed), [head for head in preference if head not in removed]
-        while able := [*islice((head for head in waiting if self.may_go(head, gone)), 1)]:
-            gone += able
-            waiting.remove(*able)
-            yield from able
+        while (head := next((at for at in waiting if self.may_go(at, gone)), None)) is not None:
+            gone.append(head)
+            waiting.remove(head)
+            yield head
 
 
 @dataclass(frozen=True)
