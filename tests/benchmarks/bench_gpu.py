@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
-from attnviz.engine import reduced_torch
+from attnviz.engine import observer, reduced_torch
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
@@ -177,8 +177,8 @@ def errors(
     tokens: int,
     sink: bool = False,
     cap: float | None = None,
-) -> float:
-    """The largest difference of any score to that of full matrices in float64.
+) -> tuple[float, str]:
+    """The largest difference of any score to that of full matrices in float64, and what gave it.
 
     It is a share of the largest number of that score, or of one. shared: the number of key heads.
     """
@@ -210,14 +210,16 @@ def errors(
         worst = max(worst, float(apart.max(initial=0) / max(1.0, np.abs(host(wanted)).max())))
     pooled, of = np.zeros((4, -(-tokens // size), -(-tokens // size))), np.arange(tokens) // size
     np.add.at(pooled, (slice(None), of[:, None], of[None]), weights)
-    return max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
+    worst = max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
+    stays = isinstance(summed.found.entropy, Tensor)  # on the device, where a kernel computed it
+    return worst, "kernels" if stays else "blocks"
 
 
 def error_table(bench: Bench) -> None:
     tokens, dim = (61, 16) if bench.asked.tiny else (499, 128)
     table(
         f"Largest error of any score, beside full matrices in float64 ({tokens:,} tokens)",
-        *("masks", "float32", "bfloat16", "float16"),
+        *("masks", "float32", "bfloat16", "float16", "computed by"),
     )
     cases: list[tuple[str, dict[str, Any]]] = [
         *((mask, {"mask": mask}) for mask in MASKS),
@@ -236,7 +238,7 @@ def error_table(bench: Bench) -> None:
             errors(bench, dtype=dtype, tokens=tokens, **case)
             for dtype in (torch.float32, torch.bfloat16, torch.float16)
         ]
-        say(name, *(f"{each:.1e}" for each in row))
+        say(name, *(f"{worst:.1e}" for worst, _ in row), ", ".join({way for _, way in row}))
         if bench.left() < 0.6 * bench.asked.limit:  # each case compiles kernels
             print("(the other cases were left out: no time left)", flush=True)
             break
@@ -504,12 +506,8 @@ def main() -> None:
             if ratios is not None:
                 ratios.line(tokens)
         Ratios(bench, "1.2B", 2, lengths[1]).line(lengths[1])
-    try:
-        from attnviz.engine.reduced_triton import refused
-    except ImportError:
-        print("\nno kernels: sums were computed in blocks", flush=True)
-    else:
-        print("".join(f"\n{note}" for note in refused()), flush=True)
+    for note in getattr(observer, "notes_of_runs", tuple)():
+        print(f"\n{note}", flush=True)
     print(f"\n{time.perf_counter() - BEGAN:.0f} s in all", flush=True)
 
 
