@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attnviz.inspect.patterns.sums import LayerSums
 
 from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.reduced import Equals
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from attnviz.inspect.patterns.sums import LayerSums
 
+from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.models.prepare import prepared
 
