@@ -72,4 +72,5 @@ def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
     wide = next(model.model.parameters()).element_size()
     attention = wide * texts * 2 * info.head_dim * (info.heads + info.kv_heads)
     sums = 4 * info.heads * _NUMBERS
-    return tokens * (wide * texts * 2 * width + max(attention + sums, wide * texts * 2 * inner))
+    most = wide * texts * 2 * width + max(attention + sums, wide * texts * 2 * inner)
+    return int(tokens * most)
