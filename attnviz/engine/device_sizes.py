@@ -20,9 +20,6 @@ if TYPE_CHECKING:  # the bundled model uses this module without torch
 TILE_BYTES = 16
 """The bytes of an entry of a tile in float32: δ, that of the tile before, its part, the logits."""
 
-_SHARE = 8
-"""The part of the free memory that a tile, or the clean logits, may take: an eighth."""
-
 
 @dataclass(frozen=True)
 class DeviceSizes:
@@ -115,7 +112,7 @@ def sizes(device: str, free: int | None = None) -> DeviceSizes:
     chosen = OF.get(kind) or replace(_SMALL_GPU, device=kind)
     if free is None or not chosen.waits:
         return chosen
-    share = max(free // _SHARE, 1)
+    share = max(free // 8, 1)
     cells = max(1, share // TILE_BYTES)
     side = isqrt(cells)
     rows, words = chosen.tile

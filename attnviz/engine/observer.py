@@ -147,6 +147,8 @@ def hand_over(
     see the key, or None. cells: the most attention weights in a NumPy block; None passes whole
     matrices on. first: the index of the first text.
     """
+    if getattr(weights, "is_cuda", False) and cells is not None:
+        weights = to_numpy(weights)  # all texts in one copy
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
         mask = None if masks is None else masks[text]

@@ -178,8 +178,8 @@ def errors(
     tokens: int,
     sink: bool = False,
     cap: float | None = None,
-) -> float:
-    """The largest difference of any score to that of full matrices in float64.
+) -> tuple[float, str]:
+    """The largest difference of any score to that of full matrices in float64, and what gave it.
 
     It is a share of the largest number of that score, or of one. shared: the number of key heads.
     """
@@ -213,14 +213,16 @@ def errors(
         worst = max(worst, float(apart.max(initial=0) / max(1.0, np.abs(host(wanted)).max())))
     pooled, of = np.zeros((4, -(-tokens // size), -(-tokens // size))), np.arange(tokens) // size
     np.add.at(pooled, (slice(None), of[:, None], of[None]), weights)
-    return max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
+    worst = max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
+    stays = isinstance(summed.found.entropy, Tensor)  # on the device, where a kernel computed it
+    return worst, "kernels" if stays else "blocks"
 
 
 def error_table(bench: Bench) -> None:
     tokens, dim = (61, 16) if bench.asked.tiny else (499, 128)
     table(
         f"Largest error of any score, beside full matrices in float64 ({tokens:,} tokens)",
-        *("masks", "float32", "bfloat16", "float16"),
+        *("masks", "float32", "bfloat16", "float16", "computed by"),
     )
     cases: list[tuple[str, dict[str, Any]]] = [
         *((mask, {"mask": mask}) for mask in MASKS),
@@ -239,7 +241,7 @@ def error_table(bench: Bench) -> None:
             errors(bench, dtype=dtype, tokens=tokens, **case)
             for dtype in (torch.float32, torch.bfloat16, torch.float16)
         ]
-        say(name, *(f"{each:.1e}" for each in row))
+        say(name, *(f"{worst:.1e}" for worst, _ in row), ", ".join({way for _, way in row}))
         if bench.left() < 0.6 * bench.asked.limit:  # each case compiles kernels
             print("(the other cases were left out: no time left)", flush=True)
             break

@@ -29,6 +29,15 @@ def test_a_size_is_said_in_the_largest_unit_that_it_fills(count: int, expected: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
+def test_what_torch_keeps_for_later_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 9_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
+    assert memory.free_memory(torch.device("cuda")) == 1_200
+
+
 def test_freed_memory_is_kept_for_the_next_array() -> None:
     code = (
         "import resource, sys; import numpy as np; from attnviz.models.memory import keep_freed; "

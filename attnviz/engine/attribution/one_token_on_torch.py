@@ -38,7 +38,6 @@ def torch_one_token_logits(
             "be told"
         )
     matrix: Tensor | None = None
-    in_halves = False
     with model.hook_points.borrowed():
         size = sizes(model.device.type).one_token_texts
         for start in range(0, len(tokens), size):
@@ -46,13 +45,13 @@ def torch_one_token_logits(
             for key, written in _written_alone(model, batch, heads):
                 if matrix is None:
                     matrix = matrix_of(model.head, written).detach()
-                    if not (in_halves := sums_halves(matrix.device.type, matrix.dtype)):
-                        matrix = matrix.float()
-                if in_halves:
-                    yield key, batch, Halves(written.float(), matrix.dtype).times(matrix.T)
+                    in_halves = sums_halves(matrix.device.type, matrix.dtype)
+                    matrix = matrix if in_halves else matrix.float()
+                if matrix.dtype.itemsize == 2:
+                    found = Halves(written.float(), matrix.dtype).times(matrix.T)
                 else:
                     found = written.float() @ matrix
-                    yield key, batch, found if found.is_cuda else found.cpu().numpy()
+                yield key, batch, found if found.is_cuda else found.cpu().numpy()
 
 
 def _written_alone(

@@ -267,11 +267,9 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     # Where logits are small a softcap hides in rounding, so the same rows are tried with large
     # ones.
     far = rows[0] * (_FAR / logits.abs().max())
-    narrowest = (
-        min((weight.dtype, logits.dtype), key=lambda dtype: dtype.itemsize) if known else None
-    )
+    narrowest = min((rows.dtype, logits.dtype), key=lambda dtype: dtype.itemsize)
     if (
-        narrowest is not None
+        known
         and same_logits(plain.logits(rows[0]), logits[0].float(), narrowest)
         and same_logits(plain.logits(far), whole.logits(far), narrowest)
     ):

@@ -146,14 +146,14 @@ class _Reader:
         asked = self._attribution
         logits = self._attributor.logits_of_texts(texts, asked.position, hidden)
         self._rows = max(min(_TOKENS // self._tokens, _LOGITS // logits.shape[1]), 1)
+        own = logits[:, asked.answer]
         if asked.foil is not None:
-            return to_numpy(logits[:, asked.answer] - logits[:, asked.foil])
-        if not (asked.several or asked.span is not None or isinstance(logits, np.ndarray)):
-            return to_numpy(logits[:, asked.answer] - logits.logsumexp(-1))
-        own = to_numpy(logits[:, asked.answer])
-        if asked.several:
-            return -np.logaddexp(0, -own)
-        return own if asked.span is not None else log_softmax(logits)[:, asked.answer]
+            own = own - logits[:, asked.foil]
+        elif asked.span is None and not asked.several:
+            on_host = isinstance(logits, np.ndarray)
+            own = log_softmax(logits)[:, asked.answer] if on_host else own - logits.logsumexp(-1)
+        found: NDArray[np.float64] = to_numpy(own).astype(np.float64, copy=False)
+        return -np.logaddexp(0, -found) if asked.several and asked.foil is None else found
 
     def parts(self, texts: int) -> Iterator[slice]:
         """Yield slices of ``texts`` texts; the texts of one slice run together."""
