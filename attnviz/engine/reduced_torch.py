@@ -178,9 +178,9 @@ class TorchLayer:
             np.maximum(_flat(entropy), 0) + 0.0,  # against rounding, and the sign of zero
             _flat(largest),
             signed,
-            signed + 2 * (at * own_early[..., 1] - own_early[..., 0]) if far else None,
-            None if pooled is None else _flat(pooled),
-            None if equal is None else _flat(equal.unflatten(2, (2, -1))),
+            far=signed + 2 * (at * own_early[..., 1] - own_early[..., 0]) if far else None,
+            pooled=None if pooled is None else _flat(pooled),
+            equal=None if equal is None else _flat(equal.unflatten(2, (2, -1))),
         )
 
     def rows(self, start: int, stop: int) -> Weights:

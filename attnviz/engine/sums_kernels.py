@@ -85,7 +85,7 @@ def _add_tile(
         k = tl.load(address, mask=(d < D)[:, None], other=0.0)
     else:
         k = tl.load(address)
-    s = _scores(q, k, b_ptr, key, keys, cap, CAP, BIAS, IN)
+    s = _scores(q, k, b_ptr, key, keys, cap, CAP=CAP, BIAS=BIAS, IN=IN)
     if MASKED:
         s = tl.where((key[None, :] >= first[:, None]) & (key[None, :] < past[:, None]), s, _HIDDEN)
     best = tl.maximum(most, tl.max(s, 1) * scale)
@@ -175,10 +175,13 @@ def sum_rows(
             one, other = seen_to, end
         for j in range(one, other):
             open_bucket, most, mass, heat, mixed, in_bucket, ahead, far = _add_tile(
-                j * KEYS, open_bucket, most, mass, heat, mixed, in_bucket, ahead, far,
-                q, first, past, rows, there,
-                k_ptr, k_step, c_ptr, b_ptr, log_ptr, queries, keys, bucket, scale, cap,
-                phase != 1, POOL, ALIGNED, FAR, CAP, BIAS, IN, D, WIDE, COLUMNS, KEYS,
+                j * KEYS, open_bucket, most, mass, heat, mixed,
+                in_bucket=in_bucket, ahead=ahead, far=far,
+                q=q, first=first, past=past, rows=rows, there=there,
+                k_ptr=k_ptr, k_step=k_step, c_ptr=c_ptr, b_ptr=b_ptr, log_ptr=log_ptr,
+                queries=queries, keys=keys, bucket=bucket, scale=scale, cap=cap,
+                MASKED=phase != 1, POOL=POOL, ALIGNED=ALIGNED, FAR=FAR, CAP=CAP, BIAS=BIAS, IN=IN,
+                D=D, WIDE=WIDE, COLUMNS=COLUMNS, KEYS=KEYS,
             )  # fmt: skip
 
     mass, heat, mixed = mass / _UP, heat / _UP, mixed / _UP
@@ -261,7 +264,8 @@ def sum_equal(
                 key = earlier + shift
                 k_at = k_ptr + key[None, :].to(tl.int64) * k_step + d[:, None]
                 k = tl.load(k_at, mask=(key < keys)[None, :] & (d < D)[:, None], other=0.0)
-                s = _scores(q, k, b_ptr, key, keys, cap, CAP, BIAS, IN) * scale - lse[:, None]
+                s = _scores(q, k, b_ptr, key, keys, cap, CAP=CAP, BIAS=BIAS, IN=IN)
+                s = s * scale - lse[:, None]
                 seen = same & (key[None, :] < query[:, None])
                 seen = seen & (key[None, :] >= first[:, None]) & (key[None, :] < past[:, None])
                 weight = tl.sum(tl.exp2(tl.where(seen, s, _HIDDEN)), 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attnviz.cli.progress import _Lines, loading, scanning
-from attnviz.progress import UNWATCHED
+from attnviz.progress import UNWATCHED, current_watch
 
 from ..terminals import console, printed
 
@@ -122,3 +122,13 @@ def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them() -> N
         ]
         assert not any("\x1b[31m" in line for line in lines)
     assert printed(shown).endswith("\x1b[2K")
+
+
+def test_what_takes_a_while_is_mentioned_wherever_the_run_is_shown() -> None:
+    for terminal in (False, True):
+        shown = console(terminal=terminal)
+        with scanning("reading", shown) as watch:
+            assert current_watch() is watch
+            current_watch().aside("compiling the kernel for this card, once")
+        assert current_watch() is UNWATCHED
+        assert "compiling the kernel for this card, once" in printed(shown)
