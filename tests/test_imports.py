@@ -40,6 +40,7 @@ MAY_IMPORT = {
     "options": {"errors"},
     "tables": {"errors", "reading"},
     "ranks": {"errors"},
+    "interrupts": {"ranks"},
     "attention": {"errors", "reading"},
     "measures": GROUND,
     "models": {"attention"} | GROUND,

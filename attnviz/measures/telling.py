@@ -128,7 +128,8 @@ def _alone(
         if (link.query, link.key) == (query, key):
             return link
     weight = float(np.nan_to_num(weights)[query.start : query.stop, key.start : key.stop].sum())
-    return WordLink(query, key, layer, head, weight / len(query), math.nan, 1, math.nan)
+    mean = weight / len(query)
+    return WordLink(query, key, layer, head, mean, habit=math.nan, heads=1, chance=math.nan)
 
 
 def _joins_content(record: AttentionRecord, link: WordLink) -> bool:
@@ -173,7 +174,7 @@ def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list
         return []
     _, _, weight, layer, head, query, copy = best
     own = {(at, number): weights for at, number, weights in record}[layer, head]
-    link = _alone(record, layer, head, own, words[query], words[copy + 1])
+    link = _alone(record, layer, head, own, query=words[query], key=words[copy + 1])
     return [Telling("induction", link, weight, words[copy])]
 
 
@@ -198,7 +199,7 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
         ]
         if links:
             weight, query, key = max(links, key=lambda link: link[0])
-            link = _alone(record, layer, head, weights, query, key)
+            link = _alone(record, layer, head, weights, query=query, key=key)
             strongest.append(Telling("label", link, weight))
     return sorted(strongest, key=lambda telling: -telling.weight)
 

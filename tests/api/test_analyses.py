@@ -142,7 +142,7 @@ def test_what_a_result_shows_and_saves(run: Any, tmp_path: Path) -> None:
     found = attnviz.rollout("tiny", text=TEXT)
     assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
-    assert "the last token" in found.finding
+    assert "the last word" in found.finding
     assert found.document().finding == found.finding
     assert found._repr_html_().startswith("<iframe")
     assert "rollout through 6 layers" in str(found)

@@ -107,11 +107,10 @@ def test_saving_where_it_cannot_be_written(refused: Refused, tmp_path: Path) -> 
 
 
 def test_a_mistyped_model_offline_ends_with_4(refused: Refused) -> None:
-    for name, meant in (("tinny", "tiny"), ("mah", "mha"), ("bert-bas", "")):
+    for name, meant in (("tinny", "tiny"), ("mah", "mha"), ("bert-bas", "bert-base")):
         line = refused(4, "heads", SENTENCE, "--model", name, "--offline")
         assert f"{name!r} cannot be used offline: it is not in the local cache" in line
-        shape = "the shape 'bert-base', which has random weights"
-        assert line.endswith(f"did you mean {repr(meant) if meant else shape}?")
+        assert f"did you mean {meant!r}?" in line
 
 
 def test_an_architecture_that_cannot_be_observed_ends_with_5(

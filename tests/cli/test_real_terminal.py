@@ -32,7 +32,7 @@ def test_the_first_answer(screen, columns: int, lines: int) -> None:
     shown = screen("heads", SENTENCE, columns=columns, rows=lines)
     text = [line for line in rows(shown) if line]
     assert text[0].startswith(f"tiny · {LAYERS} layers × {HEADS} heads · 13 tokens · The cat sat")
-    assert text[1].startswith("“it” attends to “because” more than usual")
+    assert text[1].startswith("L5H2 (subject) links “was” to “cat” (.66).")
     assert text[-1].endswith("--full: everything")
     assert all(word in "\n".join(text) for word in WORDS)
     assert len(colours(shown)) > 30

@@ -34,7 +34,6 @@ from attnviz.inspect.heads.sentences import (
     counts,
     overview_words,
     run_names,
-    said_links,
     score_words,
     scored,
 )
@@ -177,7 +176,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     clear = [count for count in labelled if not math.isnan(count.what.score)]
     clear.sort(key=lambda count: (run.rests(*count.place), count.what.short == "self"))
     linking = [(link.layer, link.head) for link in above_usual(report.agreed_links)]
-    lead = [(said.link.layer, said.link.head) for said in said_links(report)]
+    lead = [(said.link.layer, said.link.head) for said in report.told]
     if run.regions is not None:
         lead = [run.regions.heads[clearest(run.regions)[0]]]
     lead += [*(count.place for count in clear), *linking, *(count.place for count in labelled)]

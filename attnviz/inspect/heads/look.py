@@ -34,7 +34,6 @@ from attnviz.inspect.heads.report import HeadsReport, kept_vectors
 from attnviz.inspect.heads.sentences import (
     quoted_ends,
     removed_words,
-    said_links,
     score_words,
     scored,
 )
@@ -232,7 +231,7 @@ def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
         says = f"{' → '.join(map(visible, names))} {share(float(regions.share[at]))}"
         yield _largest(run, *regions.heads[at[0]], *within), says
     elif run.regions is None:
-        for said in said_links(report):
+        for said in report.told:
             word_link = said.link
             link = _largest(run, *word_link[2:4], word_link.query, word_link.key)
             yield link, f"{' → '.join(quoted_ends(run, word_link))} {share(said.weight)}"

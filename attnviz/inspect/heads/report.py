@@ -29,7 +29,8 @@ from attnviz.draw.values import (
 from attnviz.inspect.heads.links import SEED, PairLinks, word_links
 from attnviz.measures.regions import regions_of
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.word_links import WordLinks, agreed_links
+from attnviz.measures.telling import Telling, told
+from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import Word, WordPlaces
 from attnviz.records import (
     Floats,
@@ -156,6 +157,22 @@ class HeadsReport(Report):
     def agreed_links(self) -> WordLinks | None:
         """Return the tested links between words of the first run; None if too many to test."""
         return agreed_links(self.first.record)
+
+    @cached_property
+    def told(self) -> list[Telling]:
+        """Return the links between words that the finding names, at most two.
+
+        The list is empty if the finding is about something else: chosen heads, several runs, random
+        parameters.
+        """
+        run = self.first
+        about_text = len(self.reports) == 1 and not run.selected and run.sorted_by is None
+        if not about_text or run.record.model.weights == "random" or not self.agreed_links:
+            return []
+        tellings = told(run.record, self.agreed_links, {own.place: own.label for own in run.heads})
+        ends = [{telling.link.query, telling.link.key} for telling in tellings]
+        others = [telling for telling, pair in zip(tellings, ends, strict=True) if pair != ends[0]]
+        return [*tellings[:1], *others[:1]]
 
     @property
     def first(self) -> HeadsRecord:
@@ -397,21 +414,22 @@ def _head_entry(run: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
     }
 
 
+def _link_facts(link: WordLink) -> dict[str, Any]:
+    ends = {"query": [link.query.start, link.query.stop], "key": [link.key.start, link.key.stop]}
+    return link._asdict() | ends | {"beats_chance": link.beats_chance}
+
+
 def _asked_facts(report: HeadsReport) -> dict[str, Any]:
     """Return the tested links between words of a single run, and what a word or pair was asked."""
     view, several, found = report.view, len(report.reports) > 1, dict[str, Any]()
     if not several:
         agreed = report.agreed_links
-        links = [
-            {
-                **link._asdict(),
-                "query": [link.query.start, link.query.stop],
-                "key": [link.key.start, link.key.stop],
-                "beats_chance": link.beats_chance,
-            }
-            for link in (agreed.links[:_LINKS] if agreed else ())
-        ]
-        found["links"] = agreed and {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}
+        found["links"] = agreed and {
+            "heads": agreed.heads,
+            "pairs": agreed.pairs,
+            "told": [{"why": own.why} | _link_facts(own.link) for own in report.told],
+            "found": list(map(_link_facts, agreed.links[:_LINKS])),
+        }
     words, pairs = [], []
     for run, word in zip(report.reports, view.words, strict=False):
         spans = [None if place is None else [*place.span] for place in word]

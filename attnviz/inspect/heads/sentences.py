@@ -35,7 +35,7 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.report import HeadsReport, LongHeads
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
-from attnviz.measures.telling import Telling, told
+from attnviz.measures.telling import Telling
 from attnviz.measures.word_links import CHANCE, NO_MORE, WordLink, WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, word_ranges, word_text, words_of_tokens
 from attnviz.records import (
@@ -145,7 +145,7 @@ def _of_text(report: HeadsReport) -> str:
         )
     if not links.links:
         return _AS_USUAL
-    said = said_links(report)
+    said = report.told
     if not said:
         return _AS_USUAL
     first, *others = (_told(run, links, telling) for telling in said)
@@ -153,23 +153,6 @@ def _of_text(report: HeadsReport) -> str:
         if fits_two_lines(f"{first} {more}"):
             return f"{first} {more}"
     return first
-
-
-def said_links(report: HeadsReport) -> list[Telling]:
-    """Return the links between words that the text of ``finding`` names, at most two.
-
-    The list is empty if ``finding`` is about something else: chosen heads, several runs, random
-    parameters.
-    """
-    run = report.first
-    about_text = len(report.reports) == 1 and not run.selected and run.sorted_by is None
-    if not about_text or run.record.model.weights == "random" or not report.agreed_links:
-        return []
-    labels = {entry.place: entry.label for entry in run.heads}
-    tellings = told(run.record, report.agreed_links, labels)
-    ends = [{telling.link.query, telling.link.key} for telling in tellings]
-    others = [telling for telling, pair in zip(tellings, ends, strict=True) if pair != ends[0]]
-    return [*tellings[:1], *others[:1]]
 
 
 def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
@@ -194,7 +177,7 @@ def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
         return f"No word pair stands out ({strongest})."
     if why == "local":
         return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."
-    return f"{query} attends to {key} {of}, more than chance brings ({best}; {p})."
+    return f"{query} attends to {key} above chance {of} ({best}; {p})."
 
 
 def quoted_ends(run: HeadsRecord, link: WordLink) -> list[str]:

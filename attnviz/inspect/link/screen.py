@@ -276,7 +276,7 @@ def _finding(report: LinkReport) -> str:
     )
     amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
     if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(best.lead)} nats, the whole lead"
+        amount = f"{nats(best.lead)} nats, its whole lead"
     elif abs(best.lead) > abs(report.sum):
         others = f"the other parts sum to {nats(report.sum - best.lead)}"
         amount, over = f"{nats(best.lead)} of a net {nats(report.sum)} nats ({others})", ""
@@ -360,16 +360,16 @@ def _choice_words(report: LinkReport) -> doc.Words:
         why = "too long a text to test each link" if pairs is None else why
         return [("chosen: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
-    if reason == "induction":
+    if report.model.weights == "random":
+        why = f"{of} one furthest above usual over all heads, not tested"
+    elif reason == "induction":
         why = "an induction head follows a repetition"
     elif reason == "label":
         why = "the head does what its label says"
-    elif report.model.weights == "random":
-        why = f"{of} one furthest above usual over all heads, not tested"
     elif math.isnan(link.chance):
         why = f"{of} one furthest above its usual weight"
     elif link.beats_chance:
-        why = f"{of} most telling beyond chance, p = {probability(link.chance)}"
+        why = f"{of} first above chance, p = {probability(link.chance)}"
     else:
         why = f"{of} nearest to beating chance, which none does"
     return [(f"chosen: {why}", False), (f"usual {probability(link.habit)}", False)]

@@ -108,18 +108,16 @@ def test_streams_that_carry_less(run: Any, encoding: str) -> None:
 def test_a_known_induction_head_that_follows_a_repetition_is_the_finding(redrawn):
     text = "When Nancy met John, nobody knew why Nancy met"
     said = " ".join(redrawn("heads", text).out.split())
-    assert (
-        "“met” (10) attends to “John”, which followed “met” (3), in the induction head L1H3" in said
-    )
+    assert "Induction: “met” (10) attends to “John”, which followed “met” (3) (L1H2 .94)." in said
     unknown = " ".join(redrawn("heads", text, "--no-known-labels").out.split())
     assert "which followed" not in unknown
-    assert "No link between words beats chance" in unknown
+    assert "No word pair stands out" in unknown
 
 
 def test_the_word_that_came_before_is_quoted_whole(run):
     """The tokens of “Anna” are “An”, “n” and “a”; the last one is what repeats."""
     said = " ".join(run("heads", "Anna found the key, so Peter asked Anna").out.split())
-    assert "“Anna” (11) attends to “found”, which followed “Anna” (1), in the induction" in said
+    assert "Induction: “Anna” (11) attends to “found”, which followed “Anna” (1) (" in said
 
 
 # For programs: the fields of --json ---------------------------------------------------------------
@@ -205,7 +203,9 @@ def test_the_first_screen_says_so(
     place = {"COLUMNS": str(size[0]), "LINES": str(size[1])}
     result = redrawn("heads", SENTENCE, "--no-full", *options, env=place)
     assert said in result.lines[0]
-    assert any(each in result.lines[1] for each in ("more than usual", "No link", "above usual"))
+    assert any(
+        each in result.lines[1] for each in ("above usual", "links “", "local: “", "No word")
+    )
     assert len(result.lines) <= size[1]
 
 

@@ -82,8 +82,8 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: of 45 word pairs the least likely by chance, 2 in 1,000 · usual .26"),
-        (PROMPT, "chosen: an induction head follows a repetition · usual .21"),
+        (TIRED, "chosen: the head does what its label says · usual .21"),
+        (PROMPT, "chosen: an induction head follows a repetition · usual .2"),
         ("Hello", "chosen: of 3 word pairs the nearest to beating chance, which none does"),
         ("It", "chosen: the strongest link from the last token · no two words to test"),
     ],
@@ -94,7 +94,7 @@ def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str
     report = attnviz.link("tiny", text, controls=0)
     assert said in str(report)
     found = report.to_dict()
-    listed = heads["links"]["found"]
+    listed = heads["links"]["told"]
     if not listed:
         assert found["chosen"]["habit"] is None
         return
@@ -104,7 +104,8 @@ def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str
     (weights,) = (one["weights"] for one in heads["heads"] if (one["layer"], one["head"]) == place)
     cells = [(query, key) for query in range(*link["query"]) for key in range(*link["key"])]
     assert (found["query"], found["key"]) == max(cells, key=lambda at: weights[at[0]][at[1]])
-    chosen = {name: found["chosen"][name] for name in ("habit", "chance", "heads", "beats_chance")}
+    names = ("why", "habit", "chance", "heads", "beats_chance")
+    chosen = {name: found["chosen"][name] for name in names}
     assert chosen == {name: link[name] for name in chosen}
     assert found["chosen"]["pairs"] == heads["links"]["pairs"]
 
@@ -249,7 +250,7 @@ def test_the_first_screen_fits(
     assert result.code == 0, result.err
     assert len(result.lines) < lines
     assert all(width(line) <= columns for line in result.lines)
-    assert result.lines[1].startswith(("L1H3 attends", "L5H3", "5 prompts"))
+    assert result.lines[1].startswith(("L1H2 attends", "L5H3", "5 prompts"))
     assert "query × key" in result.out
     assert result.lines[-1].endswith("--full: everything")
 

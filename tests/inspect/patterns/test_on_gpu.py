@@ -10,6 +10,7 @@ import transformers
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.models.prepare import prepared
+from attnviz.records import Input
 
 from ...engine.sizes import set_sizes
 from ...small_models import llama_fields
@@ -22,8 +23,8 @@ def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch: pytest.MonkeyPatch) ->
     model = prepared("made", made, None, torch.device("cpu"))
     drawn = np.random.default_rng(1).integers(0, 97, (2, 90))
     rows = drawn[0, :40], drawn[1]
-    texts = [model.encode(" ".join(f"w{word}" for word in row)) for row in rows]
-    expected = score_patterns(model, texts)
+    texts = [Input(model.encode(" ".join(f"w{word}" for word in row))) for row in rows]
+    expected = [score_patterns(model, text) for text in texts]
     read, plain = list[int](), LayerSums.add_sums
 
     def add_sums(sums, *given):
@@ -32,8 +33,10 @@ def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(LayerSums, "add_sums", add_sums)
     set_sizes(monkeypatch, sums_from=64, batch_tokens=512)
-    found = score_patterns(model, texts)
+    found = [score_patterns(model, text) for text in texts]
     assert set(read) == {90}
-    for one, same in zip(expected.heads, found.heads, strict=True):
-        for name, score in one.scores.items():
-            assert same.scores[name] == (None if score is None else pytest.approx(score, abs=1e-5))
+    for before, after in zip(expected, found, strict=True):
+        for one, same in zip(before.heads, after.heads, strict=True):
+            for name, score in one.scores.items():
+                near = None if score is None else pytest.approx(score, abs=1e-5)
+                assert same.scores[name] == near

@@ -71,6 +71,6 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line
