@@ -279,7 +279,11 @@ class SecondText(Options):
 
 @dataclass(frozen=True)
 class ChatOption(Options):
-    """The option on a chat; Python code gives a list of messages too."""
+    """The option ``--chat``: a chat that is read in place of the text.
+
+    chat: a file's path, or JSON, or lines such as ``user: Hi.``; from Python also a list of
+        messages, which is stored as JSON.
+    """
 
     chat: str | None = option(
         "FILE|TEXT",

@@ -189,7 +189,10 @@ class NumpyStack:
         return weight, self.tensors.optional("unembedding.bias")
 
     def unembedded(self, hidden: Floats) -> Floats:
-        """Return the unembedding's input (..., width) for final hidden states (..., d_model)."""
+        """Return the unembedding's input (..., width) for final hidden states (..., d_model).
+
+        Encoders apply their prediction layer (projection, activation, norm); others change nothing.
+        """
         if "prediction.weight" not in self.tensors:
             return hidden
         activate = ACTIVATE[self.shape.head_activation]

@@ -34,7 +34,7 @@ class _Sides(Options):
         ...,
         brief="A model, or a result saved as .json.",
     )
-    b: str | None = argument("B", "What it is compared with; A again where it is left out.")
+    b: str | None = argument("B", "What to compare A with (default: A itself).")
 
 
 @dataclass(frozen=True)

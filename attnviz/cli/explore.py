@@ -32,7 +32,7 @@ class _Opened(Options):
     """The argument and options on the text or saved file to open, and on a second side."""
 
     text: str | None = argument(
-        "TEXT|FILE", "The text, in quotes; or what heads or generate saved."
+        "TEXT|FILE", "The text, in quotes; or a file saved by heads or generate."
     )
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
     other: str | None = option(

@@ -46,7 +46,7 @@ def head(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Show one head's card: label, map, loss without it, what it reads and writes, its cost."""
+    """Show one head's card: label, map, loss without it, what it reads and writes, and its cost."""
     from attnviz.inspect.head import head as question
     from attnviz.texts import read_text, read_texts
 

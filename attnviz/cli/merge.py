@@ -21,13 +21,13 @@ class _Parts(Options):
     """The argument that names the files of all shards."""
 
     parts: tuple[Path, ...] = argument(
-        "PART", "The files that --resume kept, one of each shard.", ..., show_default=False
+        "PART", "The files that --resume kept, one per shard.", ..., show_default=False
     )
 
 
 @command(EXAMPLES, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Add the results of shards up: the same result as from one process."""
+    """Combine the results of shards into what one process would give."""
     from attnviz.inspect.merge import merge as question
 
     outlet = Outlet.open(output)

@@ -255,7 +255,7 @@ class Output(Options, panel="Output"):
         "",
         "Everything, however tall, a row for every head too (default in a pipe: without those).",
         name="--full/--no-full",
-        brief="Everything, a row for every head too.",
+        brief="Everything, including a row per head.",
     )
     explain: bool = flag("Add an explanation below the output.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")

@@ -18,7 +18,7 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 
 @command(EXAMPLES, "--by-token --head --pairs --together --top")
 def patch(request: PatchRequest, model: shared.DrawnModel, output: shared.Output) -> None:
-    """Patch activations between two prompts: which heads carry the difference."""
+    """Patch activations between two prompts to find which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.prompts import read_pairs

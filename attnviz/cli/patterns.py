@@ -41,7 +41,7 @@ def patterns(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Score what every head does and label it, each against what chance gives."""
+    """Score what every head does and label it, each compared with chance."""
     from attnviz.draw.numbers import spoken_time
     from attnviz.inspect.patterns import patterns as question
     from attnviz.texts import read_text

@@ -31,7 +31,7 @@ class _Output(shared.Output):
 def retrieve(
     many: ManyTexts, request: RetrieveRequest, model: shared.DrawnModel, output: _Output
 ) -> None:
-    """Find the heads that fetch a fact from a long text, and what happens without them."""
+    """Find the heads that fetch a fact from a long text, and test the model without them."""
     from attnviz.inspect.retrieve import retrieve as question
     from attnviz.inspect.retrieve.haystacks import read_sentences
 

@@ -26,10 +26,10 @@ class _Choice(Options):
 
     model: str | None = argument(
         "MODEL",
-        "What commands take without --model; without it, show what that is.",
+        "The default when --model is omitted; without MODEL, show it.",
         autocompletion=complete_model,
     )
-    none: bool = flag("Keep no model; commands take the bundled one again.")
+    none: bool = flag("Clear the default; use the bundled model again.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

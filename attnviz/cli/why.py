@@ -35,7 +35,7 @@ class _Prompts(TextColumn, shared.PromptText):
 def why(
     prompts: _Prompts, request: WhyRequest, model: shared.ShapedModel, output: shared.ArrayOutput
 ) -> None:
-    """Show what each head writes towards the predicted token, exactly."""
+    """Show what each head adds to the logit of the predicted token, exactly."""
     from attnviz.inspect.why import why as question
     from attnviz.prompts.study import read_prompts
 

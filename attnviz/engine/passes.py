@@ -75,7 +75,7 @@ class PlainCheck:
             raise self._refused("its attention function gives other numbers")
 
     def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
-        """Compare recomputed attention weights with the call's output, their mean of the values.
+        """Check that the call's output is the mean of the values weighted by ``weights``.
 
         start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
             dims). Raises UnsupportedError if they differ.

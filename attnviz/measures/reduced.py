@@ -72,9 +72,10 @@ class Equals:
 
     @cached_property
     def sorted(self) -> tuple[Ints, Ints]:
-        """Return the tokens' places sorted by their ids, and where each group of equal ones begins.
+        """Return two arrays (order, token) about the tokens sorted by their ids.
 
-        Both are (order, token); a group begins at an index of the sorted places.
+        The first has their places; the second has, for each sorted place, the index in this sorting
+        at which its group of equal ids begins.
         """
         places = np.argsort(self.ids, axis=-1, kind="stable")
         ids = np.take_along_axis(self.ids, places, 1)

@@ -72,8 +72,8 @@ def resting_weight(record: AttentionRecord) -> float:
 def without_sink(weights: Floats, keys: Bools) -> Floats:
     """Return attention weights without the sink's keys, each row rescaled to sum to one.
 
-    weights: (..., query, key). NaN in the left-out columns, and in rows whose remaining weight is
-        at most ``LEAST_LEFT``.
+    weights: (..., query, key). keys: a mask (key,), True at the sink. NaN in the left-out columns,
+        and in rows whose remaining weight is at most ``LEAST_LEFT``.
     """
     kept = np.where(keys, 0, weights)
     left = kept.sum(-1, keepdims=True)

@@ -47,7 +47,6 @@ until though although is are was were be been being am do does did has have had 
 shall should may might must not no yes there here s t
 """
 _AUXILIARIES = "is are was were am has have had does do did will would can could"
-_VERB_ENDS = ("ed", "ing")
 
 PRONOUNS = frozenset(_PRONOUNS.split())
 _FUNCTION_WORDS = PRONOUNS | {*_OTHERS.split()}
@@ -103,7 +102,7 @@ def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:
     copies = within and query.lower() == key.lower()
     refers = query.lower() in PRONOUNS and link.key.start < link.query.start
     why: Why = "apart"
-    if (copies or refers) and is_content(key) and not _is_verb(key):
+    if (copies or refers) and is_content(key) and not _is_verb(key, ""):
         why = "reference"
     elif within and _are_neighbours(record.queries, link.query, link.key):
         why = "local"
@@ -161,6 +160,7 @@ def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list
         if tokens.ids[copy] == tokens.ids[query]
         and not (marks[query] or marks[copy + 1] or left_out[[query, copy, copy + 1]].any())
         and words[copy + 1] not in (words[copy], words[query])
+        and word_text(tokens, words[copy]) == word_text(tokens, words[query])
     ]
     best: tuple[bool, bool, float, int, int, int, int] | None = None
     for layer, head, weights in record:
@@ -184,7 +184,13 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
         return []
     tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
     texts = [word_text(tokens, word) for word in words]
-    asks = {"coreference": lambda text: text.lower() in PRONOUNS, "subject": _is_verb}
+    asks = {
+        "coreference": [text.lower() in PRONOUNS for text in texts],
+        "subject": [
+            _is_verb(text, texts[word.start - 1] if word.start else "")
+            for text, word in zip(texts, words, strict=True)
+        ],
+    }
     strongest = []
     for layer, head, weights in record:
         if (ask := asks.get(known.get((layer, head), ""))) is None:
@@ -192,7 +198,7 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
         links = [
             (float(weights[query, key]), words[query], words[key])
             for query, key in zip(*(weights >= LEAST).nonzero(), strict=True)
-            if ask(texts[query])
+            if ask[query]
             and is_content(texts[key])
             and not left_out[[query, key]].any()
             and not _are_neighbours(tokens, words[query], words[key])
@@ -204,6 +210,7 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
     return sorted(strongest, key=lambda telling: -telling.weight)
 
 
-def _is_verb(word: str) -> bool:
-    """Return whether an English word looks like a verb: an auxiliary, or one in -ed or -ing."""
-    return word.lower() in _VERBS or (len(word) > 4 and word.endswith(_VERB_ENDS))
+def _is_verb(word: str, before: str) -> bool:
+    """Return whether an English word looks like a verb: an auxiliary, one in -ed, is … -ing."""
+    ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _VERBS)
+    return word.lower() in _VERBS or (len(word) > 4 and ends)

@@ -255,7 +255,10 @@ def random_twin(model: Model, seed: int) -> Model:
 
 
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
-    """Raise UsageError for an option that ``model`` would ignore. shape: the given of ``mha``."""
+    """Raise UsageError for an option that ``model`` would ignore, or that excludes another.
+
+    shape: the names of the given options that only ``mha`` has, such as ``d_model``.
+    """
     first = next(iter(shape), None)
     if first is not None and model != "mha":
         option = "--" + first.replace("_", "-")

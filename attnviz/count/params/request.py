@@ -133,7 +133,7 @@ class Running(Options, panel="Running it"):
     memory: str | None = option(
         "SIZE",
         "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory.",
-        brief="Whether it fits, such as 24GB or 24GiB.",
+        brief="Check that it fits, such as 24GB or 24GiB.",
     )
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class Serving(Options, panel="Serving it on a card"):
         "Say which cards hold it, and bound their speed: H100, L4,A10G or all; may be repeated.",
         (),
         autocompletion=complete_gpu,
-        brief="Which cards hold it: H100, L4,A10G or all.",
+        brief="Check which GPUs it fits on: H100, L4,A10G or all.",
     )
     chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
     overhead: str = option(

@@ -90,10 +90,10 @@ class _Read(NamedTuple):
 
 
 class ReadColumns(FunctionWatch):
-    """Computes of each product with a weight what is read of it; the rest is zero.
+    """Computes only those rows and columns of each product x Wᵀ that are read; others are zero.
 
-    Until ``learn`` is called all is computed. What is read is known by the order of the products;
-    one of another shape than at its place in the run that was learnt from is computed whole.
+    Until ``learn`` is called, all is computed. Products are matched by their order in the run; one
+    whose shape differs from that of the learnt run is computed whole.
     """
 
     def __init__(self) -> None:
@@ -103,9 +103,10 @@ class ReadColumns(FunctionWatch):
         self._at = 0
 
     def learn(self, read: Sequence[Tensor]) -> None:
-        """Record on what of each product ``read`` depends, which the last run computed.
+        """Find which rows and columns of each product the tensors ``read`` depend on.
 
-        The input of that run required a gradient.
+        read: results of the last run, whose input must have required a gradient. Later runs compute
+            only these rows and columns.
         """
         followed = [whole for whole in self._whole if whole.requires_grad]
         slopes = iter(torch.autograd.grad(read, followed, random_like(read), allow_unused=True))

@@ -85,14 +85,15 @@ class ResidualPass(FunctionWatch):
     """Runs a borrowed model over texts of one length and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
-    reading: True also tracks the queries, keys and values. by_product: True finds them without the
-        values as the factors of the scores, in a model that computes attention by itself.
+    reading: True also tracks the queries, keys and values. by_product: True takes queries and keys
+        from the product that makes the scores, in a model that shows no attention inputs; values
+        are then not tracked.
     last: the attention call at which the pass ends, with ``ReachedError``, as soon as its queries
         and keys are read; None to run to the end. texts: how many there are.
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (text, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
-    by_ratio: whether an activation behind the blocks was passed by its ratio.
+    by_ratio: whether an activation behind the blocks was replaced by the factor output / input.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ class _Writing(Options):
 
     init: bool = flag("Write FILE and its baseline from what the model does now.")
     force: bool = flag("With --init: overwrite both.")
-    update: bool = flag("Renew the baselines that FILE names; FILE stays.")
+    update: bool = flag("Update the baselines that FILE names; FILE is not changed.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -91,7 +91,10 @@ class Given(NamedTuple):
 
 
 def bounds_of(table: Mapping[str, Any]) -> Bounds:
-    """Return the bounds in a TOML table; raise ValueError if they are no numbers, or make none."""
+    """Return ``at_least`` and ``at_most`` of a TOML table.
+
+    Raises ValueError if one is no finite number, both are missing, or no value could pass.
+    """
     ends = {}
     for key in BOUNDS:
         value = table.get(key, 0)

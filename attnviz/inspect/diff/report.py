@@ -153,7 +153,10 @@ class HeadChange:
 
     @property
     def size(self) -> float:
-        """Return the size of the change: of attention or output; for saved results of scores."""
+        """Return the larger of ``js`` and ``output``, of those that are known.
+
+        For saved results, which have neither, it is the largest change of a score of its labels.
+        """
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)

@@ -28,7 +28,7 @@ class _Compared(Options, panel="What is compared"):
         "Which attention of an encoder–decoder: encoder (default), decoder or cross.",
         brief="Of an encoder–decoder: encoder, decoder or cross.",
     )
-    match: bool = flag("Pair the heads by least divergence, not by index.")
+    match: bool = flag("Pair the heads by lowest divergence, not by index.")
     noise_floor: float | None = option(
         "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0, max=1.0
     )

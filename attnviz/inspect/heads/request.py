@@ -53,7 +53,7 @@ class ViewOptions(Options, panel="View"):
         "WORD|INDEX",
         "List the heads that attend most from and to a word (WORD:2: its second place).",
         words=True,
-        brief="Heads that attend most from and to a word.",
+        brief="Heads that attend most to or from a word.",
     )
     pair: tuple[str, str] | None = option(
         "WORD WORD",

@@ -170,11 +170,11 @@ def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
     if why == "nearest" and math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
         pair = f"{query} → {key} in {best}, usual {share(link.habit)}"
-        return f"{heads} too few for a test of links. Strongest: {pair}."
+        return f"{heads} too few for a test of links. Furthest above usual: {pair}."
     p = f"p = {probability(link.chance)}"
     if why == "nearest":
-        strongest = f"strongest: {query} → {key} in {best}, {p}; {share(CHANCE)} would count"
-        return f"No word pair stands out ({strongest})."
+        closest = f"{query} → {key} ({best}, {p}; threshold {share(CHANCE)})"
+        return f"No word pair beats chance; the closest is {closest}."
     if why == "local":
         return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."
     return f"{query} attends to {key} above chance {of} ({best}; {p})."

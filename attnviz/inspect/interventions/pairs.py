@@ -223,9 +223,9 @@ def control_pairs(
     """Return an unrelated prompt pair for each pair, or ``draws`` of them for a single one.
 
     pairs: those that are measured. seed: of the draws.
-    The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. An unrelated pair
-    takes it from a pair of as many tokens whose differing tokens are others; if there is none, the
-    tokens that differ are drawn at random from the vocabulary.
+    A control is the pair with its source, the clean prompt for ``denoise`` and the corrupt one for
+    ``noise``, replaced by that of another pair of equal length that differs at all changed tokens;
+    without such a pair, the changed tokens are drawn at random from the vocabulary.
     """
     generator, clean = np.random.default_rng(seed), direction == "denoise"
     controls, drawn = list[tuple[int, TokenPair]](), 0

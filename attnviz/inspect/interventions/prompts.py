@@ -70,7 +70,7 @@ class PromptPair(Options):
         brief="The prompt that shows the behaviour, in quotes.",
     )
     corrupt: str | None = argument(
-        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+        "[CORRUPT]", "The same prompt with another answer, equally long.", words=True
     )
     chat: bool = flag(
         "Read each prompt through the model's chat template: a user's message, or a chat as heads "

@@ -18,20 +18,20 @@ class _Question(Options, panel="What is explained"):
         "The head, such as L1H2 (default: with query and key the link that chance brings least "
         "often; where one of these is given, of heads with a label the one that attends most).",
         short="-H",
-        brief="The head, such as L1H2 (default: chosen).",
+        brief="The head, such as L1H2 (default: picked automatically).",
     )
     query: str | None = option(
         "WORD|INDEX",
         "The token that attends (default: see --head; else the last).",
         words=True,
-        brief="The token that attends (default: chosen).",
+        brief="The token that attends (default: picked automatically).",
     )
     key: str | None = option(
         "WORD|INDEX",
         "The token that is attended to (default: the one with the most weight; the first token "
         "only above .9).",
         words=True,
-        brief="The token attended to (default: chosen).",
+        brief="The token attended to (default: picked automatically).",
     )
     than: str | None = option(
         "WORD|INDEX",

@@ -255,7 +255,8 @@ def _finding(report: LinkReport) -> str:
     parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
     if report.many:
         parts = [part for part in parts if part.stands_out] or parts
-    best = max(parts, key=lambda part: sign * part.lead)
+    # What random words bring as well is no reason for this link.
+    best = max(parts, key=lambda part: sign * (part.lead - (part.base or 0.0) * (not report.many)))
     if report.many:
         return _of_many(report, best)
     queries = first.given.queries(first.asked.head[0])
@@ -283,10 +284,12 @@ def _finding(report: LinkReport) -> str:
     without = random = ""
     if best.base is not None and best.base * best.lead >= _NOTABLE_BASE * best.lead**2:
         random = f"; {nats(best.base)} among random words (control)"
+        if abs(best.base) >= abs(best.lead):
+            random = f"; no more than among random words ({nats(best.base)})"
     if best.without is not None:
         without = f"; without it the weight is {probability(best.without)}"
     both = without + random
-    for tail in (over + both, both, over + random, random or without, ""):
+    for tail in (over + both, both, over + random, random, without, ""):
         shown = f"{said} {amount}{tail}."
         if fits_two_lines(shown):
             break

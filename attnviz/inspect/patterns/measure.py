@@ -186,7 +186,11 @@ class LayerSums:
     def add_sums(
         self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
     ) -> SummedRows:
-        """Add and return all rows of a layer; the arguments are those of ``SummedRows``."""
+        """Add all rows of a layer to the sums of this text, and return them.
+
+        layer: of which a backend computes sums. heads: the indices of those to measure. buckets:
+            see ``ReducedLayer.reduced``.
+        """
         key = layer.first.tobytes() + layer.past.tobytes()
         if key not in self._evens:
             even = EvenRows(self._text, layer.first, layer.past)

@@ -237,7 +237,8 @@ class ScanMeter:
 
     texts: how many there are; all have the same weight.
     probe: any head, removed if only the whole model's loss is wanted.
-    on_measured: is called after each piece with its number of removals, as a share of all texts.
+    on_measured: is called after each text, or a part of its removals, with the number of removals
+        over that of texts; over a whole measurement the calls sum to the number of removals.
     """
 
     def __init__(self, scanner: Scan, texts: int, probe: Head) -> None:

@@ -15,7 +15,7 @@ class _Amount(Options, panel="How much is measured"):
     budget: str | None = option(
         "AMOUNT",
         "Ablate only the heads that the gradient ranks highest, within 30s, 5m, or 20 heads.",
-        brief="Ablate only the most promising: 30s, 5m, 20 heads.",
+        brief="Ablate only promising heads: 30s, 5m, 20 heads.",
     )
     cards: int = option("N", "Number of heads whose cards are shown.", 5, min=0)
 

@@ -169,13 +169,13 @@ def _losses(report: ModelReport, others: int) -> str:
     harm = [effect for effect in ranked.harm if effect.shown(metric).significant]
     if matter[:1] == [*ranked.matter[:1]] != []:
         names = [ablation.name(effect.variant) for effect in ranked.matter[1 : 1 + others]]
-        then = f", then without {listed(names)}" if names else ""
-        return f"{without_words(ablation, matter[0])}, the most{then}."
+        then = f", followed by {listed(names)}" if names else ""
+        return f"{without_words(ablation, matter[0])}, the largest effect{then}."
     if not ablation.complete:  # the other texts may show which head matters
         return ""
     if matter or harm:
         largest = max(matter + harm, key=lambda effect: abs(effect.value(metric)))
-        return f"{without_words(ablation, largest)}, the most that is clear."
+        return f"{without_words(ablation, largest)}, the largest clear effect."
     bounded = any(effect.shown(metric).interval for effect in ablation.effects)
     few = "" if bounded else f" {counted(len(ablation.texts), 'text')}: too few."
     return f"No head clearly matters.{few}"

@@ -79,7 +79,10 @@ class RolloutReport(Report):
 
     @property
     def query(self) -> int:
-        """Return the position of the token that is asked for, whose row is always there."""
+        """Return the position of the token asked for, from 0; by default that of the last word.
+
+        The matrices have its row even if only some queries were followed.
+        """
         return last_word(self.tokens, self.causal) if self.asked is None else self.asked
 
     def without_sink(self) -> Matrix:

@@ -26,9 +26,7 @@ class _SelfAttention(Options):
 class _View(Options, panel="View"):
     """The options on what is shown of a rollout."""
 
-    token: str | None = option(
-        "WORD|INDEX", "Follow this word of the text, not its last one.", words=True
-    )
+    token: str | None = option("WORD|INDEX", "Trace this word instead of the last.", words=True)
     values: bool = flag("Write the shares in the cells.")
     sink: bool = option(
         "",

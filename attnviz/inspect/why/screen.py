@@ -192,6 +192,9 @@ _ANSWERS = 5
 _LITTLE = 0.1
 """The least share of the logit that a head must write to be named in a sentence."""
 
+_USUAL = 0.5
+"""The share of a head's contribution from which on its control says that it is not specific."""
+
 _MAIN_SOURCE = 0.25
 """The least share of a head's contribution that its largest source must have to be named."""
 
@@ -219,14 +222,16 @@ def _finding(report: WhyReport) -> str:
         )
     prompts = _size(report)
     small = abs(best.value) < _LITTLE * abs(report.logit) and not (report.many and best.clear)
-    if not report.shown and small:
+    usual = best.base is not None and best.base * best.value >= _USUAL * best.value**2
+    if not report.shown and (small or (usual and not report.many)):
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
-        together = f"ll heads together write {heads} and the MLPs {feed_forward} of"
+        together = f"eads write {heads} and MLPs {feed_forward} of"
         if not report.many:
-            whole = f"its {report.logit:.2f} logits"
-            return f"{_predicted(report)} A{together} {whole}; {largest}. One prompt."
+            control = "" if most.base is None else f" (control {logits(most.base)})"
+            whole = f"{report.logit:.2f} logits"
+            return f"{_predicted(report)} H{together} {whole}; {largest}{control}. One prompt."
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
-        return f"{prompts}: a{together} {whole}; {largest}."
+        return f"{prompts}: h{together} {whole}; {largest}."
     if not report.many:
         return _of_one(report, best, most)
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""

@@ -40,7 +40,7 @@ class _Trained(Options, panel="What is trained"):
         "FILE",
         "Train by this recipe, a TOML file such as configs/tiny.toml (default: 4 layers × 4 "
         "heads, 1.7 minutes).",
-        brief="Train by this recipe, a TOML file.",
+        brief="Use this recipe, a TOML file.",
     )
     vocabulary: int | None = option(
         "N", "Vocabulary size (default: 4096, or what the text allows)."
@@ -67,11 +67,11 @@ class _Trained(Options, panel="What is trained"):
 class _Duration(Options, panel="How long"):
     """The options on the budget of the training; None if the recipe decides."""
 
-    minutes: float | None = option("M", "Minutes to train; measuring the model comes after.")
+    minutes: float | None = option("M", "Minutes to train; evaluation is extra.")
     tokens: int | None = option(
         "N", "Number of tokens to train on; the same run again gives the same model.", min=1
     )
-    resume: bool = flag("Go on with the interrupted run in --out.")
+    resume: bool = flag("Resume the interrupted run in --out.")
 
 
 @dataclass(frozen=True)

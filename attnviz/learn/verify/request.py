@@ -18,7 +18,7 @@ class _Own(OwnShape, panel="The library's own attention"):
     steps: bool = flag(
         "Show each step with its shape, and for small sizes its numbers (default sizes: 3 tokens, "
         "d_model 4, 2 heads).",
-        brief="Each step with its shape and its numbers.",
+        brief="Show each step with shapes and values.",
     )
     seq: int | None = option("N", "Number of tokens in a text (default: 7).", min=2)
     keras: bool | None = option(

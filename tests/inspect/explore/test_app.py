@@ -562,9 +562,9 @@ def test_it_opens_on_its_finding() -> None:
     assert begun.name(begun.head) == "L1H3"
     labels = begun.record.queries.texts
     assert [labels[begun.query], labels[begun.key]] == [" John", " went"]
-    lines = [line[0].text for line in finding_lines(begun, GLYPHS, 80, 2)]
-    assert lines[1].startswith("L1H3 (.71")
-    (cut,) = finding_lines(begun, GLYPHS, 80, 1)
+    (line,) = finding_lines(begun, GLYPHS, 80, 2)
+    assert line[0].text.startswith("Induction: “John” (8) attends to “went”")
+    (cut,) = finding_lines(begun, GLYPHS, 50, 1)
     assert cut[0].text.endswith("…")
     other = SESSION.frame(mary, frozenset({(1, 3)}))
     both = at_finding(replace(begun, other=other))

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
-from attnviz.draw.provenance import fits_two_lines, model_words
+from attnviz.draw.provenance import fits_two_lines, model_words, probability
 from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.measures.sign_flips import CHANCE, DRAWS
+from attnviz.measures.sign_flips import CHANCE
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
@@ -78,9 +78,10 @@ def answer(report: AblationReport) -> str:
         needs = f"{words}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
         return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
-    draws = f"{round(report.chance * (DRAWS + 1)) - 1:,} of {DRAWS:,} draws"
-    beyond = f"; chance does that in {draws}." if report.chance < CHANCE else ""
-    return f"{words}{beyond or f', not beyond chance ({draws}).'}{end}"
+    within = "" if report.chance < CHANCE else ", but within chance"
+    one = "; one text" * (report.text_count == 1)
+    more = "" if one else end
+    return f"{words}{within} (p = {probability(report.chance)}{one}).{more}"
 
 
 def _edge_words(report: AblationReport) -> str:
@@ -138,7 +139,7 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 def _measured(report: AblationReport) -> tuple[str, str]:
     """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
-        return f"the {_loss_name(report)}", " nats" if report.classes else " nats a token"
+        return f"the {_loss_name(report)}", " nats" if report.classes else " nats per token"
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
 
 
@@ -162,8 +163,8 @@ def _ranking_words(report: AblationReport) -> str:
     if named:
         most = order.matter[: len(named)] == tuple(named)
         more = [report.name(effect.variant) for effect in named[1:]]
-        then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
-        matter = without_words(report, named[0]) + f", the most of {units}" * most + then
+        then = f", {'followed by' if most else 'clearly also without'} {listed(more)}" * bool(more)
+        matter = without_words(report, named[0]) + f", the largest effect of {units}" * most + then
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if report.metric == "loss_delta" else "the lead grows"
@@ -187,13 +188,10 @@ def _largest(report: AblationReport, order: Sequence[Effect]) -> str:
 
 
 def _mean_square(report: AblationReport, effect: Effect) -> str:
-    """Return the change of the output, such as ``mean square 0.00334, 1.2% of its own``.
-
-    The second number compares the first with the mean square of the output itself.
-    """
+    """Return the change of the output, such as ``MSE 0.00334, 1.2% of its mean square``."""
     value, own = effect.shown("output_mse").value, report.baseline.get("output_square")
-    words = f"mean square {_three_digits(value, False)}"
-    return f"{words}, {percent(value / own)} of its own" if own else words
+    words = f"MSE {_three_digits(value, False)}"
+    return f"{words}, {percent(value / own)} of its mean square" if own else words
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:

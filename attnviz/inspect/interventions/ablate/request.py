@@ -63,7 +63,7 @@ class _Ablation(Options, panel="What is ablated"):
         "An ablated head's output becomes zero, its mean over the reference, or that of another "
         "text (resample).",
         "zero",
-        brief="Ablate by zero, mean or resample.",
+        brief="Ablation: zero, mean or resample.",
     )
     reference: Path | Texts | None = option(
         "FILE", "Take mean and resample from these texts (default: the measured texts)."

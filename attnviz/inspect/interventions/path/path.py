@@ -85,8 +85,10 @@ class AllPaths:
         )
 
     def sources(self, reader: Place) -> list[tuple[Place, Listener]]:
-        """Return each earlier (layer, head) with its share in one head's inputs, the largest first.
+        """Return (earlier head, its share) for each input of one head, the largest share first.
 
+        An earlier head has up to three entries: in the queries, the keys and the values. Shares may
+        be negative; their size orders them.
         reader: the (layer, head) with these inputs; keys and values are those of its key/value
             head.
         """
