@@ -109,12 +109,11 @@ class Evens(NamedTuple):
     """What uniform attention adds to the sums of one text, and its weight on each mark.
 
     blocks: by the start and shape of a block without a mask of its own. ranges: by the range of the
-    keys that each query sees, next to the rows of uniform attention over them, and the columns that
-    mark each kind of delimiter.
+    keys that each query sees, next to the rows of uniform attention over them.
     """
 
     blocks: dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
-    ranges: dict[bytes, tuple[EvenRows, _Measured, NDArray[np.float64], NDArray[np.float64]]]
+    ranges: dict[bytes, tuple[EvenRows, _Measured]]
 
 
 class LayerSums:
@@ -170,24 +169,23 @@ class LayerSums:
         self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
     ) -> SummedRows:
         """Add and return all rows of a layer; the arguments are those of ``SummedRows``."""
+        marked = np.zeros((len(self._text.keys), len(self._kinds)))
+        marked[self._marks] = self._is_kind
         key = layer.first.tobytes() + layer.past.tobytes()
         if key not in self._evens.ranges:
             even = EvenRows(self._text, layer.first, layer.past)
-            marked = np.zeros((len(self._text.keys), len(self._kinds)))
-            marked[self._marks] = self._is_kind
-            on_even = even.mixed(marked).sum(1)
+            even.mixed(marked)
             if self._regions is not None:
                 self._regions.add_sums(None, even)
-            evenly = _measured(even, self._even_formulas)
-            self._evens.ranges[key] = even, evenly, marked, on_even
-        even, evenly, marked, on_even = self._evens.ranges[key]
+            self._evens.ranges[key] = even, _measured(even, self._even_formulas)
+        even, evenly = self._evens.ranges[key]
         rows = SummedRows(self._text, layer, even, heads, buckets)
         self._own.take(_measured(rows, self._formulas))
         self._even.take(evenly)
         if self._regions is not None:
             self._regions.add_sums(rows, even)
         on_marks = on_host(summed(rows.mixed(marked), 1))
-        self._gained = self._gained + on_marks - on_even
+        self._gained = self._gained + on_marks - even.mixed(marked).sum(1)
         return rows
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
