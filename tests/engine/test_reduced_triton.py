@@ -34,13 +34,13 @@ def layers() -> Iterator[ModuleType]:
     """The module of the layer, whose kernels run on the processor.
 
     What is a kernel to be compiled, and what is run by the interpreter, is decided when triton is
-    imported: so it is imported anew, all but its extension, and forgotten afterwards.
+    imported: so it is imported anew, all but its extension.
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TRITON_INTERPRET", "1")
+        own = ("attnviz.engine.sums_kernels", "attnviz.engine.reduced_triton")
         for name in [*sys.modules]:
-            own = name.startswith(("attnviz.engine.sums_kernels", "attnviz.engine.reduced_triton"))
-            if own or (name.split(".")[0] == "triton" and "_C" not in name):
+            if name in own or (name.split(".")[0] == "triton" and "_C" not in name):
                 patched.delitem(sys.modules, name)
         pytest.importorskip("triton")
         yield importlib.import_module("attnviz.engine.reduced_triton")
