@@ -102,10 +102,10 @@ def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:
     copies = within and query.lower() == key.lower()
     refers = query.lower() in PRONOUNS and link.key.start < link.query.start
     why: Why = "apart"
-    if (copies or refers) and is_content(key) and not _is_verb(key, ""):
-        why = "reference"
-    elif within and _are_neighbours(record.queries, link.query, link.key):
+    if within and _are_neighbours(record.queries, link.query, link.key):
         why = "local"
+    elif (copies or refers) and is_content(key) and not _is_verb(key, ""):
+        why = "reference"
     return Telling(why, link, link.weight)
 
 

@@ -159,6 +159,6 @@ def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn: Any) -> No
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
 def test_an_encoder_that_rests_on_its_ends(redrawn: Any, text: str, trained_bert: Path) -> None:
     shown = fits(redrawn, text, "--model", str(trained_bert))
-    assert shown[1].startswith("No word pair stands out (strongest: ")
+    assert shown[1].startswith("No word pair beats chance; the closest is ")
     assert any("6 of 8 sink on [CLS] and [SEP]" in line for line in shown)
     assert "induction" not in "\n".join(shown)
