@@ -31,9 +31,7 @@ _TEXT = "The cat sat on the mat because it was tired."
 class _Opened(Options):
     """The argument and options on the text or saved file to open, and on a second side."""
 
-    text: str | None = argument(
-        "TEXT|FILE", "The text, in quotes; or a file saved by heads or generate."
-    )
+    text: str | None = argument("TEXT|FILE", "The text, in quotes; or a saved file.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
     other: str | None = option(
         "TEXT|MODEL|FILE", "A second side: another text, another model or a saved file.",

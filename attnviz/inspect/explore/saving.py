@@ -96,7 +96,7 @@ def _page(view: View) -> Page:
             captures[at] = replace(captures[at], norms=np.stack(norms))
     known = measures(captures[0].heads)
     if effects is not None and not sides[0][0].removed:
-        unit = "nats per token" if effects.metric == "loss_delta" else ""
+        unit = "nats/token" if effects.metric == "loss_delta" else ""
         captures[0], measure = with_effects(captures[0], effects.values, unit)
         known.append(measure)
     if view.comparable:

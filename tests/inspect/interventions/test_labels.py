@@ -50,7 +50,7 @@ def test_screens_of_ablate_say_label(run: Any, place: str) -> None:
     shown = run("ablate", TEXT, "--model", place, "--no-full")
     assert "label loss" in shown.lines[0]
     assert "the label loss" in shown.out
-    assert "nats a token" not in shown.out
+    assert "nats/token" not in shown.out
     assert "--by-token" not in shown.out
     assert "nats/token" not in run("ablate", TEXT, "--model", place).out
 

@@ -71,7 +71,7 @@ def test_first_screens_fit(
 def test_the_finding(redrawn: Any) -> None:
     lines = redrawn("report", "--no-full").lines
     assert lines[1].startswith("12 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
-    assert lines[2].endswith("the most, then without L1H1 and L3H1.")
+    assert lines[2].endswith("the largest effect, followed by L1H1 and L3H1.")
     random = redrawn("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
 
@@ -147,7 +147,7 @@ def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
     )
     said = replace(found, ablation=replace(found.ablation, effects=effects)).document().finding
     assert f"Without {found.ablation.name(effects[0].variant)} the loss falls by 0.300" in said
-    assert "the most that is clear" in said
+    assert "the largest clear effect" in said
     assert "No head clearly matters" not in said
 
 

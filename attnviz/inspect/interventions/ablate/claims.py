@@ -139,7 +139,7 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 def _measured(report: AblationReport) -> tuple[str, str]:
     """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
-        return f"the {_loss_name(report)}", " nats" if report.classes else " nats per token"
+        return f"the {_loss_name(report)}", " nats" if report.classes else " nats/token"
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
 
 

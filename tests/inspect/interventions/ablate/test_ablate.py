@@ -45,9 +45,9 @@ def test_the_first_answer(redrawn: Any) -> None:
     assert re.sub(r"ablating heads: .* left\n", "", result.err) == ""
     assert "zero ablation · all 24 heads measured · loss 3." in result.out
     assert (
-        "Without L0H0 the loss rises by 0.349 nats a token (3.281 → 3.630), the most of 24 heads, "
-        "then without L1H1 and L3H1; no head is clearly harmful." in " ".join(result.out.split())
-    )
+        "Without L0H0 the loss rises by 0.349 nats/token (3.281 → 3.630), the largest effect "
+        "of 24 heads, followed by L1H1 and L3H1; no head is clearly harmful."
+    ) in " ".join(result.out.split())
     assert "24 ablations are tried, and 1.2 intervals would exclude 0 by" in result.out
     assert max(map(len, result.lines)) <= 100
 
@@ -210,7 +210,7 @@ def test_the_own_attention(redrawn: Any, scan: Any) -> None:
     report = attnviz.ablate("mha", "a b c a b", head="L0H1")
     (effect,) = report.effects
     share = 100 * effect.value("output_mse") / report.to_dict()["baseline"]["output_square"]
-    assert f"{share:.1f}% of its own" in without_words(report, effect)
+    assert f"{share:.1f}% of its mean square" in without_words(report, effect)
     screen = redrawn("ablate", *options).out
     assert "Random weights: differences are noise, not a ranking." in screen
     assert "Mean squared change of the output when one head is ablated" in screen

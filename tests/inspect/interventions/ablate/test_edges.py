@@ -184,8 +184,8 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
     assert max(map(width, shown.lines)) <= columns
     assert "it → cat hidden" in shown.lines[0]
     assert (
-        "Without it → cat in every head the loss rises by 0.00664 nats a token (4.345 → 4.351), no "
-        "more than random edges of the same distance. One text."
+        "Without it → cat in every head the loss rises by 0.00664 nats/token (4.345 → 4.351), "
+        "no more than random edges of the same distance. One text."
     ) in " ".join(shown.out.split())
     assert "\n\nHidden in all of them\n" in shown.out
     assert "random edges of the same distance hidden instead, mean of 4 draws" in shown.out

@@ -230,18 +230,18 @@ def with_doubts(report: AblationReport, p: float, sign: float = 1.0) -> Ablation
 def test_findings(scans: Scans) -> None:
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
-        "Without L2H0 the loss rises by 0.300 nats a token (3.250 → 3.550), the most of 15 heads, "
-        "then without L2H1 and L2H2; no head is clearly harmful."
+        "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
+        "effect of 15 heads, followed by L2H1 and L2H2; no head is clearly harmful."
     )
     assert finding(with_doubts(six, 0.01)) == (
-        "Without L2H0 the loss rises by 0.300 nats a token (3.250 → 3.550), the most of 15 heads, "
-        "then without L2H1 and L2H2; the loss falls without L2H3, L1H3 and L0H3."
+        "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
+        "effect of 15 heads, followed by L2H1 and L2H2; the loss falls without L2H3, L1H3 and L0H3."
     )
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
     assert finding(scans(texts=3)).endswith("15 heads. 3 texts are too few for a ranking.")
     assert finding(scans()) == (
-        "Without L1H2 the loss rises by 0.0747 nats a token (3.250 → 3.325), the largest change of "
-        "15 heads, not beyond chance (203 of 1,000 draws). One text."
+        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the largest "
+        "change of 15 heads, but within chance (p = .20; one text)."
     )
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
