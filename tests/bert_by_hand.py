@@ -4,8 +4,6 @@ Its files look like those of all-MiniLM-L6-v2: a bare ``BertModel``, a config th
 and the numbers of the positions among the tensors.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

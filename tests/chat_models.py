@@ -1,7 +1,5 @@
 """Small random chat models: a byte-level tokenizer trained on the spot, and a template each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

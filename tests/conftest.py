@@ -7,8 +7,6 @@ Golden screens lie in ``golden/`` beside their tests; after a wanted change of t
 them anew with ``ATTNVIZ_GOLDEN=write pytest tests/CAPABILITY`` and look at the difference.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

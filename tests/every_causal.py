@@ -4,8 +4,6 @@ Each field of a config's defaults that names a size gets a small one, in nested 
 what it is called; nothing here knows an architecture but the few lines of ``_SPECIAL``.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

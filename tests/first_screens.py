@@ -1,7 +1,5 @@
 """What holds of every command's first screen, whatever the terminal."""
 
-from __future__ import annotations
-
 from rich.cells import cell_len
 
 from attnviz.draw.document import Document

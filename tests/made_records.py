@@ -1,7 +1,5 @@
 """Records of attention that tests make up: random maps, and a report of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

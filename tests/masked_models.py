@@ -1,7 +1,5 @@
 """Random transformers models of every kind of mask, and which keys their queries see, by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

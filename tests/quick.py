@@ -1,7 +1,5 @@
 """Which parameters of a test the quick run takes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 What imports torch or transformers does so when it is called: tests without a model stay light.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A corpus is read text by text, and its blocks are shared out whole."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ TEXTS = [f"text number {place}" for place in range(150)]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 5])
-def test_shards_take_every_block_once(shards: int) -> None:
+def test_shards_take_every_block_once(shards):
     readings = [Reading(open_corpus(TEXTS), Shard(number, shards)) for number in range(shards)]
     blocks = sorted((block.index, block) for reading in readings for block in reading)
     assert [index for index, _ in blocks] == [0, 1, 2]
@@ -27,7 +25,7 @@ def test_shards_take_every_block_once(shards: int) -> None:
     assert {(reading.texts, reading.digest) for reading in readings} == {(150, readings[0].digest)}
 
 
-def test_other_texts_have_another_digest() -> None:
+def test_other_texts_have_another_digest():
     digests = set()
     for texts in (["ab", "c"], ["a", "bc"], ["ab", "c", "d"]):
         reading = Reading(open_corpus(texts), Shard())
@@ -36,14 +34,14 @@ def test_other_texts_have_another_digest() -> None:
     assert len(digests) == 3
 
 
-def test_a_block_names_the_lines_of_its_file(tmp_path: Path) -> None:
+def test_a_block_names_the_lines_of_its_file(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n" + "\n\n".join(TEXTS), encoding="utf-8")
     second = list(Reading(open_corpus(path), Shard()))[1]
     assert second.texts.place(0) == f"text {BLOCK + 1} (line {2 * BLOCK + 2})"
 
 
-def test_files_of_lines(tmp_path: Path) -> None:
+def test_files_of_lines(tmp_path):
     for name, content in (
         ("a.jsonl", '{"text": "One."}\n\n{"text": "Two.", "more": 3}\n'),
         ("a.data", '{"text": "One."}\r\n\r\n{"text": "Two."}'),
@@ -55,9 +53,7 @@ def test_files_of_lines(tmp_path: Path) -> None:
         assert list(corpus.lines()) == list(corpus.lines()) == [Line(1, "One."), Line(3, "Two.")]
 
 
-def test_a_stream_is_read_and_a_file_no_further_than_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_read_and_a_file_no_further_than_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"One.\nTwo.\n")))
     assert [line.text for line in open_corpus("-").lines()] == ["One.", "Two."]
     path = tmp_path / "corpus.txt"
@@ -67,7 +63,7 @@ def test_a_stream_is_read_and_a_file_no_further_than_asked(
     lines.close()  # type: ignore[attr-defined]
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "corpus.parquet"
@@ -75,7 +71,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert [line.text for line in open_corpus(path).lines()] == TEXTS
 
 
-def test_a_data_set_of_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_a_hub(monkeypatch):
     asked: list[Any] = []
 
     def load_dataset(name: str, *, split: str, streaming: bool) -> list[dict[str, str]]:
@@ -90,9 +86,7 @@ def test_a_data_set_of_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         list(open_corpus("someone/stories").lines())
 
 
-def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(monkeypatch):
     class Broken:
         def __iter__(self) -> Iterator[dict[str, str]]:
             yield {"text": "One."}
@@ -109,7 +103,7 @@ def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(
         open_corpus("someone/stories")
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path):
     path = tmp_path / "corpus"
     for content, said in (
         (b"One.\n\xff\xfe\n", "line 2 is not UTF-8"),
@@ -121,7 +115,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
             list(open_corpus(path).lines())
 
 
-def test_what_is_no_corpus_and_no_shard(tmp_path: Path) -> None:
+def test_what_is_no_corpus_and_no_shard(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(UsageError, match="has no text"):
         list(Reading(open_corpus(tmp_path / "empty.txt"), Shard()))
@@ -136,7 +130,7 @@ def test_what_is_no_corpus_and_no_shard(tmp_path: Path) -> None:
             read_shard(typed)
 
 
-def test_torchrun_gives_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_gives_the_shard(monkeypatch):
     assert read_shard(None, Path("a.record")) == (Shard(0, 1), Path("a.record"))
     for name, value in (("RANK", "2"), ("WORLD_SIZE", "3"), ("TORCHELASTIC_RUN_ID", "none")):
         monkeypatch.setenv(name, value)
@@ -145,7 +139,7 @@ def test_torchrun_gives_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_shard("0/4", Path("a.record")) == (Shard(0, 4), Path("a.record"))
 
 
-def test_a_large_file_or_a_data_set_is_a_corpus(tmp_path: Path) -> None:
+def test_a_large_file_or_a_data_set_is_a_corpus(tmp_path):
     small, large, rows = (tmp_path / name for name in ("a.txt", "b.txt", "c.parquet"))
     small.write_bytes(b"a\n" * 2**21)
     large.write_bytes(b"a\n" * 2**21 + b"a")

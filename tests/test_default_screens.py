@@ -1,7 +1,5 @@
 """The default screens of the bundled model: their words, and that a larger one shows more."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -84,7 +82,7 @@ def screens(document: Callable[[str], Document]) -> Screens:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_a_default_screen(name: str, screens: Screens) -> None:
+def test_a_default_screen(name, screens):
     shown = screens(name)
     for lines in shown:
         text = " ".join("\n".join(lines).split())
@@ -103,7 +101,7 @@ def test_a_default_screen(name: str, screens: Screens) -> None:
     assert hidden[1] >= hidden[2]
 
 
-def test_short_words_colours_and_counts_are_explained(screens: Screens) -> None:
+def test_short_words_colours_and_counts_are_explained(screens):
     """At 200 columns ``heads`` has small maps in place of the shaded grid.
 
     The text of ``heads`` and the probes of ``patterns`` have other sinks, which is said.
@@ -120,8 +118,6 @@ def test_short_words_colours_and_counts_are_explained(screens: Screens) -> None:
         assert re.search(said if name == "heads" else "attention sinks on these texts", text)
 
 
-def test_a_table_of_labels_stands_once_however_tall_the_screen(
-    document: Callable[[str], Document],
-) -> None:
+def test_a_table_of_labels_stands_once_however_tall_the_screen(document):
     lines = fitting(document("heads"), Theme(colour=False), 80, 60)
     assert sum(line.startswith("induction (ind)") for line in lines) == 1

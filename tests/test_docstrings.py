@@ -1,7 +1,5 @@
 """The first word of a public function's docstring says what the function does: it is a verb."""
 
-from __future__ import annotations
-
 import ast
 
 from .test_imports import PATHS, tree
@@ -32,5 +30,5 @@ def wrong() -> list[str]:
     ]
 
 
-def test_a_docstring_begins_with_a_verb() -> None:
+def test_a_docstring_begins_with_a_verb():
     assert wrong() == []

@@ -1,7 +1,5 @@
 """The rules of the layout: who knows the command line, one class a name, sizes by folder."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections import Counter, defaultdict
@@ -32,7 +30,7 @@ def part(module: str) -> str:
     return "/".join(parts[: 2 if deep else 1]) or "__init__"
 
 
-def test_only_the_command_line_knows_typer() -> None:
+def test_only_the_command_line_knows_typer():
     found = {
         module
         for module in PATHS
@@ -42,7 +40,7 @@ def test_only_the_command_line_knows_typer() -> None:
     assert found <= KNOWS_THE_COMMAND_LINE
 
 
-def test_inspecting_and_counting_do_not_know_learning() -> None:
+def test_inspecting_and_counting_do_not_know_learning():
     wrong = {
         (module, name)
         for module in PATHS
@@ -53,7 +51,7 @@ def test_inspecting_and_counting_do_not_know_learning() -> None:
     assert wrong == set()
 
 
-def test_a_public_class_name_stands_once() -> None:
+def test_a_public_class_name_stands_once():
     count = Counter(
         node.name
         for module in PATHS
@@ -63,7 +61,7 @@ def test_a_public_class_name_stands_once() -> None:
     assert {name for name, times in count.items() if times > 1} <= SEVERAL_CLASSES
 
 
-def test_no_part_is_larger_than_its_ceiling_or_says_why() -> None:
+def test_no_part_is_larger_than_its_ceiling_or_says_why():
     """A part above its ceiling stands in the table ``above`` with its lines and the reason."""
     lines: dict[str, int] = defaultdict(int)
     for module, path in PATHS.items():
@@ -77,7 +75,7 @@ def test_no_part_is_larger_than_its_ceiling_or_says_why() -> None:
     assert len(PATHS) <= sizes["modules"]
 
 
-def test_a_call_of_many_arguments_names_them() -> None:
+def test_a_call_of_many_arguments_names_them():
     calls = [
         f"{module}:{node.lineno}"
         for module in PATHS
@@ -88,7 +86,7 @@ def test_a_call_of_many_arguments_names_them() -> None:
     assert not calls, calls
 
 
-def test_no_class_has_many_methods() -> None:
+def test_no_class_has_many_methods():
     wrong = {
         f"{module}:{node.name}"
         for module in PATHS
@@ -109,7 +107,7 @@ def questions() -> dict[str, set[str]]:
     }
 
 
-def test_a_question_is_a_folder_of_four_files() -> None:
+def test_a_question_is_a_folder_of_four_files():
     assert len(questions()) > 20
     for folder, modules in questions().items():
         name = folder.rpartition(".")[2]
@@ -118,14 +116,14 @@ def test_a_question_is_a_folder_of_four_files() -> None:
         assert not modules & LAYERS, folder
 
 
-def test_a_report_is_shown_by_the_screen_of_its_folder() -> None:
+def test_a_report_is_shown_by_the_screen_of_its_folder():
     for folder, modules in questions().items():
         if "screen" in modules:
             top = {node.name for node in tree(f"{folder}.screen").body if hasattr(node, "name")}
             assert "document" in top, folder
 
 
-def test_nobody_imports_the_screen_of_another_question() -> None:
+def test_nobody_imports_the_screen_of_another_question():
     wrong = {
         (module, name)
         for module in PATHS

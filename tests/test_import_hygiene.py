@@ -1,11 +1,9 @@
 """What a start does not import, proven in fresh processes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -86,12 +84,12 @@ SEPARATE = {"check", "explore"}
 IN_TORCH = {"verify", "sweep", "train"}
 
 
-def test_every_command_is_run_here() -> None:
+def test_every_command_is_run_here():
     run = {line[0] for line in [*BUILT_IN, *CORPUS]}
     assert run | SEPARATE | IN_TORCH == set(COMMANDS)
 
 
-def test_the_built_in_models_need_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_built_in_models_need_no_torch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text(f"{SENTENCE}\n{WORDS}\n")
     files = [
@@ -103,9 +101,7 @@ def test_the_built_in_models_need_no_torch(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.long)])
-def test_checkpoints_of_the_families_need_no_torch(
-    kind: str, checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_of_the_families_need_no_torch(kind, checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("the cat sat\non the mat\n")
     texts = ["--texts", "texts.txt"]
@@ -126,7 +122,7 @@ def test_checkpoints_of_the_families_need_no_torch(
     imported(*named, compared, unwanted=HEAVY)
 
 
-def test_a_session_ranks_heads_without_torch() -> None:
+def test_a_session_ranks_heads_without_torch():
     program = (
         "import sys; from attnviz.inspect.explore.session import open_session; "
         "session = open_session('tiny'); "
@@ -140,7 +136,7 @@ def test_a_session_ranks_heads_without_torch() -> None:
 
 
 @pytest.mark.long
-def test_pictures_need_matplotlib_alone(tmp_path: Path) -> None:
+def test_pictures_need_matplotlib_alone(tmp_path):
     files = [word for ending in ("png", "pdf") for word in ("--save", f"{tmp_path}/map.{ending}")]
     packages, modules = imported(["heads", SENTENCE, *files])
     assert packages & HEAVY == {"matplotlib"}
@@ -148,12 +144,12 @@ def test_pictures_need_matplotlib_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_gradients_of_the_bundled_model_need_torch_alone() -> None:
+def test_gradients_of_the_bundled_model_need_torch_alone():
     packages, _ = imported(["ablate", "The cat sat.", "--method", "gradient", "--json"])
     assert packages & HEAVY == {"torch"}
 
 
-def test_help_and_slips_need_no_numpy() -> None:
+def test_help_and_slips_need_no_numpy():
     light = {*HEAVY, "numpy", "tokenizers", "safetensors"}
     helps = [["heads"], ["patch"], ["generate"], ["patterns"]]
     imported(["--help"], ["--version"], *([*name, "--help"] for name in helps), [], unwanted=light)
@@ -161,7 +157,7 @@ def test_help_and_slips_need_no_numpy() -> None:
     imported(*slips, code=2, unwanted=light)
 
 
-def test_a_view_imports_no_exporter_and_no_intervention() -> None:
+def test_a_view_imports_no_exporter_and_no_intervention():
     _, modules = imported(["heads", SENTENCE])
     exporters = {"draw.files", "draw.svg", "draw.html", "draw.figure", "heads.data"}
     assert not modules & {f"attnviz.{name}" for name in exporters}
@@ -169,7 +165,7 @@ def test_a_view_imports_no_exporter_and_no_intervention() -> None:
     assert not [name for name in modules if name.startswith(begun)]
 
 
-def test_an_answer_for_a_program_needs_nothing_that_draws() -> None:
+def test_an_answer_for_a_program_needs_nothing_that_draws():
     packages, modules = imported(["params", "--d-model", "4096", "--heads", "32", "--json"])
     assert not packages & (HEAVY | {"numpy", "tokenizers", "safetensors"})
     drawing = {"rich.console", "attnviz.draw.document", "attnviz.count.params.wording"}

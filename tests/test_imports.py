@@ -149,7 +149,7 @@ def layer(module: str) -> str:
     return parts[0] if parts else ""
 
 
-def test_imports_point_downwards() -> None:
+def test_imports_point_downwards():
     wrong = {
         (module, name)
         for module in PATHS
@@ -160,7 +160,7 @@ def test_imports_point_downwards() -> None:
     assert wrong == set()
 
 
-def test_the_layers_are_those_that_are_there_and_have_an_order() -> None:
+def test_the_layers_are_those_that_are_there_and_have_an_order():
     """The table itself allows no way back up."""
     assert {layer(module) for module in PATHS} - {""} == set(MAY_IMPORT)
     below = {name: set(direct) - {"cli"} for name, direct in MAY_IMPORT.items()}
@@ -170,7 +170,7 @@ def test_the_layers_are_those_that_are_there_and_have_an_order() -> None:
     assert not [name for name, reached in below.items() if name in reached]
 
 
-def test_small_layers_stay_small() -> None:
+def test_small_layers_stay_small():
     wrong = {
         (module, top)
         for module in PATHS
@@ -181,7 +181,7 @@ def test_small_layers_stay_small() -> None:
     assert wrong == set()
 
 
-def test_few_modules_import_transformers_and_only_explore_textual() -> None:
+def test_few_modules_import_transformers_and_only_explore_textual():
     def importing(library: str) -> set[str]:
         return {m for m in PATHS if any(name.split(".")[0] == library for name in imports(m))}
 
@@ -193,7 +193,7 @@ def test_few_modules_import_transformers_and_only_explore_textual() -> None:
     }
 
 
-def test_no_import_returns_to_where_it_began() -> None:
+def test_no_import_returns_to_where_it_began():
     """No cycle, counting the imports inside functions as well."""
     done: set[str] = set()
 
@@ -209,14 +209,14 @@ def test_no_import_returns_to_where_it_began() -> None:
         visit(module, ())
 
 
-def test_every_module_has_a_name_that_says_something_and_opens_with_a_sentence() -> None:
+def test_every_module_has_a_name_that_says_something_and_opens_with_a_sentence():
     for module in PATHS:
         assert not DRAWERS & set(module.split(".")[-1].split("_")), module
         first = (ast.get_docstring(tree(module)) or "").split("\n\n")[0]
         assert first.rstrip().endswith((".", ":", "?")), module
 
 
-def test_packages_import_nothing() -> None:
+def test_packages_import_nothing():
     """One that re-exported a torch module would make every sibling pay for torch.
 
     The outermost finds its public names when they are asked for.

@@ -1,10 +1,7 @@
 """Records of shards add up to the bit in any order, and a killed shard goes on."""
 
-from __future__ import annotations
-
 import math
 import statistics
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -24,8 +21,6 @@ from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_rec
 from attnviz.models.resolve import load
 from attnviz.reading import WHOLE
 from attnviz.texts import natural_texts
-
-from .command_line import Run
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)
@@ -68,7 +63,7 @@ def same(one: CorpusRecord, other: CorpusRecord) -> bool:
     return all(values.tobytes() == found[1][name].tobytes() for name, values in found[0].items())
 
 
-def test_shards_in_any_order_are_one_process_to_the_bit() -> None:
+def test_shards_in_any_order_are_one_process_to_the_bit():
     one = merged(shards(1))
     waves = [math.sin(place) for place in range(300)]
     assert float(mean(one.tallies.sums["sum"], 300)[0]) == pytest.approx(statistics.fmean(waves))
@@ -81,7 +76,7 @@ def test_shards_in_any_order_are_one_process_to_the_bit() -> None:
     assert merged(shards(3)).texts == 300
 
 
-def test_a_file_gives_the_record_back(tmp_path: Path) -> None:
+def test_a_file_gives_the_record_back(tmp_path):
     (record,) = shards(1)
     record.save(tmp_path / "part")
     found = read_record(tmp_path / "part")
@@ -90,7 +85,7 @@ def test_a_file_gives_the_record_back(tmp_path: Path) -> None:
         assert getattr(found, name) == getattr(record, name)
 
 
-def test_what_is_missing_is_said_in_words() -> None:
+def test_what_is_missing_is_said_in_words():
     four = shards(4)
     with pytest.raises(UsageError, match="3 of 4 shards: 2/4 is missing"):
         merged([four[0], four[1], four[3]])
@@ -107,7 +102,7 @@ def test_what_is_missing_is_said_in_words() -> None:
         merged([])
 
 
-def test_another_run_does_not_add_up() -> None:
+def test_another_run_does_not_add_up():
     one, other = shards(2)
     read = (other.parts[0]._replace(whole=301, digest="x"),)
     for changed, said in (
@@ -119,7 +114,7 @@ def test_another_run_does_not_add_up() -> None:
             one + replace(other, **changed)
 
 
-def test_a_run_goes_on_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_from_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(mergeable, "_SECONDS", 0.0)
     path, done = tmp_path / "part", list[int]()
 
@@ -141,7 +136,7 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(done) == 7  # nothing was measured again
 
 
-def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
     path = tmp_path / "part"
 
     def stopped(block: TextBlock) -> Tallies:
@@ -175,9 +170,7 @@ def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
     ],
     ids=["first", "last", "one more", "many more", "few"],
 )
-def test_a_file_of_other_texts_is_left_as_it_is(
-    tmp_path: Path, shard: Shard, texts: list[str]
-) -> None:
+def test_a_file_of_other_texts_is_left_as_it_is(tmp_path, shard, texts):
     path = tmp_path / "part"
     recorded(CORPUS, shard, BEGUN, measured, file=path)
     before = path.read_bytes()
@@ -199,9 +192,7 @@ def test_a_file_of_other_texts_is_left_as_it_is(
     ],
     ids=lambda options: str(options[0]),
 )
-def test_each_command_refuses_a_finished_file_of_other_texts(
-    run: Run, refused: Callable[..., str], tmp_path: Path, options: list[str]
-) -> None:
+def test_each_command_refuses_a_finished_file_of_other_texts(run, refused, tmp_path, options):
     texts = [" ".join(natural_texts()), "The cat sat on the mat."]
     for name, some in (("one.txt", texts), ("other.txt", [*texts, "It was late."])):
         (tmp_path / name).write_text("\n".join(some), encoding="utf-8")
@@ -214,7 +205,7 @@ def test_each_command_refuses_a_finished_file_of_other_texts(
     assert run(*asked, "one.txt").code == 0
 
 
-def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused(tmp_path):
     """One that is cut anywhere, one with another bit anywhere, one with strange facts."""
     path = tmp_path / "part"
     shards(1)[0].save(path)
@@ -264,14 +255,12 @@ def forged(path: Path, **changed: Any) -> CorpusRecord:
     ],
     ids=str,
 )
-def test_a_forged_record_is_refused_before_it_is_added_up(
-    tmp_path: Path, changed: dict[str, Any], said: str
-) -> None:
+def test_a_forged_record_is_refused_before_it_is_added_up(tmp_path, changed, said):
     with pytest.raises(LoadError, match=said):
         forged(tmp_path / "part", **changed)
 
 
-def test_records_of_other_heads_do_not_add_up() -> None:
+def test_records_of_other_heads_do_not_add_up():
     one, other = shards(2)
     for changed in (
         {"sums": {**other.tallies.sums, "sum": np.zeros((3, 2), np.int64)}},
@@ -282,7 +271,7 @@ def test_records_of_other_heads_do_not_add_up() -> None:
 
 
 @pytest.mark.parametrize("typed", ["0/9999999999", "0/1000001", "0/" + "9" * 5000, "1/1", "-1/2"])
-def test_a_corpus_has_a_million_shards_at_most(typed: str) -> None:
+def test_a_corpus_has_a_million_shards_at_most(typed):
     with pytest.raises(UsageError, match="N at most 1,000,000"):
         read_shard(typed)
     assert read_shard("7/1000000")[0] == Shard(7, 10**6)

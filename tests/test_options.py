@@ -1,9 +1,6 @@
 """The options of a command: what is checked when a request is made, and amounts as typed."""
 
-from __future__ import annotations
-
 import ast
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from attnviz.options import Budget, read_budget, read_size
 from .test_imports import PATHS, tree
 
 
-def test_no_group_of_options_forgets_the_check_of_its_base() -> None:
+def test_no_group_of_options_forgets_the_check_of_its_base():
     """Types are checked in ``Options.__post_init__``, which a subclass could leave out."""
     groups = [
         (module, node)
@@ -46,11 +43,11 @@ def test_no_group_of_options_forgets_the_check_of_its_base() -> None:
         ("20 heads", Budget(count=20)),
     ],
 )
-def test_budgets(typed: str, budget: Budget) -> None:
+def test_budgets(typed, budget):
     assert read_budget(typed) == budget
 
 
-def test_no_budget() -> None:
+def test_no_budget():
     for typed in ("0", "0s", "0.0m"):
         with pytest.raises(UsageError, match="leaves nothing to measure"):
             read_budget(typed)
@@ -60,14 +57,14 @@ def test_no_budget() -> None:
             read_budget(typed)
 
 
-def test_sizes() -> None:
+def test_sizes():
     assert read_size("2GB") == read_size("2g") == 2 * 10**9
     assert read_size("1.5 GiB") == 3 * 2**29
     assert read_size("512MiB") == 2**29
     assert (read_size("700k"), read_size("7 B")) == (700_000, 7)
 
 
-def test_no_size() -> None:
+def test_no_size():
     for typed in ("", "much", "-1GB", "2XB", "GB", "1024", "24"):
         with pytest.raises(UsageError, match="cannot read --max-memory"):
             read_size(typed)
@@ -77,7 +74,7 @@ def test_no_size() -> None:
         read_size("0GB")
 
 
-def test_spoken_time() -> None:
+def test_spoken_time():
     assert [*map(spoken_time, (3.4, 120, 9000))] == ["3 s", "2 min", "2.5 h"]
 
 
@@ -85,12 +82,12 @@ def test_spoken_time() -> None:
     ("pair", "said"),
     [(("cat",), "takes 2 values, got 1"), (("a", "b", "c"), "got 3"), ((2, 4), "takes str, got 2")],
 )
-def test_a_pair_from_python_is_two_words(pair: Any, said: str) -> None:
+def test_a_pair_from_python_is_two_words(pair, said):
     with pytest.raises(UsageError, match=said):
         HeadsRequest.of({"pair": pair})
 
 
-def test_an_index_from_python_is_a_number_too() -> None:
+def test_an_index_from_python_is_a_number_too():
     """``position`` and ``token`` are a word or an index, which a person types as digits."""
     assert WhyRequest.of({"position": -2}).position == "-2"
     assert HeadsRequest.of({"token": np.int64(3)}).token == "3"

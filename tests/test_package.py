@@ -1,7 +1,5 @@
 """What belongs to the package beside its code: the version, the model's files, the named shapes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -23,7 +21,7 @@ def project() -> dict:
     return tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 
 
-def test_one_version_one_command_and_types() -> None:
+def test_one_version_one_command_and_types():
     assert re.fullmatch(r"\d+\.\d+\.\d+(?:[a-z.]+\d+)?", attnviz.__version__)
     assert metadata.version("attnviz") == attnviz.__version__
     (script,) = metadata.entry_points(group="console_scripts", name="attnviz")
@@ -32,7 +30,7 @@ def test_one_version_one_command_and_types() -> None:
     assert (PACKAGE / "py.typed").is_file()
 
 
-def test_the_promised_ranges_and_the_licence() -> None:
+def test_the_promised_ranges_and_the_licence():
     needed = project()["dependencies"]
     assert "torch>=2.6" in needed
     assert "transformers>=5.21,<6" in needed
@@ -45,13 +43,13 @@ def test_the_promised_ranges_and_the_licence() -> None:
     assert project()["license"] == "Apache-2.0"
 
 
-def test_the_bundled_model_is_whole_and_small() -> None:
+def test_the_bundled_model_is_whole_and_small():
     names = {path.name for path in MODEL.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
     assert sum(path.stat().st_size for path in MODEL.iterdir()) <= LARGEST_MODEL
 
 
-def test_the_top_level_stays_small() -> None:
+def test_the_top_level_stays_small():
     if shutil.which("git") is None or not (PACKAGE.parent / ".git").exists():
         pytest.skip("no git checkout")
     listed = subprocess.run(
@@ -61,7 +59,7 @@ def test_the_top_level_stays_small() -> None:
     assert tops <= {"pyproject.toml", "attnviz", "tests", "README.md", "configs", "LICENSE"}
 
 
-def test_an_editable_install_copies_nothing() -> None:
+def test_an_editable_install_copies_nothing():
     """A copied folder of the package's name would stay behind, and be imported instead."""
     told = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert told["dev-mode-dirs"] == ["."]

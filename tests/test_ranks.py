@@ -1,7 +1,5 @@
 """Which process speaks, and what one process alone may do."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -28,7 +26,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_a_process_alone_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_alone_follows_nobody(monkeypatch):
     monkeypatch.setattr(ranks, "_together", False)
     ranks.join()
     assert (ranks.is_together(), ranks.follows(), ranks.tells_its_end()) == (False, False, True)
@@ -36,7 +34,7 @@ def test_a_process_alone_follows_nobody(monkeypatch: pytest.MonkeyPatch) -> None
         ranks.check_together("heads", {})
 
 
-def test_the_second_process_writes_no_file(joined: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_second_process_writes_no_file(joined, tmp_path):
     with whole_file(tmp_path / "result.json") as stream:
         stream.write(b"{}")
     assert not list(tmp_path.iterdir())
@@ -46,7 +44,7 @@ def test_the_second_process_writes_no_file(joined: pytest.MonkeyPatch, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_before_they_can_ask_the_first_process_speaks(joined: pytest.MonkeyPatch) -> None:
+def test_before_they_can_ask_the_first_process_speaks(joined):
     waited: list[float] = []
     joined.setitem(sys.modules, "torch", None)
     joined.setattr(time, "sleep", waited.append)
@@ -59,7 +57,7 @@ def test_before_they_can_ask_the_first_process_speaks(joined: pytest.MonkeyPatch
     assert ranks.tells_its_end()
 
 
-def test_of_several_the_first_to_ask_speaks(joined: pytest.MonkeyPatch) -> None:
+def test_of_several_the_first_to_ask_speaks(joined):
     asked: list[str] = []
 
     def add(key: str, number: int) -> int:
@@ -73,7 +71,7 @@ def test_of_several_the_first_to_ask_speaks(joined: pytest.MonkeyPatch) -> None:
     assert [ranks.tells_its_end() for _ in range(3)] == [True, False, False]
 
 
-def test_commands_and_options_of_one_process_say_so(joined: pytest.MonkeyPatch) -> None:
+def test_commands_and_options_of_one_process_say_so(joined):
     for command in ranks.ALONE:
         with pytest.raises(UnsupportedError, match=f"^{command} runs in one process"):
             ranks.check_together(command, {})
@@ -83,7 +81,7 @@ def test_commands_and_options_of_one_process_say_so(joined: pytest.MonkeyPatch) 
             ranks.check_together("ablate", {option: "5s"})
 
 
-def test_the_manual_lists_every_command() -> None:
+def test_the_manual_lists_every_command():
     """Those of one process stand with their reason, those of several in one line."""
     manual = MANUAL.read_text(encoding="utf-8")
     assert set(COMMANDS) >= set(ranks.ALONE)

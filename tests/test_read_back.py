@@ -1,7 +1,5 @@
 """What attnviz saves and reads again comes back as it was: ``read(write(report)) == report``."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -183,7 +181,7 @@ def heads_file(found: HeadsReport, ending: str) -> bytes:
 @pytest.mark.parametrize("ending", ["json", "npz"])
 @settings(max_examples=25)
 @given(found=comparisons())
-def test_runs_of_heads(ending: str, found: HeadsReport) -> None:
+def test_runs_of_heads(ending, found):
     back = read_heads(heads_file(found, ending), f"file.{ending}")
     assert (len(back.reports), back.moved) == (len(found.reports), found.moved)
     for one, other in zip(found.reports, back.reports, strict=True):
@@ -197,7 +195,7 @@ def test_runs_of_heads(ending: str, found: HeadsReport) -> None:
 
 
 @given(models() | models(array=True))
-def test_facts_on_a_model(info: ModelInfo) -> None:
+def test_facts_on_a_model(info):
     assert model_of(json.loads(json.dumps(model_facts(info)))) == info
 
 
@@ -214,7 +212,7 @@ def known(draw: Any, info: ModelInfo, source: str) -> KnownLabels:
 
 
 @given(st.data())
-def test_labels_that_patterns_kept(data: st.DataObject) -> None:
+def test_labels_that_patterns_kept(data):
     info = data.draw(models())
     kept = data.draw(known(info, "patterns"))
     found = json.loads(labels_json("fingerprint", "self", kept, info))
@@ -280,7 +278,7 @@ def runs(draw: Any) -> WrittenRun:
 
 
 @given(runs())
-def test_a_text_that_a_model_wrote(run: WrittenRun) -> None:
+def test_a_text_that_a_model_wrote(run):
     stream = io.StringIO()
     write_run_lines(run, stream)
     back = read_run(stream.getvalue().encode("ascii"), "run.jsonl")
@@ -314,7 +312,7 @@ def baselines(draw: Any) -> Baseline:
 
 
 @given(baselines())
-def test_baselines(found: Baseline) -> None:
+def test_baselines(found):
     with TemporaryDirectory() as folder:
         write_baseline(Path(folder) / "a.json", found)
         other = dataclasses.replace(found.info, name="now", revision="1", dtype="float64")
@@ -327,7 +325,7 @@ def test_baselines(found: Baseline) -> None:
 
 
 @given(st.data())
-def test_heads_of_patterns(data: st.DataObject) -> None:
+def test_heads_of_patterns(data):
     info, names = data.draw(models()), ("previous", "first", "duplicate")
     heads = []
     for layer in range(info.layers):
@@ -361,7 +359,7 @@ VALUES = st.recursive(
     pieces=st.lists(st.builds(Piece, WORDS, st.integers(0, 99), VALUES), max_size=4),
     cut=st.booleans(),
 )
-def test_pieces_of_a_resumed_run(run: dict[str, Any], pieces: list[Piece], cut: bool) -> None:
+def test_pieces_of_a_resumed_run(run, pieces, cut):
     schema = "attnviz.ablate-resume/1"
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
@@ -377,6 +375,6 @@ def test_pieces_of_a_resumed_run(run: dict[str, Any], pieces: list[Piece], cut: 
 
 
 @given(st.lists(st.floats(allow_infinity=False), max_size=9))
-def test_numbers_of_a_piece(values: list[float]) -> None:
+def test_numbers_of_a_piece(values):
     back = restored(json.loads(json.dumps(stored(values), allow_nan=False)))
     np.testing.assert_array_equal(back, np.array(values, np.float64), strict=True)

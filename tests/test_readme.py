@@ -15,15 +15,13 @@ by tests/oracle and the screens' own tests, too.
 the pages; where lines were left out, as many stay at both ends as before.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -174,14 +172,14 @@ def plain_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @POSIX
 @pytest.mark.parametrize(("page", "place"), found("console"))
-def test_commands_print_what_is_said(page: Path, place: int, tmp_path: Path, redrawn: Run) -> None:
+def test_commands_print_what_is_said(page, place, tmp_path, redrawn):
     block = blocks(page.read_text(encoding="utf-8"))[place]
     compare(page, place, [execute(step.command, tmp_path, redrawn) for step in block.steps])
 
 
 @pytest.mark.usefixtures("plain_terminal")
 @pytest.mark.parametrize(("page", "place"), found("python"))
-def test_python_runs(page: Path, place: int) -> None:
+def test_python_runs(page, place):
     block = blocks(page.read_text(encoding="utf-8"))[place]
     if block.is_session:
         compare(page, place, run_session(block.statements))
@@ -190,7 +188,7 @@ def test_python_runs(page: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_points_at_is_there(page: Path) -> None:
+def test_what_a_page_points_at_is_there(page):
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     local = [target for target in targets if "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
@@ -209,13 +207,11 @@ def test_what_a_page_points_at_is_there(page: Path) -> None:
         (["…", "c", "…"], ["a", "b", "c", "d"], True),
     ],
 )
-def test_agreement(printed: list[str], real: list[str], expected: bool) -> None:
+def test_agreement(printed, real, expected):
     assert agrees(printed, real) == expected
 
 
-def test_the_python_example_runs_on_a_model_that_is_loaded(
-    checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_python_example_runs_on_a_model_that_is_loaded(checkpoint, tmp_path, monkeypatch):
     """With a small GPT-2 of few layers in the place of the one that it downloads."""
     monkeypatch.chdir(tmp_path)
     (example,) = (

@@ -1,7 +1,5 @@
 """Records refuse what does not fit, and answer for the heads that they hold."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -35,7 +33,7 @@ def report() -> HeadsRecord:
     return HeadsRecord(record, scores, ((2, 0),), selected=True)
 
 
-def test_tokens_know_their_number_and_are_of_one_length() -> None:
+def test_tokens_know_their_number_and_are_of_one_length():
     assert len(THREE) == 3
     assert len(Tokens((), (), ())) == 0
     for ids, texts, special in (
@@ -45,7 +43,7 @@ def test_tokens_know_their_number_and_are_of_one_length() -> None:
             Tokens(ids, texts, special)
 
 
-def test_a_model_has_at_least_one_of_everything() -> None:
+def test_a_model_has_at_least_one_of_everything():
     for field in ("layers", "heads", "kv_heads", "head_dim"):
         with pytest.raises(ValueError, match="at least one"):
             dataclasses.replace(INFO, **{field: 0})
@@ -61,14 +59,12 @@ def test_a_model_has_at_least_one_of_everything() -> None:
         (5, 2, [None] * 5),  # heads cannot be shared evenly: there are no such groups
     ],
 )
-def test_query_heads_share_key_value_heads_in_groups(
-    heads: int, kv_heads: int, groups: list[int | None]
-) -> None:
+def test_query_heads_share_key_value_heads_in_groups(heads, kv_heads, groups):
     info = dataclasses.replace(INFO, heads=heads, kv_heads=kv_heads)
     assert [info.group(head) for head in range(heads)] == groups
 
 
-def test_weights_have_a_map_for_each_head_and_lie_over_the_tokens() -> None:
+def test_weights_have_a_map_for_each_head_and_lie_over_the_tokens():
     for heads, shape in (
         ((0,), (3, 3)), ((0,), (2, 3, 3)), ((), (1, 3, 3)), ((0, 1), (2, 1, 3, 3))
     ):  # fmt: skip
@@ -81,7 +77,7 @@ def test_weights_have_a_map_for_each_head_and_lie_over_the_tokens() -> None:
     assert [weights.shape for _, _, weights in record] == [(3, 2)]
 
 
-def test_heads_are_walked_and_looked_up_by_their_own_index(report: HeadsRecord) -> None:
+def test_heads_are_walked_and_looked_up_by_their_own_index(report):
     walked = list(report.record)
     assert [(at, head) for at, head, _ in walked] == [(0, 1), (0, 3), (2, 0)]
     np.testing.assert_array_equal(walked[1][2], report.record.layers[0].weights[1])
@@ -95,7 +91,7 @@ def test_heads_are_walked_and_looked_up_by_their_own_index(report: HeadsRecord) 
     assert dataclasses.replace(report, index_base=1).name(2, 0) == "L3H1"
 
 
-def test_scores_are_short_in_a_prompt() -> None:
+def test_scores_are_short_in_a_prompt():
     label = HeadLabel("previous", "P", 0.123456789012345, 1 / 3)
     scores = HeadScores(1, 0, {"previous": 0.123456789012345, "induction": None}, label)
     assert repr(label) == "HeadLabel(previous 0.123, uniform 0.333)"

@@ -1,10 +1,7 @@
 """Regions of a text: spans by place and by words, pairs, chats; and what is refused."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -54,9 +51,7 @@ def texts_of(tokens: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_chat_is_what_transformers_makes_of_it(
-    chat_models: Mapping[str, str], name: str, backend: str
-) -> None:
+def test_a_chat_is_what_transformers_makes_of_it(chat_models, name, backend):
     """The same ids, and of each role exactly what it said, but for the blanks that are trimmed."""
     from transformers import AutoTokenizer
 
@@ -81,7 +76,7 @@ def bytes_of(text: str) -> str:
     return text_of([text])
 
 
-def test_the_generation_prompt_belongs_to_the_template(chat_models: Mapping[str, str]) -> None:
+def test_the_generation_prompt_belongs_to_the_template(chat_models):
     model = load(chat_models["chatml"], LoadOptions(work=Work(0)))
     asked = RegionOptions(chat="user: Hi")
     reader = region_reader(model, "Hi", asked, answering=True)
@@ -92,7 +87,7 @@ def test_the_generation_prompt_belongs_to_the_template(chat_models: Mapping[str,
         region_reader(model, "", RegionOptions(chat="user: Hi\nassistant: Ho"), answering=True)
 
 
-def test_regions_of_roles_and_of_spans_within_them(chat_models: Mapping[str, str]) -> None:
+def test_regions_of_roles_and_of_spans_within_them(chat_models):
     """Turns of one role are one region, and a span takes its tokens from a role."""
     chat = "user: one\nassistant: two\nuser: three"
     found = texts_of(encoded(chat_models["llama2"], chat=chat))
@@ -103,7 +98,7 @@ def test_regions_of_roles_and_of_spans_within_them(chat_models: Mapping[str, str
     assert texts_of(tokens)["assistant"] == " sat on the mat because it was tired."
 
 
-def test_places_in_a_chat_are_those_of_its_contents() -> None:
+def test_places_in_a_chat_are_those_of_its_contents():
     """Parts that a template would print are refused."""
     template = ChatTemplate(LLAMA2, {"bos_token": "<s>", "eos_token": "</s>"})
     found = chat_text("made", template, CHAT, False)
@@ -114,7 +109,7 @@ def test_places_in_a_chat_are_those_of_its_contents() -> None:
         chat_text("made", ChatTemplate("{{ messages[0].content }}", {}), parts, False)
 
 
-def test_a_template_that_is_broken_or_rewrites_a_message_is_refused() -> None:
+def test_a_template_that_is_broken_or_rewrites_a_message_is_refused():
     with pytest.raises(LoadError, match="chat template of 'made' cannot be used"):
         chat_text("made", ChatTemplate("{% for %}", {}), CHAT, False)
     with pytest.raises(LoadError, match=r"cannot be used: .*unsafe"):
@@ -140,14 +135,14 @@ def test_a_template_that_is_broken_or_rewrites_a_message_is_refused() -> None:
         '{"role": "assistant", "content": "Ho"}]}',
     ],
 )
-def test_a_chat_is_read_from_text_and_from_a_file(given: str, tmp_path: Path) -> None:
+def test_a_chat_is_read_from_text_and_from_a_file(given, tmp_path):
     expected = [{"role": "user", "content": "Hi\n there"}, {"role": "assistant", "content": "Ho"}]
     assert read_chat(given) == expected
     (tmp_path / "a chat").write_text(given)
     assert read_chat(str(tmp_path / "a chat")) == expected
 
 
-def test_what_is_no_chat_is_refused() -> None:
+def test_what_is_no_chat_is_refused():
     for given, words in (
         ("Hello there", "neither a file nor a chat"),
         ("[{", "neither a file nor a chat"),
@@ -164,7 +159,7 @@ def test_what_is_no_chat_is_refused() -> None:
 # Spans ---------------------------------------------------------------------------------------
 
 
-def test_a_span_is_found() -> None:
+def test_a_span_is_found():
     """Words within words only if they stand nowhere else."""
     for span, expected in (
         ("1:3", "The cat"),
@@ -200,14 +195,12 @@ def test_a_span_is_found() -> None:
         (("other=1:2",), "name of the rest"),
     ],
 )
-def test_a_span_that_does_not_fit_is_refused(
-    refused: Callable[..., str], spans: tuple[str, ...], words: str
-) -> None:
+def test_a_span_that_does_not_fit_is_refused(refused, spans, words):
     options = [word for span in spans for word in ("--span", span)]
     assert words in refused(2, "heads", TEXT, *options)
 
 
-def test_spans_from_a_file(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_spans_from_a_file(tmp_path, refused):
     (tmp_path / "spans.txt").write_text("who=The cat\n\nit=9:10\n")
     assert texts_of(encoded("tiny", spans=tmp_path / "spans.txt")) | {"other": ""} == {
         "other": "",
@@ -219,7 +212,7 @@ def test_spans_from_a_file(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "none.txt" in refused(3, "heads", TEXT, "--spans", str(tmp_path / "none.txt"))
 
 
-def test_a_cut_text_keeps_its_regions_or_is_refused() -> None:
+def test_a_cut_text_keeps_its_regions_or_is_refused():
     model = load("tiny", LoadOptions())
     reader = region_reader(model, TEXT, RegionOptions(span=("who=The cat",)))
     assert reader is not None
@@ -232,7 +225,7 @@ def test_a_cut_text_keeps_its_regions_or_is_refused() -> None:
 # Pairs ---------------------------------------------------------------------------------------
 
 
-def test_a_pair_is_read_as_a_bert_reads_it(trained_bert: Path) -> None:
+def test_a_pair_is_read_as_a_bert_reads_it(trained_bert):
     """Its weights are those of transformers with the segments of both sentences."""
     import numpy as np
     import torch
@@ -265,9 +258,7 @@ def test_a_pair_is_read_as_a_bert_reads_it(trained_bert: Path) -> None:
     np.testing.assert_allclose(single, plain.attentions[0][0].numpy(), atol=1e-5)
 
 
-def test_a_pair_without_separator_says_so_or_is_refused(
-    document: Callable[..., Any], refused: Callable[..., str]
-) -> None:
+def test_a_pair_without_separator_says_so_or_is_refused(document, refused):
     found = document("The cat sat.", "--and", "It was tired.")
     said = "joins two texts with nothing between them"
     assert any(said in note for note in found["model"]["notes"])
@@ -279,9 +270,7 @@ def test_a_pair_without_separator_says_so_or_is_refused(
 # What does not go together ---------------------------------------------------------------------
 
 
-def test_options_that_do_not_go_together(
-    refused: Callable[..., str], chat_models: Mapping[str, str], tmp_path: Path
-) -> None:
+def test_options_that_do_not_go_together(refused, chat_models, tmp_path):
     (tmp_path / "chat.json").write_text(json.dumps([*CHAT]))
     chat = str(tmp_path / "chat.json")
     assert "--chat gives the text" in refused(2, "heads", TEXT, "--chat", chat)
@@ -295,7 +284,7 @@ def test_options_that_do_not_go_together(
     assert "chat.txt" in refused(3, "heads", "--chat", "chat.txt")
 
 
-def test_python_takes_the_same_names(chat_models: Mapping[str, str]) -> None:
+def test_python_takes_the_same_names(chat_models):
     report = attnviz.heads("tiny", TEXT, spans={"who": (1, 3), "it": "it"})
     assert dict(report.first.regions.queries) == {"who": 2, "it": 1, "other": 10}
     model = chat_models["chatml"]
@@ -321,7 +310,7 @@ PARTS = ChatTemplate(
 )
 
 
-def test_parts_thoughts_and_calls_stand_where_the_template_writes_them() -> None:
+def test_parts_thoughts_and_calls_stand_where_the_template_writes_them():
     call = {"type": "function", "function": {"name": "sum"}}
     thought = {"role": "assistant", "reasoning_content": "Hm", "content": "a"}
     chat = read_chat(
@@ -348,9 +337,7 @@ def test_parts_thoughts_and_calls_stand_where_the_template_writes_them() -> None
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(
-    chat_models: Mapping[str, str], name: str
-) -> None:
+def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(chat_models, name):
     from transformers import AutoTokenizer
 
     model = load(chat_models[name], LoadOptions(work=Work(0)))
@@ -370,7 +357,7 @@ def test_a_chat_in_place_of_a_prompt_is_finished_by_its_template(
         assert pasted == text
 
 
-def test_a_pasted_template_has_no_second_first_token(chat_models: Mapping[str, str]) -> None:
+def test_a_pasted_template_has_no_second_first_token(chat_models):
     for tokens in (0, None):
         model = load(chat_models["llama3"], LoadOptions(work=Work(tokens)))
         found = model.encode("<s>Who?<|eot_id|>")

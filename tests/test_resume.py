@@ -1,11 +1,8 @@
 """A resume file survives any end of the process, and belongs to one run only."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,7 @@ def filled(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_every_line_is_an_object_and_on_the_disk_at_once(tmp_path: Path) -> None:
+def test_every_line_is_an_object_and_on_the_disk_at_once(tmp_path):
     """What was appended comes back to the bit."""
     path = tmp_path / "scan.jsonl"
     header, *rest = map(json.loads, filled(path).splitlines())
@@ -38,7 +35,7 @@ def test_every_line_is_an_object_and_on_the_disk_at_once(tmp_path: Path) -> None
         assert path.read_bytes().endswith(b'{"part": "control", "text": 1, "result": "done"}\n')
 
 
-def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_short_is_written_anew(tmp_path):
     """An empty file is begun."""
     path = tmp_path / "scan.jsonl"
     path.touch()
@@ -60,9 +57,7 @@ def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path) -> None:
         ({"draws": 4}, "its draws are null, here they are 4"),
     ],
 )
-def test_another_run_is_refused_and_the_file_left(
-    tmp_path: Path, changed: dict[str, Any], said: str
-) -> None:
+def test_another_run_is_refused_and_the_file_left(tmp_path, changed, said):
     path = tmp_path / "scan.jsonl"
     whole = filled(path)
     with pytest.raises(UsageError, match=said), ResumeFile(path, SCHEMA, RUN | changed):
@@ -70,7 +65,7 @@ def test_another_run_is_refused_and_the_file_left(
     assert path.read_bytes() == whole
 
 
-def test_another_file_is_refused_and_left(tmp_path: Path) -> None:
+def test_another_file_is_refused_and_left(tmp_path):
     path = tmp_path / "scan.jsonl"
     for content in (b"some notes of mine\n", b"no end", b'{"schema": "x"}\n', b"\xff\n"):
         path.write_bytes(content)
@@ -79,7 +74,7 @@ def test_another_file_is_refused_and_left(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
-def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_inside_is_named(tmp_path):
     path = tmp_path / "scan.jsonl"
     header, first, last = filled(path).splitlines(keepends=True)
     path.write_bytes(header + first[:-9] + b"\n" + last)
@@ -87,7 +82,7 @@ def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_two_runs_cannot_write_one_file_and_none_a_place_that_is_not_there(tmp_path: Path) -> None:
+def test_two_runs_cannot_write_one_file_and_none_a_place_that_is_not_there(tmp_path):
     pytest.importorskip("fcntl")
     path = tmp_path / "scan.jsonl"
     with (
@@ -102,6 +97,6 @@ def test_two_runs_cannot_write_one_file_and_none_a_place_that_is_not_there(tmp_p
 
 
 @pytest.mark.parametrize("values", [[True], ["1"], [math.inf], [[1.0]], 5], ids=str)
-def test_only_numbers_are_restored(values: Any) -> None:
+def test_only_numbers_are_restored(values):
     with pytest.raises((TypeError, ValueError)):
         restored(values)

@@ -1,7 +1,5 @@
 """Where a text comes from, or many of them, or rows of a file, and what is none."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.corpus import open_corpus
-from attnviz.errors import AttnvizError, LoadError, UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.texts import (
     BUILT_IN_TEXT,
     as_utf8,
@@ -26,7 +24,7 @@ def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
 
 
-def test_a_text_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_taken_as_it_is(tmp_path, monkeypatch):
     """With its line ends, as UTF-8 whatever the stream and the locale say, without a mark."""
     path, text = tmp_path / "text.txt", " 나는 오늘\n학교에 갔다 .\r\n\n"
     path.write_bytes(text.encode())
@@ -43,7 +41,7 @@ def test_a_text_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         read_text("-", None)
 
 
-def test_nothing_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_read(tmp_path, monkeypatch):
     path = tmp_path / "text.txt"
     for text in ("", " ", "\t\n", "\r\n", "\u3000"):
         path.write_bytes(text.encode())
@@ -53,7 +51,7 @@ def test_nothing_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 read_text(argument, file)
 
 
-def test_one_text_that_can_be_read_is_expected(tmp_path: Path) -> None:
+def test_one_text_that_can_be_read_is_expected(tmp_path):
     with pytest.raises(UsageError, match="--file PATH, or - to read standard input"):
         read_text(None, None)
     with pytest.raises(UsageError, match="give TEXT or --file, not both"):
@@ -67,7 +65,7 @@ def test_one_text_that_can_be_read_is_expected(tmp_path: Path) -> None:
             read_text(None, path)
 
 
-def test_what_is_not_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_utf8_names_the_byte(tmp_path, monkeypatch):
     path = tmp_path / "latin.txt"
     path.write_bytes("Das Mädchen".encode("latin-1"))
     with pytest.raises(LoadError, match=r"latin\.txt is not UTF-8: byte 6 is 0xe4; convert"):
@@ -88,7 +86,7 @@ def written(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def test_the_built_in_texts_are_the_first_sentences_of_each_passage() -> None:
+def test_the_built_in_texts_are_the_first_sentences_of_each_passage():
     texts = read_texts(None, None, None)
     assert texts.source == "10 built-in texts"
     assert len(set(texts.texts)) == 10
@@ -101,7 +99,7 @@ def test_the_built_in_texts_are_the_first_sentences_of_each_passage() -> None:
         assert BUILT_IN_TEXT.count(name) == 3
 
 
-def test_one_text_names_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_text_names_its_source(tmp_path, monkeypatch):
     texts = read_texts("A text.", None, None)
     assert (texts.texts, texts.source, texts.place(0)) == (("A text.",), "", "the text")
     texts = read_texts(None, written(tmp_path, "one.txt", b"First line.\nSecond line.\n"), None)
@@ -114,7 +112,7 @@ def test_one_text_names_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (texts.texts, texts.source) == (("one", "two"), "standard input")
 
 
-def test_one_text_a_line(tmp_path: Path) -> None:
+def test_one_text_a_line(tmp_path):
     path = written(tmp_path, "many", "one\r\n\n  \nzwei Löwen\n".encode())
     texts = read_texts(None, None, path)
     assert texts.texts == ("one", "zwei Löwen")
@@ -122,7 +120,7 @@ def test_one_text_a_line(tmp_path: Path) -> None:
     assert texts.place(1) == "text 2 (line 4)"
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_json_lines(tmp_path):
     """A brace in a file of another ending than theirs, which says so, is text."""
     for name in ("many.jsonl", "many.ndjson", "many"):
         path = written(tmp_path, name, b'{"text": "one", "id": 7}\n\n{"text": "t\\u00e9o"}\n')
@@ -131,7 +129,7 @@ def test_json_lines(tmp_path: Path) -> None:
     assert read_texts_file(path, "--texts").texts == ("{curly} start", "next")
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(tmp_path):
     for line in (
         '{"text": "cut',
         '{"words": "no text"}',
@@ -147,7 +145,7 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
         read_texts_file(path, "--texts")
 
 
-def test_a_file_without_a_text_and_two_sources_are_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_text_and_two_sources_are_refused(tmp_path):
     for content in (b"", b"\n \n"):
         path = written(tmp_path, "none.txt", content)
         with pytest.raises(UsageError, match=r"--reference .*none\.txt has no text"):
@@ -181,16 +179,14 @@ ROWS = ["The cat, sat.", 'A "quoted"\nword.', "나는 오늘"]
         ("t", json.dumps([{"id": 1, "text": row} for row in ROWS]), (1, 2, 3)),
     ],
 )
-def test_a_table_is_its_column_of_texts(
-    tmp_path: Path, name: str, content: str, numbers: tuple[int, ...]
-) -> None:
+def test_a_table_is_its_column_of_texts(tmp_path, name, content, numbers):
     path = written(tmp_path, name, content.encode())
     texts = read_texts_file(path, "--texts")
     assert (list(texts.texts), texts.lines) == (ROWS, numbers)
     assert [line.text for line in open_corpus(path).lines()] == ROWS
 
 
-def test_another_column_is_chosen_and_named(tmp_path: Path) -> None:
+def test_another_column_is_chosen_and_named(tmp_path):
     path = written(tmp_path, "t.csv", b"body,text\nthis,that\n")
     texts = read_texts_file(path, "--texts", "body")
     assert (texts.texts, texts.source) == (("this",), f"{path}, column body")
@@ -208,19 +204,17 @@ def test_another_column_is_chosen_and_named(tmp_path: Path) -> None:
         ("t.txt", "x\n", "text", "has a text a line and no columns: leave out --column"),
     ],
 )
-def test_a_table_that_is_unclear_is_refused(
-    tmp_path: Path, name: str, content: str, column: str | None, said: str
-) -> None:
+def test_a_table_that_is_unclear_is_refused(tmp_path, name, content, column, said):
     with pytest.raises((LoadError, UsageError), match=said):
         read_texts_file(written(tmp_path, name, content.encode()), "--texts", column)
 
 
-def test_a_bracket_begins_a_text_that_is_no_array(tmp_path: Path) -> None:
+def test_a_bracket_begins_a_text_that_is_no_array(tmp_path):
     path = written(tmp_path, "t", b"[CLS] The cat\n[1] A note\n")
     assert read_texts_file(path, "--texts").texts == ("[CLS] The cat", "[1] A note")
 
 
-def test_prompts_are_a_column_beside_others(tmp_path: Path) -> None:
+def test_prompts_are_a_column_beside_others(tmp_path):
     path = written(tmp_path, "t.csv", b"id,text,answer\n1,The cat,sat\n")
     for column in (None, "text"):
         rows = read_rows(path, "--texts", ("prompt",), ("answer", "foil"), column)
@@ -234,7 +228,7 @@ CSV = '\ufeffb,a\r\n3,"one, ""two"""\r\n\r\né,x\r\n'
 @pytest.mark.parametrize(
     ("name", "content"), [("r.jsonl", JSON), ("r", JSON), ("r.csv", CSV), ("r.txt", CSV)]
 )
-def test_json_lines_and_csv_are_the_same(tmp_path: Path, name: str, content: str) -> None:
+def test_json_lines_and_csv_are_the_same(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content.encode())
     found = read_rows(path, "--rows", ["a"], ["b", "c"])
@@ -257,9 +251,7 @@ def test_json_lines_and_csv_are_the_same(tmp_path: Path, name: str, content: str
         ("a\n \n\xff", LoadError, "not UTF-8"),
     ],
 )
-def test_what_cannot_be_read(
-    tmp_path: Path, content: str, kind: type[AttnvizError], said: str
-) -> None:
+def test_what_cannot_be_read(tmp_path, content, kind, said):
     path = tmp_path / "rows"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(kind, match=said):

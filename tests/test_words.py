@@ -1,7 +1,5 @@
 """Words of our own that a researcher would not say: none is on a screen, in a file or in a page."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -125,7 +123,7 @@ def _is_command(node: ast.AST) -> bool:
     )
 
 
-def test_nobody_reads_these_words() -> None:
+def test_nobody_reads_these_words():
     whole = "\n".join(text for _, text in texts())
     written = [words for words in REPLACED if words in whole]
     shown = [(place, words) for place, text in texts() for words in written if words in text]
@@ -133,7 +131,7 @@ def test_nobody_reads_these_words() -> None:
 
 
 @pytest.mark.parametrize("written", [r"[0-9}] %(?![a-z0-9(])", r"(?<!\w)−[0-9{]", r"[^\W_]#[0-9]"])
-def test_numbers_are_written_by_one_rule(written: str) -> None:
+def test_numbers_are_written_by_one_rule(written):
     """``53%`` without a blank, the minus of the keyboard (see ``attnviz.draw.numbers``), and a
     token's number as in ``her (12)``.
     """

@@ -1,7 +1,5 @@
 """Weights of anyone's model, a tiny transformers model, and a terminal that has no wishes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,7 +6,6 @@ import io
 import pickle
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,14 +100,14 @@ SAME: dict[str, Callable[[], Any]] = {
 """Command lines, and the calls from Python that give the same numbers."""
 
 
-def test_every_command_is_compared() -> None:
+def test_every_command_is_compared():
     """What takes a minute, and what makes no report, is left out."""
     compared = {line.split()[0] for line in SAME}
     assert compared == set(COMMANDS) - {"docs", "explore", "sweep", "train", "use"}
 
 
 @pytest.mark.parametrize("line", SAME)
-def test_the_numbers_are_those_of_the_command(run: Any, tmp_path: Path, line: str) -> None:
+def test_the_numbers_are_those_of_the_command(run, tmp_path, line):
     arguments = [TEXT if word == "TEXT" else word for word in shlex.split(line)]
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
     (tmp_path / "two.txt").write_text("\n".join([TEXT, OTHER]))
@@ -122,7 +121,7 @@ def test_the_numbers_are_those_of_the_command(run: Any, tmp_path: Path, line: st
     assert without_times(mine) == without_times(document)
 
 
-def test_a_loaded_model_is_taken_by_every_kind_of_function(model: Any, tokenizer: Any) -> None:
+def test_a_loaded_model_is_taken_by_every_kind_of_function(model, tokenizer):
     texts = ["the cat sat on the mat", "the dog sat on the cat"]
     ablated = attnviz.ablate(model, texts, tokenizer=tokenizer)
     assert len(ablated.to_dicts()) == 6
@@ -138,7 +137,7 @@ def test_a_loaded_model_is_taken_by_every_kind_of_function(model: Any, tokenizer
         attnviz.rollout(model, text="the cat")
 
 
-def test_what_a_result_shows_and_saves(run: Any, tmp_path: Path) -> None:
+def test_what_a_result_shows_and_saves(run, tmp_path):
     found = attnviz.rollout("tiny", text=TEXT)
     assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
@@ -191,13 +190,13 @@ def test_what_a_result_shows_and_saves(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
     ],
 )
-def test_bad_input(call: Callable[[], Any], error: type[Exception], line: str) -> None:
+def test_bad_input(call, error, line):
     with pytest.raises(error) as raised:
         call()
     assert line in str(raised.value)
 
 
-def test_functions_take_numbers_of_numpy_and_go_to_other_processes() -> None:
+def test_functions_take_numbers_of_numpy_and_go_to_other_processes():
     found = attnviz.prune("tiny", texts=[TEXT, OTHER], fraction=np.float32(0.1), seed=np.int64(1))
     assert found.to_dict()["seed"] == 1
     assert pickle.loads(pickle.dumps(attnviz.prune)) is attnviz.prune

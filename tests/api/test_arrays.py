@@ -1,7 +1,5 @@
 """What is taken for an array of weights, and the one line said of everything else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -54,7 +52,7 @@ class OffersDlpack:
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_one_array_in_many_clothes(given: Any) -> None:
+def test_one_array_in_many_clothes(given):
     found = as_numpy(given)
     assert type(found) is np.ndarray
     assert found.dtype == np.float64
@@ -73,13 +71,13 @@ def test_one_array_in_many_clothes(given: Any) -> None:
         ([[1, 0], [0, 1]], np.float64),
     ],
 )
-def test_types_are_kept_or_widened(given: Any, dtype: type) -> None:
+def test_types_are_kept_or_widened(given, dtype):
     found = as_numpy(given)
     assert found.dtype == dtype
     assert np.array_equal(found, np.eye(2))
 
 
-def test_a_type_of_another_library() -> None:
+def test_a_type_of_another_library():
     ml_dtypes = pytest.importorskip("ml_dtypes")  # JAX's bfloat16, brought by keras
     found = as_numpy(OffersArray(WEIGHTS.astype(ml_dtypes.bfloat16)))
     assert found.dtype == np.float32
@@ -99,12 +97,12 @@ def test_a_type_of_another_library() -> None:
         (np.zeros(2, dtype="V4"), "expected an array of real numbers"),
     ],
 )
-def test_what_is_no_array(given: Any, said: str) -> None:
+def test_what_is_no_array(given, said):
     with pytest.raises(UsageError, match=said):
         weight_matrices(given)
 
 
-def test_shapes_that_are_taken() -> None:
+def test_shapes_that_are_taken():
     """The given array is left alone."""
     for shape in ((2, 3), (1, 2, 3), (5, 2, 3), (1, 5, 2, 3), (1, 1, 1, 2, 3)):
         weights = np.random.default_rng(0).random(shape)
@@ -127,7 +125,7 @@ def test_shapes_that_are_taken() -> None:
         ((2, 3, 0), r"got the shape \(2, 3, 0\)"),
     ],
 )
-def test_shapes_that_are_not(shape: tuple[int, ...], said: str) -> None:
+def test_shapes_that_are_not(shape, said):
     with pytest.raises(UsageError, match=said):
         weight_matrices(np.ones(shape))
 
@@ -141,7 +139,7 @@ def test_shapes_that_are_not(shape: tuple[int, ...], said: str) -> None:
         (-0.25, r"got -0.25 at \[1, 0, 2\]: are these scores\? their softmax is the attention"),
     ],
 )
-def test_numbers_that_are_no_weights(value: float, said: str) -> None:
+def test_numbers_that_are_no_weights(value, said):
     weights = np.full((2, 3, 3), 1 / 3)
     weights[1, 0, 2] = value
     with pytest.raises(UsageError, match=said):

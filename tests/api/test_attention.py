@@ -1,11 +1,8 @@
 """``attnviz.scaled_dot_product_attention``: the numbers of the formula, and how they show."""
 
-from __future__ import annotations
-
 import io
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,7 +29,7 @@ def by_hand(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> tuple[Any,
     return np.array(output), np.array(weights)
 
 
-def test_the_formula() -> None:
+def test_the_formula():
     query, key, value = random(2, 5), random(3, 5, seed=1), random(3, 7, seed=2)
     result = attnviz.scaled_dot_product_attention(query, key, value)
     output, weights = result
@@ -41,7 +38,7 @@ def test_the_formula() -> None:
     assert (result.output is output, result.weights is weights) == (True, True)
 
 
-def test_tensors_stay_tensors_and_keep_their_gradients() -> None:
+def test_tensors_stay_tensors_and_keep_their_gradients():
     query = torch.randn(2, 3, 5, 7, requires_grad=True)
     output, weights = attnviz.scaled_dot_product_attention(query, query, query)
     assert weights.shape == (2, 3, 5, 5)
@@ -49,7 +46,7 @@ def test_tensors_stay_tensors_and_keep_their_gradients() -> None:
     assert query.grad is not None
 
 
-def test_mask_and_scale() -> None:
+def test_mask_and_scale():
     x = random(3, 5)
     causal = attnviz.scaled_dot_product_attention(x, x, x, np.tri(3, dtype=bool))
     assert np.array_equal(np.triu(causal.weights, 1), np.zeros((3, 3)))
@@ -65,7 +62,7 @@ def drawn(content: Any) -> str:
     return stream.getvalue()
 
 
-def test_it_draws_its_weights_and_writes_what_cannot_be_drawn() -> None:
+def test_it_draws_its_weights_and_writes_what_cannot_be_drawn():
     x = random(2, 3, 5)
     result = attnviz.scaled_dot_product_attention(x, x, x)
     assert drawn(result).startswith("scaled dot-product attention · given as a float64 array")
@@ -81,7 +78,7 @@ def test_it_draws_its_weights_and_writes_what_cannot_be_drawn() -> None:
         assert result._repr_html_() is None
 
 
-def test_of_a_batch_it_draws_the_first_and_says_so() -> None:
+def test_of_a_batch_it_draws_the_first_and_says_so():
     x = torch.randn(2, 3, 5, 7)
     result = attnviz.scaled_dot_product_attention(x, x, x)
     assert "text 0 of 2 · given as a float32 array · 3 heads" in drawn(result)
@@ -89,7 +86,7 @@ def test_of_a_batch_it_draws_the_first_and_says_so() -> None:
         result.heatmap()
 
 
-def test_the_module_beside_it() -> None:
+def test_the_module_beside_it():
     torch.manual_seed(0)
     attention = attnviz.MultiHeadAttention(d_model=14, heads=7, causal=True)
     _, weights = attention(torch.randn(1, 5, 14), return_weights=True)
@@ -109,6 +106,6 @@ def test_the_module_beside_it() -> None:
     ],
 )
 @pytest.mark.parametrize("ones", [np.ones, torch.ones])
-def test_shapes_that_do_not_fit(shapes: Any, said: str, ones: Callable[..., Any]) -> None:
+def test_shapes_that_do_not_fit(shapes, said, ones):
     with pytest.raises(UsageError, match=re.escape(said)):
         attnviz.scaled_dot_product_attention(*map(ones, shapes))

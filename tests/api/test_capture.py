@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def expected(model: Any, ids: Any) -> list[np.ndarray]:
     return [layer[0].numpy() for layer in layers]
 
 
-def test_a_loaded_model(model: Any, tokenizer: Any) -> None:
+def test_a_loaded_model(model, tokenizer):
     maps = attnviz.capture(model.eval(), TEXT, tokenizer=tokenizer)
     assert maps.tokens == ("<s>", *TEXT.split(), "</s>")
     assert maps.text == TEXT
@@ -38,7 +37,7 @@ def test_a_loaded_model(model: Any, tokenizer: Any) -> None:
     assert "loaded weights · float32\n2 layers × 3 heads on 1 key/value" in str(maps)
 
 
-def test_a_model_is_left_as_it_was(model: Any, tokenizer: Any) -> None:
+def test_a_model_is_left_as_it_was(model, tokenizer):
     model.train()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     implementation = model.config._attn_implementation
@@ -50,7 +49,7 @@ def test_a_model_is_left_as_it_was(model: Any, tokenizer: Any) -> None:
     assert np.allclose(np.asarray(maps).sum(-1), 1)  # no dropout
 
 
-def test_some_heads_of_a_loaded_model(model: Any, tokenizer: Any) -> None:
+def test_some_heads_of_a_loaded_model(model, tokenizer):
     every = attnviz.capture(model, TEXT, tokenizer=tokenizer)
     some = attnviz.capture(model, TEXT, tokenizer=tokenizer, layer=1, head=["0", 2])
     assert list(some) == [(1, 0), (1, 2)]
@@ -58,7 +57,7 @@ def test_some_heads_of_a_loaded_model(model: Any, tokenizer: Any) -> None:
     assert list(attnviz.capture(model, TEXT, tokenizer=tokenizer, head=(0, 1))) == [(0, 1)]
 
 
-def test_a_directory(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+def test_a_directory(model, tokenizer, tmp_path):
     """A model that was read from it is called by its name."""
     model.save_pretrained(tmp_path / "fine-tuned")
     tokenizer.save_pretrained(tmp_path / "fine-tuned")
@@ -73,7 +72,7 @@ def test_a_directory(model: Any, tokenizer: Any, tmp_path: Path) -> None:
         attnviz.capture(tmp_path / "nothing", TEXT)
 
 
-def test_models_that_were_opened() -> None:
+def test_models_that_were_opened():
     model = attnviz.load("mha", d_model=10, heads=5, causal=True, seed=3)
     maps = attnviz.capture(model, "나는 오늘 학교에 갔다")
     assert len(maps) == 5
@@ -85,7 +84,7 @@ def test_models_that_were_opened() -> None:
     assert str(first) == str(attnviz.capture("tiny", "a cat"))
 
 
-def test_an_encoder_decoder(tokenizer: Any) -> None:
+def test_an_encoder_decoder(tokenizer):
     import transformers
 
     torch.manual_seed(0)
@@ -137,14 +136,12 @@ def opening(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
         ),
     ],
 )
-def test_what_cannot_be_done(
-    call: Callable[[Any, Any], Any], said: str, model: Any, tokenizer: Any
-) -> None:
+def test_what_cannot_be_done(call, said, model, tokenizer):
     with pytest.raises(UsageError, match=said):
         call(model, tokenizer)
 
 
-def test_regions_are_those_of_the_spans() -> None:
+def test_regions_are_those_of_the_spans():
     maps = attnviz.capture(
         "tiny", "The cat sat on the mat.", spans={"who": (1, 3), "on": "the mat"}
     )

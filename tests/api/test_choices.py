@@ -3,8 +3,6 @@
 ``attnviz.verify`` takes fewer: its ``dtype`` is that of the library's own attention alone.
 """
 
-from __future__ import annotations
-
 import inspect
 from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
@@ -36,7 +34,7 @@ def choices(kind: object) -> frozenset[object]:
 
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore", "use"}))
-def test_the_choices_of_an_option_are_those_of_its_keyword(name: str) -> None:
+def test_the_choices_of_an_option_are_those_of_its_keyword(name):
     command = getattr(import_module(f"attnviz.cli.{name}"), name)
     options = command.registered_commands[0].callback.__annotations__
     keywords = inspect.signature(getattr(attnviz, name)).parameters

@@ -1,15 +1,11 @@
 """What ``attnviz.capture`` and ``attnviz.heatmap`` return: choosing, looking, saving."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import FrozenInstanceError
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,9 +58,7 @@ def names(maps: HeadMaps) -> list[str]:
         (["h2"], "-1", [f"L{LAYERS - 1}H2"]),
     ],
 )
-def test_heads_are_chosen_as_on_the_command_line(
-    maps: HeadMaps, choice: Sequence[Any], layer: Any, expected: list[str]
-) -> None:
+def test_heads_are_chosen_as_on_the_command_line(maps, choice, layer, expected):
     chosen = maps.heads(*choice, layer=layer)
     assert names(chosen) == expected
     assert len(chosen) == len(expected)
@@ -82,12 +76,12 @@ def test_heads_are_chosen_as_on_the_command_line(
         (None, "cannot read 'None' as a head"),
     ],
 )
-def test_no_choice(maps: HeadMaps, choice: Any, said: str) -> None:
+def test_no_choice(maps, choice, said):
     with pytest.raises(UsageError, match=said):
         maps.heads(choice)
 
 
-def test_what_names_no_single_head_that_was_kept(maps: HeadMaps) -> None:
+def test_what_names_no_single_head_that_was_kept(maps):
     some = maps.heads("0.*", "1.0")
     with pytest.raises(UsageError, match=r"none of .* kept: here are L0H0, .*, L0H3, …$"):
         some["L3H3"]
@@ -102,7 +96,7 @@ def test_what_names_no_single_head_that_was_kept(maps: HeadMaps) -> None:
         maps.heads("L1H0", layer=2)
 
 
-def test_weights_by_layer_and_head_and_as_an_array(maps: HeadMaps) -> None:
+def test_weights_by_layer_and_head_and_as_an_array(maps):
     weights = maps.weights
     assert list(weights) == list(maps)
     assert weights[2, 1] is not None
@@ -122,7 +116,7 @@ def test_weights_by_layer_and_head_and_as_an_array(maps: HeadMaps) -> None:
     assert repr(maps.heads("L0H1", "2.0")) == "<HeadMaps of tiny: L0H1, L2H0, 13 tokens>"
 
 
-def test_it_is_drawn_and_saved_as_by_the_command(maps: HeadMaps, run: Any, tmp_path: Path) -> None:
+def test_it_is_drawn_and_saved_as_by_the_command(maps, run, tmp_path):
     files = [tmp_path / f"command{ending}" for ending in (".json", ".csv", ".svg", ".txt")]
     saved = [word for file in files for word in ("--save", str(file))]
     for options, shown in (saved, maps), (["--head", "L0H2,1.3"], maps.heads("L0H2,1.3")):
@@ -136,9 +130,7 @@ def test_it_is_drawn_and_saved_as_by_the_command(maps: HeadMaps, run: Any, tmp_p
     assert document["tokens"] == list(maps.tokens)
 
 
-def test_plain_in_a_string_coloured_in_rich(
-    maps: HeadMaps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_in_a_string_coloured_in_rich(maps, monkeypatch):
     head = maps.heads("L1H0")
     assert "\x1b" not in str(head)
     coloured = drawn(head, force_terminal=True, color_system="truecolor")
@@ -153,7 +145,7 @@ def test_plain_in_a_string_coloured_in_rich(
 
 
 @pytest.mark.parametrize("width", [10, 20, 33, 80])
-def test_inside_other_renderables(maps: HeadMaps, width: int) -> None:
+def test_inside_other_renderables(maps, width):
     table = Table("maps", "words")
     table.add_row(maps.heads("0.0"), "beside")
     for content in (Panel(maps.heads("0.0")), table):
@@ -161,9 +153,7 @@ def test_inside_other_renderables(maps: HeadMaps, width: int) -> None:
         assert {cell_len(line.rstrip()) for line in lines if line.strip()} == {width}
 
 
-def test_the_pretty_prompt_of_rich_draws_it(
-    maps: HeadMaps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pretty_prompt_of_rich_draws_it(maps, monkeypatch):
     monkeypatch.setattr(sys, "displayhook", sys.displayhook)
     monkeypatch.setattr("builtins._", None, raising=False)
     stream = io.StringIO()
@@ -172,7 +162,7 @@ def test_the_pretty_prompt_of_rich_draws_it(
     assert unpadded(stream.getvalue()) == str(maps.heads("L1H0")) + "\n"
 
 
-def test_views(maps: HeadMaps) -> None:
+def test_views(maps):
     head = maps.heads("L0H1")
     assert f"\n{maps['L0H1'][1, 0]:.2f} ".replace("\n0.", "\n.") in str(head.view(values=True))
     assert "3 strongest pairs" in str(head.view(top=3))
@@ -200,7 +190,7 @@ class Frame:
         self.height = int(re.search(r"100%; height: (\d+)px", element)[1])  # type: ignore[index]
 
 
-def test_a_notebook_shows_the_saved_page(maps: HeadMaps, tmp_path: Path) -> None:
+def test_a_notebook_shows_the_saved_page(maps, tmp_path):
     for shown in (maps, maps.heads("L1H0"), attnviz.heatmap(np.eye(3), title="<b>")):
         shown.save(tmp_path / "maps.html")
         frame = Frame(shown._repr_html_())
@@ -209,7 +199,7 @@ def test_a_notebook_shows_the_saved_page(maps: HeadMaps, tmp_path: Path) -> None
         assert not re.search(r"\s(?:src|href)=\"(?!#|data:|\$)", frame.page)
 
 
-def test_saving(maps: HeadMaps, tmp_path: Path) -> None:
+def test_saving(maps, tmp_path):
     for ending in ("npz", "html", "png", "pdf"):
         maps.heads("L1H0").save(str(tmp_path / f"maps.{ending}"))
         assert (tmp_path / f"maps.{ending}").stat().st_size > 500

@@ -1,13 +1,9 @@
 """``attnviz.heatmap``: colours, notes and scores of any array, worked out by hand."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,13 +37,13 @@ TWO_HEADS = [
 ]
 
 
-def test_a_screen() -> None:
+def test_a_screen():
     # Sink weight: the mean of 1 and 0.1, and of 1/2 and 1/3. Entropy over queries:
     # (0 + 0 + 0.639) / 3 and (0 + ln 2 + ln 3) / 3.
     assert str(attnviz.heatmap(TWO_HEADS, "The cat sat")) == SCREEN
 
 
-def test_numbers_and_names() -> None:
+def test_numbers_and_names():
     maps = attnviz.heatmap(TWO_HEADS, ["The", "cat", "sat"])
     assert maps.tokens == maps.key_tokens == ("The", "cat", "sat")
     assert np.array_equal(maps["H1"], TWO_HEADS[1])
@@ -60,13 +56,13 @@ def test_numbers_and_names() -> None:
 
 
 @pytest.mark.parametrize("make", [np.asarray, torch.tensor, list], ids=["numpy", "torch", "list"])
-def test_any_library_gives_the_same_picture(make: Callable[[Any], Any]) -> None:
+def test_any_library_gives_the_same_picture(make):
     expected = str(attnviz.heatmap(TWO_HEADS, "a b c")).replace("float64", "")
     found = str(attnviz.heatmap(make(TWO_HEADS), "a b c"))
     assert found.replace("float32", "").replace("float64", "") == expected
 
 
-def test_places_stand_for_missing_tokens(rows: Rows) -> None:
+def test_places_stand_for_missing_tokens(rows):
     maps = attnviz.heatmap(rows(3, 5))
     assert maps.tokens == ("0", "1", "2")
     assert maps.key_tokens == ("0", "1", "2", "3", "4")
@@ -74,7 +70,7 @@ def test_places_stand_for_missing_tokens(rows: Rows) -> None:
     assert "3 queries, 5 keys" in repr(maps)
 
 
-def test_two_texts(rows: Rows) -> None:
+def test_two_texts(rows):
     maps = attnviz.heatmap(rows(2, 3), "look at", ["these", "three", "words"])
     assert (maps.tokens, maps.key_tokens) == (("look", "at"), ("these", "three", "words"))
     assert maps.report.record.kind == "cross"
@@ -84,7 +80,7 @@ def test_two_texts(rows: Rows) -> None:
         attnviz.heatmap(rows(2, 3), "a b")
 
 
-def test_equal_tokens_are_equal() -> None:
+def test_equal_tokens_are_equal():
     weights = np.eye(4)
     weights[2] = [1, 0, 0, 0]  # the second "a" looks at the first
     maps = attnviz.heatmap(weights, "a b a c")
@@ -92,7 +88,7 @@ def test_equal_tokens_are_equal() -> None:
     assert attnviz.heatmap(weights).scores("H0").scores["duplicate"] is None
 
 
-def test_rows_that_do_not_sum_to_one_are_shares_of_the_largest_and_kept(tmp_path: Path) -> None:
+def test_rows_that_do_not_sum_to_one_are_shares_of_the_largest_and_kept(tmp_path):
     """They are drawn as shares, scored as if they summed to one, and saved as they are."""
     given = ((2.0, 0.0), (1.0, 4.0))
     maps = attnviz.heatmap(given, "a b")
@@ -116,7 +112,7 @@ def test_rows_that_do_not_sum_to_one_are_shares_of_the_largest_and_kept(tmp_path
     assert "the legend&#x27;s 1 is 4" in (tmp_path / "maps.svg").read_text()
 
 
-def test_a_scale_of_their_own() -> None:
+def test_a_scale_of_their_own():
     given = ((2.0, 0.0), (1.0, 4.0))
     assert attnviz.heatmap(given, scale=8).limit == 8
     assert "shares of 8" in str(attnviz.heatmap(given, scale=8))
@@ -126,7 +122,7 @@ def test_a_scale_of_their_own() -> None:
             attnviz.heatmap(given, scale=scale)
 
 
-def test_rows_of_zeros_are_told_and_nothing_else_changes() -> None:
+def test_rows_of_zeros_are_told_and_nothing_else_changes():
     maps = attnviz.heatmap([[0, 0], [0.5, 0.5]])
     assert maps.limit == 1
     assert "1 of 2 rows are nothing but zeros" in str(maps)
@@ -134,14 +130,14 @@ def test_rows_of_zeros_are_told_and_nothing_else_changes() -> None:
     assert "2 of 2 rows" in str(attnviz.heatmap(np.zeros((2, 2))))
 
 
-def test_sixteen_bits_round() -> None:
+def test_sixteen_bits_round():
     weights = torch.softmax(torch.randn(5, 31, 31, generator=torch.manual_seed(0)), -1)
     maps = attnviz.heatmap(weights.to(torch.bfloat16))
     assert maps.limit == 1
     assert maps.report.record.model.notes == ()
 
 
-def test_causal_weights_are_found_and_may_be_denied(rows: Rows) -> None:
+def test_causal_weights_are_found_and_may_be_denied(rows):
     full = rows(3, 3)
     assert not attnviz.heatmap(full).report.record.causal
     assert attnviz.heatmap(np.tril(full)).report.record.causal
@@ -153,7 +149,7 @@ def test_causal_weights_are_found_and_may_be_denied(rows: Rows) -> None:
         attnviz.heatmap(rows(2, 3), causal=True)
 
 
-def test_tokens_are_any_sequence_that_fits(rows: Rows) -> None:
+def test_tokens_are_any_sequence_that_fits(rows):
     expected = ("a", "b", "c")
     for tokens in (np.array(expected), iter(expected), " a  b\nc "):
         assert attnviz.heatmap(rows(3, 3), tokens).tokens == expected
@@ -168,7 +164,7 @@ def test_tokens_are_any_sequence_that_fits(rows: Rows) -> None:
             attnviz.heatmap(rows(3, 3), given, keys)
 
 
-def test_strange_tokens_do_nothing(rows: Rows) -> None:
+def test_strange_tokens_do_nothing(rows):
     tokens = ["[red]", "</td><script>", "\x1b[31m", "\u202e"]
     maps = attnviz.heatmap(rows(4, 4), tokens, title="[/]\x1b]0;t\x07<b>")
     for drawn in (str(maps), repr(maps)):
@@ -181,14 +177,14 @@ def test_strange_tokens_do_nothing(rows: Rows) -> None:
     assert "\\u003c/td>\\u003cscript>".replace(">", "&gt;") in page
 
 
-def test_many_heads_get_an_overview_and_the_most_telling(rows: Rows) -> None:
+def test_many_heads_get_an_overview_and_the_most_telling(rows):
     drawn = str(attnviz.heatmap(rows(11, 7, 7)))
     assert "The most distinctive heads" in drawn
     assert "H10" in drawn
     assert "L0" not in drawn
 
 
-def test_no_line_is_too_wide(rows: Rows) -> None:
+def test_no_line_is_too_wide(rows):
     from rich.cells import cell_len
     from rich.console import Console
 
@@ -205,7 +201,7 @@ class TestWhatTransformersReturns:
         lower = np.tril(np.stack([rows(1, 3, count, count) for _ in range(2)]))
         return tuple(lower / lower.sum(-1, keepdims=True))
 
-    def test_a_tuple_of_layers_becomes_maps_by_layer(self, rows: Rows) -> None:
+    def test_a_tuple_of_layers_becomes_maps_by_layer(self, rows):
         layers = self.layers(rows)
         held = (layers, list(layers), np.stack(layers), np.stack(layers)[:, 0])
         for given in (*held, SimpleNamespace(attentions=layers)):
@@ -215,13 +211,13 @@ class TestWhatTransformersReturns:
             assert "L1H2" in str(maps)
         assert attnviz.heatmap(layers).data()["model"]["layers"] == 2
 
-    def test_a_layer_that_does_not_attend_is_left_out(self, rows: Rows) -> None:
+    def test_a_layer_that_does_not_attend_is_left_out(self, rows):
         first, second = self.layers(rows)
         maps = attnviz.heatmap((first, None, second))
         assert {layer for layer, _ in maps} == {0, 2}
 
     @pytest.mark.parametrize("cache", ["whole", "last three keys", "room for more", "none"])
-    def test_steps_of_generate_are_rows(self, rows: Rows, cache: str) -> None:
+    def test_steps_of_generate_are_rows(self, rows, cache):
         layers = self.layers(rows)
         if cache == "last three keys":
             layers = tuple(np.triu(layer, -2) for layer in layers)
@@ -238,7 +234,7 @@ class TestWhatTransformersReturns:
         assert maps.tokens == tuple("abcdef")
         assert "the last token was written, not read: it has no row" in str(maps)
 
-    def test_steps_of_cross_attention_have_all_keys(self, rows: Rows) -> None:
+    def test_steps_of_cross_attention_have_all_keys(self, rows):
         steps = [(rows(1, 2, 1, 4),) for _ in range(3)]
         maps = attnviz.heatmap(steps, "<s> a b", "w x y z")
         assert np.array_equal(maps["H1"], np.stack([step[0][0, 1, 0] for step in steps]))
@@ -253,12 +249,12 @@ class TestWhatTransformersReturns:
             ((np.ones((2, 2, 3, 3)),) * 2, "several texts or layers"),
         ],
     )
-    def test_what_is_no_attention_of_one_text(self, given: Any, said: str) -> None:
+    def test_what_is_no_attention_of_one_text(self, given, said):
         with pytest.raises(UsageError, match=said):
             attnviz.heatmap(given)
 
 
-def test_pieces_become_text_and_special_ones_are_sinks() -> None:
+def test_pieces_become_text_and_special_ones_are_sinks():
     maps = attnviz.heatmap(np.eye(4) / 2 + 1 / 8, ["[CLS]", "The", "ĠcafÃ©", "[SEP]"])
     assert maps.tokens == ("[CLS]", "The", " café", "[SEP]")
     assert maps.text == "[CLS]The café[SEP]"

@@ -1,7 +1,5 @@
 """The names of the package itself: found late, typed, and not in each other's way."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
@@ -25,12 +23,12 @@ def loaded(program: str) -> set[str]:
     return set(done.stdout.split("\n")[-2].split())
 
 
-def test_the_import_costs_nothing() -> None:
+def test_the_import_costs_nothing():
     assert not loaded("import attnviz") & (HEAVY | {"numpy", "rich", "typer"})
     assert not loaded("import attnviz; dir(attnviz)") & (HEAVY | {"numpy", "typer"})
 
 
-def test_what_needs_no_torch() -> None:
+def test_what_needs_no_torch():
     program = """
 import attnviz, numpy, rich
 rich.print(attnviz.heatmap([[1.0]]))
@@ -43,13 +41,13 @@ print(attnviz.params(d_model=64, heads=8))
     assert not loaded(program) & HEAVY
 
 
-def test_the_mechanism_needs_neither_torch_nor_rich() -> None:
+def test_the_mechanism_needs_neither_torch_nor_rich():
     program = "import numpy, attnviz\nx = numpy.ones((2, 3))\n"
     program += "output, weights = attnviz.scaled_dot_product_attention(x, x, x)"
     assert not loaded(program) & (HEAVY | {"rich"})
 
 
-def test_every_name_is_there() -> None:
+def test_every_name_is_there():
     assert set(attnviz.__all__) <= set(dir(attnviz))
     assert all(getattr(attnviz, name) is not None for name in attnviz.__all__)
     for name in ("capture", "heatmap", "rollout", "scaled_dot_product_attention"):
@@ -57,14 +55,14 @@ def test_every_name_is_there() -> None:
         assert getattr(attnviz, name).__doc__
 
 
-def test_no_other_name_and_a_wrong_argument_is_a_value_error() -> None:
+def test_no_other_name_and_a_wrong_argument_is_a_value_error():
     with pytest.raises(AttributeError, match="'attnviz' has no attribute 'heatmaps'"):
         attnviz.heatmaps  # noqa: B018  the access is the test
     assert issubclass(attnviz.errors.UsageError, ValueError)
     assert issubclass(attnviz.errors.UsageError, attnviz.errors.AttnvizError)
 
 
-def test_types_are_declared_for_every_name() -> None:
+def test_types_are_declared_for_every_name():
     """Editors and type checkers read the imports that never run, and the lists of their modules."""
     tree = ast.parse(Path(attnviz.__file__).read_text())
     (declared,) = (node for node in tree.body if isinstance(node, ast.If))
@@ -81,11 +79,11 @@ def test_types_are_declared_for_every_name() -> None:
     assert names | {"__version__"} == set(attnviz.__all__)
 
 
-def test_every_command_has_its_function() -> None:
+def test_every_command_has_its_function():
     """A page is read, an app is used, a default is kept: none of them makes a report."""
     assert set(COMMANDS) - {"docs", "explore", "use"} <= set(attnviz.__all__)
 
 
-def test_a_session_shows_a_loaded_model() -> None:
+def test_a_session_shows_a_loaded_model():
     assert repr(attnviz.load("tiny")) == "<attnviz.Model tiny: 6 layers × 4 heads>"
     assert repr(attnviz.load("mha")) == "<attnviz.Model mha: 1 layer × 8 heads>"

@@ -55,12 +55,12 @@ def takes_a_model(name: str) -> bool:
     )
 
 
-def test_every_function_that_takes_a_model_is_asked() -> None:
+def test_every_function_that_takes_a_model_is_asked():
     assert set(QUESTIONS) == {name for name in attnviz.__all__ if takes_a_model(name)}
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_an_answer_or_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_or_one_line(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("rules.toml").write_text(RULES)
     try:

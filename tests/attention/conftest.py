@@ -1,7 +1,5 @@
 """What the attention tests share: seeded inputs, both libraries, and a naive oracle."""
 
-from __future__ import annotations
-
 import cmath
 import math
 from collections.abc import Callable, Mapping, Sequence

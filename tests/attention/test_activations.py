@@ -1,7 +1,5 @@
 """The activation functions in NumPy against torch's, in both number types."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +20,7 @@ APPROXIMATED = 4e-7
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("name", TORCH)
-def test_each_activation_is_torchs_within_rounding(name: str, dtype: type) -> None:
+def test_each_activation_is_torchs_within_rounding(name, dtype):
     x = np.concatenate([np.linspace(-200, 200, 4001), np.linspace(-6, 6, 4001), [-0.0, 0.0]])
     given = x.astype(dtype)
     kept = given.copy()
@@ -35,7 +33,7 @@ def test_each_activation_is_torchs_within_rounding(name: str, dtype: type) -> No
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_no_number_stays_no_number(name: str) -> None:
+def test_no_number_stays_no_number(name):
     x = np.array([np.nan, 1.0], np.float32)
     found = ACTIVATE[name](x)
     assert np.isnan(found[0])

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def saved(tmp_path: Path) -> Path:
     return directory
 
 
-def test_what_is_saved_is_read_back(saved: Path) -> None:
+def test_what_is_saved_is_read_back(saved):
     checkpoint = open_checkpoint(saved)
     assert checkpoint.config == CONFIG
     assert set(checkpoint.tensors) == set(CONFIG.tensor_shapes())
@@ -62,7 +61,7 @@ def test_what_is_saved_is_read_back(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_tensors_are_stored_in_the_type_asked_for(tmp_path: Path, dtype: Any) -> None:
+def test_tensors_are_stored_in_the_type_asked_for(tmp_path, dtype):
     save_checkpoint(tmp_path, CONFIG, random_tensors(), word_tokenizer(), dtype=dtype)
     name = "model.norm.weight"
     stored = open_checkpoint(tmp_path).tensors[name]
@@ -71,7 +70,7 @@ def test_tensors_are_stored_in_the_type_asked_for(tmp_path: Path, dtype: Any) ->
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
 
 
-def test_transformers_loads_model_and_tokenizer(saved: Path) -> None:
+def test_transformers_loads_model_and_tokenizer(saved):
     model, report = LlamaForCausalLM.from_pretrained(saved, output_loading_info=True)
     assert not any(report.values())
     name = "model.layers.1.self_attn.k_proj.weight"
@@ -82,7 +81,7 @@ def test_transformers_loads_model_and_tokenizer(saved: Path) -> None:
     assert tokenizer.model_max_length == 11
 
 
-def test_the_same_tensors_make_the_same_file(saved: Path, tmp_path: Path) -> None:
+def test_the_same_tensors_make_the_same_file(saved, tmp_path):
     """In another process too, whose hashes have other seeds: the metadata is in order."""
     content = (saved / "model.safetensors").read_bytes()
     length = int.from_bytes(content[:8], "little")
@@ -97,7 +96,7 @@ def test_the_same_tensors_make_the_same_file(saved: Path, tmp_path: Path) -> Non
     assert open_checkpoint(twice[0]).metadata.items() >= more.items()
 
 
-def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
+def test_the_revision_names_the_content(saved, tmp_path):
     digest = hashlib.sha256()
     for name, tensor in sorted(load_file(saved / "model.safetensors").items()):
         digest.update(name.encode() + tensor.tobytes())
@@ -111,9 +110,7 @@ def test_the_revision_names_the_content(saved: Path, tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path).metadata == {"format": "pt", "revision": other, "steps": "5"}
 
 
-def test_no_file_changes_before_all_are_written(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_changes_before_all_are_written(saved, monkeypatch):
     """Tensors of one shape beside the config of another could not be read."""
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     sync, written = os.fsync, []
@@ -132,14 +129,14 @@ def test_no_file_changes_before_all_are_written(
     assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
 
-def test_a_place_that_is_no_directory_cannot_be_written(tmp_path: Path) -> None:
+def test_a_place_that_is_no_directory_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LoadError, match="cannot be written"):
         save_checkpoint(tmp_path / "file", CONFIG, random_tensors(), word_tokenizer())
 
 
 @pytest.mark.parametrize("number", [70_000.0, float("nan"), float("-inf")])
-def test_a_number_that_the_type_cannot_store_is_refused(tmp_path: Path, number: float) -> None:
+def test_a_number_that_the_type_cannot_store_is_refused(tmp_path, number):
     tensors = random_tensors()
     tensors["model.norm.weight"][2] = number
     with pytest.raises(UsageError, match=r"model\.norm\.weight.*float16"):
@@ -147,7 +144,7 @@ def test_a_number_that_the_type_cannot_store_is_refused(tmp_path: Path, number: 
     assert not list(tmp_path.iterdir())
 
 
-def test_only_the_tensors_of_the_configuration_are_saved(tmp_path: Path) -> None:
+def test_only_the_tensors_of_the_configuration_are_saved(tmp_path):
     tensors = random_tensors() | {"lm_head.weight": np.zeros((5, 6), np.float32)}
     with pytest.raises(ValueError, match=r"lm_head\.weight"):
         save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer())
@@ -173,7 +170,7 @@ def refused(directory: Path) -> str:
     ],
     ids=["truncated", "header cut", "longer", "empty", "a web page", "unknown type"],
 )
-def test_a_damaged_file_is_named(saved: Path, damage: Any) -> None:
+def test_a_damaged_file_is_named(saved, damage):
     path = saved / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     message = refused(saved)
@@ -181,29 +178,29 @@ def test_a_damaged_file_is_named(saved: Path, damage: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_missing_file_is_named(saved: Path, name: str) -> None:
+def test_a_missing_file_is_named(saved, name):
     (saved / name).unlink()
     assert f"{saved / name} was not found" in refused(saved)
 
 
-def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path):
     assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_directory_in_the_place_of_a_file_is_named(saved: Path, name: str) -> None:
+def test_a_directory_in_the_place_of_a_file_is_named(saved, name):
     (saved / name).unlink()
     (saved / name).mkdir()
     assert str(saved / name) in refused(saved)
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", b'{"model_type": "gpt2"}'])
-def test_a_damaged_configuration_is_named(saved: Path, content: bytes) -> None:
+def test_a_damaged_configuration_is_named(saved, content):
     (saved / "config.json").write_bytes(content)
     assert str(saved) in refused(saved)
 
 
-def test_a_missing_an_unknown_and_a_misshapen_tensor_are_named(saved: Path) -> None:
+def test_a_missing_an_unknown_and_a_misshapen_tensor_are_named(saved):
     path = saved / "model.safetensors"
     tensors = load_file(path)
     name = "model.layers.1.mlp.up_proj.weight"
@@ -216,9 +213,7 @@ def test_a_missing_an_unknown_and_a_misshapen_tensor_are_named(saved: Path) -> N
 
 
 @pytest.mark.parametrize(("dtype", "stored"), [(torch.bfloat16, "BF16"), (torch.int32, "I32")])
-def test_a_type_that_numpy_cannot_compute_in_is_named(
-    saved: Path, dtype: torch.dtype, stored: str
-) -> None:
+def test_a_type_that_numpy_cannot_compute_in_is_named(saved, dtype, stored):
     path = saved / "model.safetensors"
     tensors = {key: torch.from_numpy(one).to(dtype) for key, one in load_file(path).items()}
     save_torch_file(tensors, path)

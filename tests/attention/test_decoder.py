@@ -89,7 +89,7 @@ def observed_weights(decoder: Any, ids: Any, wants: Any = lambda layer: True) ->
     return observed
 
 
-def test_numpy_equals_llama(directory: Path) -> None:
+def test_numpy_equals_llama(directory):
     checkpoint = open_checkpoint(directory)
     ids = some_ids(checkpoint)
     logits, weights = reference(directory, ids)
@@ -103,7 +103,7 @@ def test_numpy_equals_llama(directory: Path) -> None:
         np.testing.assert_allclose(observed[layer], expected[1], rtol=0, atol=1e-5)
 
 
-def test_torch_equals_llama(directory: Path) -> None:
+def test_torch_equals_llama(directory):
     checkpoint = open_checkpoint(directory)
     ids = some_ids(checkpoint)
     logits, weights = reference(directory, ids)
@@ -120,7 +120,7 @@ def test_torch_equals_llama(directory: Path) -> None:
         np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-5)
 
 
-def test_llama_loads_what_the_torch_decoder_saves(tmp_path: Path) -> None:
+def test_llama_loads_what_the_torch_decoder_saves(tmp_path):
     torch.manual_seed(1)
     config = decoder_config(31, 24, 7, (6, 3, 10), context=29)
     decoder = TorchDecoder(config).eval()
@@ -154,7 +154,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     return open_checkpoint(tmp_path)
 
 
-def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Checkpoint) -> None:
+def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint):
     tensors = Counted(checkpoint.tensors)
     decoder = llama_stack(checkpoint.config, tensors)
     observed = observed_weights(decoder, [4, 2, 4], lambda layer: layer == 1)
@@ -165,7 +165,7 @@ def test_a_run_hands_over_wanted_layers_and_stops_after_the_last(checkpoint: Che
     assert not any(name.startswith("model.layers.2") for name in tensors.read)
 
 
-def test_each_tensor_is_read_once(checkpoint: Checkpoint) -> None:
+def test_each_tensor_is_read_once(checkpoint):
     tensors = Counted(checkpoint.tensors)
     decoder = llama_stack(checkpoint.config, tensors)
     first = decoder.logits([3, 5])
@@ -174,7 +174,7 @@ def test_each_tensor_is_read_once(checkpoint: Checkpoint) -> None:
     assert not tensors.read
 
 
-def test_float64_computes_in_float64(checkpoint: Checkpoint) -> None:
+def test_float64_computes_in_float64(checkpoint):
     ids = [3, 5, 7]
     wide = llama_stack(checkpoint.config, checkpoint.tensors, np.float64).logits(ids)
     narrow = llama_stack(checkpoint.config, checkpoint.tensors).logits(ids)
@@ -191,9 +191,7 @@ def test_float64_computes_in_float64(checkpoint: Checkpoint) -> None:
         ([1] * 30, "30 tokens.*29"),
     ],
 )
-def test_numpy_refuses_ids_that_it_cannot_run(
-    checkpoint: Checkpoint, ids: list[int], message: str
-) -> None:
+def test_numpy_refuses_ids_that_it_cannot_run(checkpoint, ids, message):
     decoder = llama_stack(checkpoint.config, checkpoint.tensors)
     with pytest.raises(UsageError, match=message):
         decoder.logits(ids)
@@ -202,19 +200,19 @@ def test_numpy_refuses_ids_that_it_cannot_run(
 
 
 @pytest.mark.parametrize("tokens", [0, 30])
-def test_torch_refuses_as_many_tokens_as_it_cannot_run(checkpoint: Checkpoint, tokens: int) -> None:
+def test_torch_refuses_as_many_tokens_as_it_cannot_run(checkpoint, tokens):
     with pytest.raises(UsageError, match="29"):
         TorchDecoder(checkpoint.config)(torch.zeros(1, tokens, dtype=torch.long))
 
 
-def test_torch_refuses_other_tensors(checkpoint: Checkpoint) -> None:
+def test_torch_refuses_other_tensors(checkpoint):
     tensors = dict(checkpoint.tensors)
     del tensors["model.norm.weight"]
     with pytest.raises(ValueError, match=r"model\.norm\.weight"):
         TorchDecoder.from_llama(checkpoint.config, tensors)
 
 
-def test_training_lowers_the_loss_and_keeps_tied_weights_one() -> None:
+def test_training_lowers_the_loss_and_keeps_tied_weights_one():
     torch.manual_seed(3)
     biases = {"attention_bias": True, "mlp_bias": True}
     config = decoder_config(

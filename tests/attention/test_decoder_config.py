@@ -1,7 +1,5 @@
 """The decoder's configuration says what Llama's does, and refuses what is not computed."""
 
-from typing import Any
-
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -30,18 +28,18 @@ SMALL = decoder_config(7, 12, 5, (3, 3, 4), layers=1)
 FIELDS = config_to_llama(SMALL, "float32")
 
 
-def test_writing_and_reading_gives_the_same_configuration() -> None:
+def test_writing_and_reading_gives_the_same_configuration():
     assert read_decoder(config_to_llama(GROUPED, "float16"), GROUPED.tensor_shapes()) == GROUPED
 
 
-def test_transformers_reads_what_we_write_and_we_read_what_it_writes() -> None:
+def test_transformers_reads_what_we_write_and_we_read_what_it_writes():
     theirs = LlamaConfig(**config_to_llama(GROUPED, "float32"))
     assert theirs.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
     assert (theirs.head_dim, theirs.num_key_value_heads, theirs.eos_token_id) == (10, 2, [4, 5])
     assert read_decoder(theirs.to_dict(), GROUPED.tensor_shapes()) == GROUPED
 
 
-def test_what_is_left_out_means_what_it_means_to_transformers() -> None:
+def test_what_is_left_out_means_what_it_means_to_transformers():
     left_out = {"num_key_value_heads", "head_dim", "max_position_embeddings", "rope_theta"}
     left_out |= {"rope_parameters", "tie_word_embeddings", "attention_bias", "initializer_range"}
     fields = {name: value for name, value in FIELDS.items() if name not in left_out}
@@ -60,9 +58,7 @@ def test_what_is_left_out_means_what_it_means_to_transformers() -> None:
         {"rope_parameters": {"rope_theta": 777.0, "rope_type": "default"}, "rope_theta": 3.0},
     ],
 )
-def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(
-    rope: dict[str, Any],
-) -> None:
+def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(rope):
     assert read_decoder(FIELDS | rope, SMALL.tensor_shapes()).rope_theta == 777.0
 
 
@@ -90,7 +86,7 @@ def test_the_rotary_base_is_read_in_the_spelling_of_transformers_4_and_5(
         ("bos_token_id", "<s>"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_in_one_line(key: str, value: object) -> None:
+def test_what_cannot_be_computed_is_refused_in_one_line(key, value):
     with pytest.raises(LoadError) as caught:
         read_decoder(FIELDS | {key: value}, SMALL.tensor_shapes())
     assert "\n" not in str(caught.value)
@@ -106,14 +102,14 @@ def test_what_cannot_be_computed_is_refused_in_one_line(key: str, value: object)
         ({"attention_dropout": 1.0}, "attention_dropout"),
     ],
 )
-def test_sizes_that_do_not_fit_are_a_usage_error(changes: dict[str, int], message: str) -> None:
+def test_sizes_that_do_not_fit_are_a_usage_error(changes, message):
     with pytest.raises(UsageError, match=message):
         DecoderConfig(**(vars(GROUPED) | changes))
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_tensors_are_those_of_transformers(tied: bool, bias: bool) -> None:
+def test_the_tensors_are_those_of_transformers(tied, bias):
     changes = {"tied": tied, "attention_bias": bias, "mlp_bias": not bias}
     ours = DecoderConfig(**(vars(GROUPED) | changes))
     theirs = LlamaForCausalLM(LlamaConfig(**config_to_llama(ours, "float32"))).state_dict()

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.attention.families import FAMILIES, Family, NotUnderstoodError
+from attnviz.attention.families import FAMILIES, NotUnderstoodError
 from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.growing import StackReader
@@ -225,7 +225,7 @@ def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+def test_the_weights_are_those_of_transformers(name, tmp_path):
     model = made(tmp_path, name)
     ours, read = stack(tmp_path)
     assert difference(model, ours, IDS) <= 1e-5
@@ -244,9 +244,7 @@ def test_the_weights_are_those_of_transformers(name: str, tmp_path: Path) -> Non
         *((name, torch.bfloat16, 2**-5) for name in ("gemma", "bert")),
     ],
 )
-def test_half_of_the_bits_are_read_exactly(
-    name: str, dtype: torch.dtype, error: float, tmp_path: Path
-) -> None:
+def test_half_of_the_bits_are_read_exactly(name, dtype, error, tmp_path):
     opened = type(made(tmp_path, name, dtype)).from_pretrained
     ours, _ = stack(tmp_path)
     eager = {"attn_implementation": "eager"}
@@ -254,13 +252,13 @@ def test_half_of_the_bits_are_read_exactly(
     assert difference(opened(tmp_path, dtype=torch.float32, **eager).eval(), ours, IDS) <= 1e-5
 
 
-def test_padding_tokens_of_roberta_stand_in_one_place(tmp_path: Path) -> None:
+def test_padding_tokens_of_roberta_stand_in_one_place(tmp_path):
     model = made(tmp_path, "roberta")
     assert difference(model, stack(tmp_path)[0], [0, 5, 1, 7, 1, 1, 9, 2]) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-neo", "mistral", "neox", "bert"])
-def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_rows_and_queries_and_keys_make_the_same_weights(name, tmp_path):
     made(tmp_path, name)
     ours, read = stack(tmp_path)
     whole = {layer: found for layer, found in plain_weights(ours, IDS).items() if layer > 0}
@@ -321,9 +319,7 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name: str, tmp_path: Pa
         ("roberta", {"pad_token_id": 0}, "pad_token_id"),
     ],
 )
-def test_what_is_not_described_is_said(
-    name: str, change: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_what_is_not_described_is_said(name, change, said, tmp_path):
     made(tmp_path, name)
     fields = json.loads((tmp_path / "config.json").read_text()) | change
     with pytest.raises(NotUnderstoodError, match=said):
@@ -335,7 +331,7 @@ def test_what_is_not_described_is_said(
     one_in(2, FAMILIES),
     ids=lambda family: family.model_types[0],
 )
-def test_heads_have_no_part_in_the_weights(family: Family, tmp_path: Path) -> None:
+def test_heads_have_no_part_in_the_weights(family, tmp_path):
     settings = next(
         settings
         for name, settings in MODELS.values()
@@ -358,7 +354,7 @@ def test_heads_have_no_part_in_the_weights(family: Family, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", one_in(2, CONFIGS))
-def test_configs_of_the_hub_are_understood(name: str, tmp_path: Path) -> None:
+def test_configs_of_the_hub_are_understood(name, tmp_path):
     """Tensors as those repositories have them, of which some are older than their names."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS[name]))
     config = transformers.AutoConfig.from_pretrained(tmp_path)
@@ -387,7 +383,7 @@ def test_configs_of_the_hub_are_understood(name: str, tmp_path: Path) -> None:
     assert read.predicts == (model.get_output_embeddings() is not None)
 
 
-def test_every_family_is_held_against_transformers() -> None:
+def test_every_family_is_held_against_transformers():
     held = {getattr(transformers, named).config_class.model_type for named, _ in MODELS.values()}
     assert held == {name for family in FAMILIES for name in family.model_types}
     for family in FAMILIES:
@@ -402,7 +398,7 @@ BEFORE, AFTER = 28, 36
 
 
 @pytest.mark.parametrize("name", WRITING[::3])
-def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> None:
+def test_a_text_that_grows_is_read_as_a_whole_one(name, tmp_path):
     model = made(tmp_path, name)
     reader, ids = StackReader(stack(tmp_path)[0]), (IDS * 3)[:BEFORE]
     with torch.no_grad():
@@ -421,7 +417,7 @@ def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3", "phi3", "gpt-neo", "neox", "bert", "distilbert"])
-def test_a_removed_head_is_one_whose_columns_are_zero(name: str, tmp_path: Path) -> None:
+def test_a_removed_head_is_one_whose_columns_are_zero(name, tmp_path):
     made(tmp_path, name)
     ours, read = stack(tmp_path)
     roles = ours.tensors.stored

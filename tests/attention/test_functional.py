@@ -1,7 +1,5 @@
 """Each function of attention, and its masks, in both libraries."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

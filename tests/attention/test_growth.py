@@ -1,7 +1,5 @@
 """A decoder made larger computes what it did, and what is new can learn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -44,9 +42,7 @@ def ids() -> torch.Tensor:
 @pytest.mark.parametrize(
     "changes", [{}, {"tied": True}, {"attention_bias": True, "mlp_bias": True}]
 )
-def test_a_grown_decoder_has_the_logits_of_the_small_one(
-    sizes: dict[str, int], changes: dict[str, Any]
-) -> None:
+def test_a_grown_decoder_has_the_logits_of_the_small_one(sizes, changes):
     small = decoder(**changes)
     large = grown(small, replace(small.config, **sizes))
     assert large.config == replace(small.config, **sizes)
@@ -55,7 +51,7 @@ def test_a_grown_decoder_has_the_logits_of_the_small_one(
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_heads_look_where_they_looked(sizes: dict[str, int]) -> None:
+def test_heads_look_where_they_looked(sizes):
     small = decoder()
     large = grown(small, replace(SMALL, **sizes))
     seen: dict[TorchDecoder, list[torch.Tensor]] = {small: [], large: []}
@@ -69,7 +65,7 @@ def test_heads_look_where_they_looked(sizes: dict[str, int]) -> None:
         torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
 
 
-def test_everything_that_is_new_learns() -> None:
+def test_everything_that_is_new_learns():
     small = decoder(tied=True)
     large = grown(small, replace(small.config, layers=3, d_model=32, head_dim=8, d_ff=40))
     before = [parameter.detach().clone() for parameter in large.parameters()]
@@ -96,6 +92,6 @@ def test_everything_that_is_new_learns() -> None:
         ({"rope_theta": 5e5}, "only layers, d_model, head_dim, d_ff may grow"),
     ],
 )
-def test_what_cannot_grow_is_refused(changes: dict[str, Any], rule: str) -> None:
+def test_what_cannot_grow_is_refused(changes, rule):
     with pytest.raises(UsageError, match=rule):
         grown(decoder(), replace(SMALL, **changes))

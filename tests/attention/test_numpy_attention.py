@@ -1,7 +1,5 @@
 """Equality with the torch module is shown in test_module.py; here is what is NumPy's own."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import get_args
 
@@ -78,7 +76,7 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 @pytest.mark.parametrize("rows", [1, 3, 7, 100])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("score", get_args(Score))
-def test_blocks_of_rows_equal_the_whole(rows: int, causal: bool, score: Score) -> None:
+def test_blocks_of_rows_equal_the_whole(rows, causal, score):
     attention = NumpyAttention.random(12, 3, seed=2, causal=causal, rotary=100.0, score=score)
     x = np.random.default_rng(0).standard_normal((2, 7, 12)).astype(np.float32)
     output, weights = attention(x)
@@ -91,7 +89,7 @@ def test_blocks_of_rows_equal_the_whole(rows: int, causal: bool, score: Score) -
     assert seen == pytest.approx(weights, abs=1e-6)
 
 
-def test_moved_norms_by_a_loop_over_heads() -> None:
+def test_moved_norms_by_a_loop_over_heads():
     attention = NumpyAttention.random(12, 6, 2, seed=5)
     x = np.random.default_rng(1).standard_normal((5, 12)).astype(np.float32)
     norms = attention.moved_norms(x)

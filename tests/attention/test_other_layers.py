@@ -1,7 +1,5 @@
 """With the weights of torch's layer ours gives the output and the weights of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

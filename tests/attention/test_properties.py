@@ -1,7 +1,5 @@
 """What holds of every attention, whatever the numbers: tried on drawn ones, in both libraries."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, get_args
 

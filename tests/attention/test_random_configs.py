@@ -11,7 +11,7 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 
-from attnviz.attention.families import FAMILIES, Family, NotUnderstoodError
+from attnviz.attention.families import FAMILIES, NotUnderstoodError
 from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
@@ -147,7 +147,7 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
     [(100, 1), *(pytest.param(seed, 3, marks=pytest.mark.long) for seed in (0, 1))],
 )
 @pytest.mark.parametrize("family", one_in(2, FAMILIES), ids=lambda family: family.model_types[0])
-def test_not_understood_or_equal(family: Family, seed: int, wanted: int, tmp_path: Path) -> None:
+def test_not_understood_or_equal(family, seed, wanted, tmp_path):
     draw = random.Random(f"{family.model_types[0]} {seed}")
     torch.manual_seed(seed)
     computed = tried = 0

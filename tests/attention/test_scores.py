@@ -1,7 +1,5 @@
 """The three ways to score a query against a key: by hand, by loops, and against Keras."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,9 +1,5 @@
 """Whatever is wrong: one line on standard error, nothing on standard output, the exit code."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +10,6 @@ from attnviz.models.bundled import Bundled
 SENTENCE = "The cat sat on the mat."
 LAYERS = Bundled().info.layers
 RANGE = f"layers 0 to {LAYERS - 1}"
-Refused = Callable[..., str]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +68,7 @@ Refused = Callable[..., str]
         (["a", "--layer"], "'--layer' requires an argument"),
     ],
 )
-def test_usage_ends_with_2(refused: Refused, arguments: list[str], line: str) -> None:
+def test_usage_ends_with_2(refused, arguments, line):
     assert line in refused(2, "heads", *arguments)
 
 
@@ -89,16 +84,14 @@ def test_usage_ends_with_2(refused: Refused, arguments: list[str], line: str) ->
         (["SENTENCE", "--save", "absent/map.json"], "there is no directory absent; make it first"),
     ],
 )
-def test_what_cannot_be_loaded_ends_with_3(
-    refused: Refused, tmp_path: Path, arguments: list[str], line: str
-) -> None:
+def test_what_cannot_be_loaded_ends_with_3(refused, tmp_path, arguments, line):
     (tmp_path / "latin.txt").write_bytes("Das Mädchen".encode("latin-1"))
     (tmp_path / "broken.toml").write_text("[config")
     arguments = [SENTENCE if word == "SENTENCE" else word for word in arguments]
     assert line in refused(3, "heads", *arguments)
 
 
-def test_saving_where_it_cannot_be_written(refused: Refused, tmp_path: Path) -> None:
+def test_saving_where_it_cannot_be_written(refused, tmp_path):
     (tmp_path / "folder.json").mkdir()
     line = refused(2, "heads", SENTENCE, "--save", "folder.json")
     assert "cannot save to folder.json: it is a directory" in line
@@ -106,16 +99,14 @@ def test_saving_where_it_cannot_be_written(refused: Refused, tmp_path: Path) -> 
     assert not (tmp_path / "good.json").exists()
 
 
-def test_a_mistyped_model_offline_ends_with_4(refused: Refused) -> None:
+def test_a_mistyped_model_offline_ends_with_4(refused):
     for name, meant in (("tinny", "tiny"), ("mah", "mha"), ("bert-bas", "bert-base")):
         line = refused(4, "heads", SENTENCE, "--model", name, "--offline")
         assert f"{name!r} cannot be used offline: it is not in the local cache" in line
         assert f"did you mean {meant!r}?" in line
 
 
-def test_an_architecture_that_cannot_be_observed_ends_with_5(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_architecture_that_cannot_be_observed_ends_with_5(refused, monkeypatch):
     def load(*_: Any) -> None:
         raise errors.UnsupportedError("the attention of 'odd' cannot be observed")
 
@@ -123,9 +114,7 @@ def test_an_architecture_that_cannot_be_observed_ends_with_5(
     assert refused(5, "heads", SENTENCE) == "the attention of 'odd' cannot be observed"
 
 
-def test_the_unexpected_ends_with_1_and_shows_where_on_demand(
-    run: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_unexpected_ends_with_1_and_shows_where_on_demand(run, refused, monkeypatch):
     def load(*_: Any) -> None:
         raise RuntimeError("first line\nsecond \x1b line")
 
@@ -138,7 +127,7 @@ def test_the_unexpected_ends_with_1_and_shows_where_on_demand(
         run("heads", SENTENCE, env={"ATTNVIZ_TRACEBACK": "1"})
 
 
-def test_hostile_names_cannot_act(refused: Refused) -> None:
+def test_hostile_names_cannot_act(refused):
     for arguments in (
         ("--file", "a\x1b[2Jb\n"),
         ("a", "--model", "./a\x1b[2Jb"),
@@ -154,7 +143,7 @@ def test_hostile_names_cannot_act(refused: Refused) -> None:
         assert "\u202e" not in line
 
 
-def test_messages_fit_the_stream(refused: Refused) -> None:
+def test_messages_fit_the_stream(refused):
     for encoding in ("ascii", "cp1252"):
         assert r"\uac14\ub2e4" in refused(3, "heads", "--file", "갔다", encoding=encoding)
     assert "standard input is not UTF-8: byte 2 is 0xff" in refused(3, "heads", "-", stdin=b"a\xff")
@@ -174,5 +163,5 @@ def test_messages_fit_the_stream(refused: Refused) -> None:
         (["--versoin"], "--version"),
     ],
 )
-def test_typing_errors_get_a_suggestion(refused: Refused, arguments: list[str], line: str) -> None:
+def test_typing_errors_get_a_suggestion(refused, arguments, line):
     assert line in refused(2, *arguments)

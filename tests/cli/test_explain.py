@@ -1,10 +1,6 @@
 """What ``--explain`` says below the screen of every command: fifteen lines, about what is on it."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -85,7 +81,7 @@ tokens = 200
 """
 
 
-def test_every_command_is_here() -> None:
+def test_every_command_is_here():
     assert {arguments[0] for arguments in SCREENS.values()} == set(COMMANDS) - WITHOUT
 
 
@@ -93,7 +89,7 @@ def test_every_command_is_here() -> None:
     "name",
     [pytest.param(name, marks=pytest.mark.long if name in SECONDS else ()) for name in SCREENS],
 )
-def test_fifteen_lines_about_what_is_shown(redrawn: Any, name: str, tmp_path: Path) -> None:
+def test_fifteen_lines_about_what_is_shown(redrawn, name, tmp_path):
     arguments = SCREENS[name]
     (tmp_path / "story.txt").write_text(STORY * 12)
     (tmp_path / "recipe.toml").write_text(RECIPE)
@@ -131,12 +127,12 @@ def leads(said: list[str]) -> list[list[str]]:
     return [line.partition(": ")[0].split(", ") for line in begin]
 
 
-def test_in_a_terminal_it_stands_below_the_first_screen(redrawn: Any) -> None:
+def test_in_a_terminal_it_stands_below_the_first_screen(redrawn):
     screen = redrawn("rollout", SENTENCE, "--no-full").out.rsplit("\n\n", 1)[0]  # without the hints
     assert redrawn("rollout", SENTENCE, "--no-full", "--explain").out.startswith(f"{screen}\n")
 
 
-def test_pages_have_it_too(run: Any, tmp_path: Path) -> None:
+def test_pages_have_it_too(run, tmp_path):
     files = ("--save", "a.html", "--save", "a.md", "--save", "a.txt")
     assert run("ablate", SENTENCE, *files, "--explain").code == 0
     for ending in ("html", "md", "txt"):
@@ -146,7 +142,7 @@ def test_pages_have_it_too(run: Any, tmp_path: Path) -> None:
         assert "random dir." not in page
 
 
-def test_every_page_has_its_words() -> None:
+def test_every_page_has_its_words():
     for page in sorted({arguments[0] for arguments in SCREENS.values()}):
         terms = manual_terms(page)
         assert len(terms) >= 4, page
@@ -156,7 +152,7 @@ def test_every_page_has_its_words() -> None:
             assert "*" not in meaning + "".join(words), (page, words)
 
 
-def test_json_alone_has_no_explanation_and_that_is_said(run: Any) -> None:
+def test_json_alone_has_no_explanation_and_that_is_said(run):
     alone = run("rollout", SENTENCE, "--json", "--explain")
     assert alone.err == "--explain adds nothing here: --json has no explanation\n"
     plain = run("rollout", SENTENCE, "--json")

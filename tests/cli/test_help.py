@@ -1,12 +1,9 @@
 """Help, version, and what the shell is offered."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,7 +22,7 @@ from ..test_import_hygiene import imported
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_and_version(run: Any, option: str) -> None:
+def test_help_and_version(run, option):
     result = run("--version")
     assert (result.code, result.out, result.err) == (0, f"attnviz {attnviz.__version__}\n", "")
     result = run(option)
@@ -36,7 +33,7 @@ def test_help_and_version(run: Any, option: str) -> None:
     assert ("--install-completion" in result.out) == (option == "--help")
 
 
-def test_all_commands_fit_one_small_screen(run: Any) -> None:
+def test_all_commands_fit_one_small_screen(run):
     lines = run("-h", env={"COLUMNS": "80"}).lines
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
@@ -44,7 +41,7 @@ def test_all_commands_fit_one_small_screen(run: Any) -> None:
         assert sum(f" {name.ljust(10)}{does}" in line for line in lines) == 1, name
 
 
-def test_there_is_room_for_twenty_six_commands(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_room_for_twenty_six_commands(run, monkeypatch):
     further = [f"further{number}" for number in range(26 - len(COMMANDS))]
     for group, names in (("Look", further[::2]), ("Measure", further[1::2])):
         more = dict.fromkeys(names, "Tell what is of interest.")
@@ -55,7 +52,7 @@ def test_there_is_room_for_twenty_six_commands(run: Any, monkeypatch: pytest.Mon
     assert "\n".join(lines).count("Tell what is of interest.") == len(further)
 
 
-def test_whole_help_of_heads(run: Any) -> None:
+def test_whole_help_of_heads(run):
     result = run("heads", "--help", env={"COLUMNS": "100"})
     assert (result.code, result.err) == (0, ""), result
     assert "Examples" in result.out
@@ -82,7 +79,7 @@ def parsed(name: str) -> Any:
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_short_help_fits_a_small_terminal(run: Any, name: str, columns: int) -> None:
+def test_short_help_fits_a_small_terminal(run, name, columns):
     result = run(*[name] * bool(name), "-h", env={"COLUMNS": str(columns)})
     assert (result.code, result.err) == (0, "")
     assert lines_on_screen(result.out, columns) <= 23
@@ -97,7 +94,7 @@ def test_short_help_fits_a_small_terminal(run: Any, name: str, columns: int) -> 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_short_help_names_options_that_are_there(run: Any, name: str) -> None:
+def test_short_help_names_options_that_are_there(run, name):
     command, shown = parsed(name), run(name, "-h", env={"COLUMNS": "100"}).out
     known = {each for one in command.params for each in one.opts}
     assert command.often
@@ -114,14 +111,14 @@ NOT_RUN += ("check", "head", "prune", "report")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_of_the_short_help_are_read(run: Any, name: str) -> None:
+def test_the_examples_of_the_short_help_are_read(run, name):
     for arguments in short_examples(run, name):
         parsed(name).make_context(name, arguments[1:], resilient_parsing=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - {*NOT_RUN}))
-def test_the_examples_of_the_short_help_run(redrawn: Any, name: str) -> None:
+def test_the_examples_of_the_short_help_run(redrawn, name):
     for arguments in short_examples(redrawn, name):
         assert redrawn(*arguments).code == 0, arguments
 
@@ -133,18 +130,18 @@ def short_examples(run: Any, name: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines]
 
 
-def test_the_last_help_asked_for_is_not_a_value(run: Any) -> None:
+def test_the_last_help_asked_for_is_not_a_value(run):
     """Both lengths at once give the long one, and neither is hidden by another short option."""
     assert run("heads", "-h", "--help").out == run("heads", "--help").out
     assert run("heads", "-qh").out == run("heads", "-h").out
 
 
-def test_short_help_imports_nothing_that_draws() -> None:
+def test_short_help_imports_nothing_that_draws():
     drawn = {"rich.console", "numpy", "torch", "transformers", "pydantic"}
     imported(["heads", "-h"], unwanted=drawn)
 
 
-def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
+def test_every_example_of_the_help_runs(run, tmp_path):
     """Those that need a file or a checkpoint of the reader's own aside."""
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) >= 4
@@ -156,7 +153,7 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
             assert run(*arguments).code == 0, example
 
 
-def test_model_names_are_offered() -> None:
+def test_model_names_are_offered():
     assert complete_model("t") == ["tiny"]
     assert complete_model("m") == ["mha"]
     assert complete_model("configs/gpt2-medi") == ["configs/gpt2-medium"]
@@ -164,7 +161,7 @@ def test_model_names_are_offered() -> None:
     assert complete_model("") == ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
 
 
-def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> None:
+def test_the_completion_of_bash(program, environment):
     def offered(line: str) -> list[str]:
         variables = {
             "_ATTNVIZ_COMPLETE": "complete_bash",
@@ -187,7 +184,7 @@ def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> No
 
 @POSIX
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_show_completion(program: Any, environment: dict[str, str], tmp_path: Path) -> None:
+def test_show_completion(program, environment, tmp_path):
     script = tmp_path / "show.sh"
     script.write_text(f"{shlex.join(program)} --show-completion; true\n")  # detected by the parent
     done = subprocess.run(
@@ -197,7 +194,7 @@ def test_show_completion(program: Any, environment: dict[str, str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_the_whole_help_of_all_commands_fits_a_small_terminal(run: Any, columns: int) -> None:
+def test_the_whole_help_of_all_commands_fits_a_small_terminal(run, columns):
     lines = run("--help", env={"COLUMNS": str(columns)}).lines
     assert len(lines) <= 23
     assert {"--version,", "--install-completion,", "-h"} <= {*" ".join(lines).split()}

@@ -1,14 +1,10 @@
 """The entry point: exit codes reach the system, and Ctrl-C ends in a line even during imports."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,15 +24,13 @@ def code_of(call: Callable[[], None]) -> object:
 
 
 @pytest.mark.parametrize("code", [0, 2, 5])
-def test_the_exit_code(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_the_exit_code(monkeypatch, code):
     monkeypatch.setattr(boundary, "run", lambda: code)
     assert code_of(main) == code
     assert os.environ["OPENBLAS_NUM_THREADS"]  # NumPy is held to one thread
 
 
-def test_ctrl_c_in_a_run_and_during_imports(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_in_a_run_and_during_imports(monkeypatch, capsys):
     def interrupted() -> int:
         raise KeyboardInterrupt
 
@@ -54,7 +48,7 @@ def test_ctrl_c_in_a_run_and_during_imports(
     assert capsys.readouterr() == ("", "attnviz: interrupted\n")
 
 
-def test_a_command_without_torch_says_so_in_one_line() -> None:
+def test_a_command_without_torch_says_so_in_one_line():
     """In a process of its own, in which torch cannot be imported."""
     lines = "import sys; sys.modules['torch'] = None; from attnviz.cli.boundary import run; "
     asked = "sys.argv = ['attnviz', 'why', 'The cat', '--model', 'configs/gpt2']; sys.exit(run())"
@@ -66,7 +60,7 @@ def test_a_command_without_torch_says_so_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("line", ["ablate", "atlas", "patterns", "retrieve --lengths 96"])
-def test_a_share_of_a_corpus_is_no_interrupted_run(run: Any, tmp_path: Path, line: str) -> None:
+def test_a_share_of_a_corpus_is_no_interrupted_run(run, tmp_path, line):
     (tmp_path / "texts.txt").write_text("The cat sat on the mat because it was tired. " * 12)
     result = run(*line.split(), "--texts", "texts.txt", "--shard", "0/2", "--json")
     assert result.code == 0, result

@@ -1,7 +1,5 @@
 """Plain values are converted as Typer converts them, which needs pydantic, but without it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +23,7 @@ def values(one: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
+def test_a_plain_value_is_what_typer_makes_of_it(name):
     command = typer.main.get_command(getattr(import_module(f"attnviz.cli.{name}"), name))
     context = command.make_context("attnviz", [], resilient_parsing=True)
     for one in command.params:
@@ -40,12 +38,12 @@ def test_a_plain_value_is_what_typer_makes_of_it(name: str) -> None:
             assert (found, type(found)) == (expected, type(expected)), (one.name, value)
 
 
-def test_thousands_are_written_with_a_k(run: Any) -> None:
+def test_thousands_are_written_with_a_k(run):
     found = [run("params", "gpt2", "--tokens", typed, "--json").out for typed in ("2k", "2000")]
     assert found[0] == found[1]
 
 
-def test_plain_values_need_no_pydantic() -> None:
+def test_plain_values_need_no_pydantic():
     packages, _ = imported(
         ["params", "--d-model", "4096", "--heads", "32", "--json"],
         ["params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB"],
@@ -55,7 +53,7 @@ def test_plain_values_need_no_pydantic() -> None:
     assert "pydantic" not in packages
 
 
-def test_typer_reports_what_is_no_value() -> None:
+def test_typer_reports_what_is_no_value():
     command = typer.main.get_command(import_module("attnviz.cli.params").params)
     for option, value, said in (
         ("--tokens", "x", "'--tokens': expected a whole number such as 512 or 32k, got 'x'"),

@@ -1,7 +1,5 @@
 """What standard error shows while files come in: bars on a terminal, else a line a file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from ..terminals import console, printed
 HOSTILE = "model\x1b[2J[red].safetensors"
 
 
-def test_built_in_models_and_quiet_commands_show_nothing() -> None:
+def test_built_in_models_and_quiet_commands_show_nothing():
     for model, quiet in (("tiny", False), ("mha", False), ("some/model", True)):
         shown = console(terminal=True, quiet=quiet)
         with loading(model, shown) as report:
@@ -22,7 +20,7 @@ def test_built_in_models_and_quiet_commands_show_nothing() -> None:
         assert printed(shown) == ""
 
 
-def test_a_line_a_file_in_a_pipe() -> None:
+def test_a_line_a_file_in_a_pipe():
     shown = console(terminal=False)
     with loading("some/model", shown) as report:
         assert report is not None
@@ -35,7 +33,7 @@ def test_a_line_a_file_in_a_pipe() -> None:
     ]
 
 
-def test_bars_on_a_terminal() -> None:
+def test_bars_on_a_terminal():
     shown = console(terminal=True)
     with loading("some/[bold]model\x1b[2J", shown) as report:
         assert report is not None
@@ -49,7 +47,7 @@ def test_bars_on_a_terminal() -> None:
     assert text.endswith("\x1b[2K")  # the last lines are wiped
 
 
-def test_what_goes_wrong_inside_passes_through() -> None:
+def test_what_goes_wrong_inside_passes_through():
     shown = console(terminal=True)
 
     def fail() -> None:
@@ -74,7 +72,7 @@ class Clock:
         return self.now
 
 
-def test_a_terminal_says_what_is_done() -> None:
+def test_a_terminal_says_what_is_done():
     shown = console(terminal=True)
     with scanning("ablating heads", shown) as watch:
         watch.begin("ablating 24 heads × 10 texts")
@@ -83,7 +81,7 @@ def test_a_terminal_says_what_is_done() -> None:
     assert printed(shown).endswith("\x1b[2K")  # the line is wiped
 
 
-def test_a_pipe_gets_a_line_every_ten_seconds() -> None:
+def test_a_pipe_gets_a_line_every_ten_seconds():
     clock, shown = Clock(), console(terminal=False)
     watch = _Lines("ablating heads", shown, clock)
     watch.begin("ablating 24 heads × 10 texts")
@@ -96,7 +94,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds() -> None:
     ]
 
 
-def test_nobody_pays_for_results_that_are_not_shown() -> None:
+def test_nobody_pays_for_results_that_are_not_shown():
     def fail() -> Any:
         raise AssertionError
 
@@ -108,7 +106,7 @@ def test_nobody_pays_for_results_that_are_not_shown() -> None:
     UNWATCHED.found(fail)
 
 
-def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them() -> None:
+def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them():
     shown = console(terminal=True)
     with scanning("ablating heads", shown) as watch:
         for text in range(20):
@@ -124,7 +122,7 @@ def test_a_terminal_shows_the_latest_results_under_the_bar_and_wipes_them() -> N
     assert printed(shown).endswith("\x1b[2K")
 
 
-def test_what_takes_a_while_is_mentioned_wherever_the_run_is_shown() -> None:
+def test_what_takes_a_while_is_mentioned_wherever_the_run_is_shown():
     for terminal in (False, True):
         shown = console(terminal=terminal)
         with scanning("reading", shown) as watch:

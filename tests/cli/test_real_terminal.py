@@ -1,7 +1,5 @@
 """A real terminal: what the screen shows cell by cell, and what Ctrl-C does."""
 
-from __future__ import annotations
-
 import time
 
 import pyte
@@ -9,7 +7,7 @@ import pytest
 
 from attnviz.models.bundled import Bundled
 
-from ..terminals import Start, interrupted, rows
+from ..terminals import interrupted, rows
 
 SENTENCE = "The cat sat on the mat because it was tired."
 WORDS = ("The", "cat", "sat", "on", "because", "it", "was")
@@ -28,7 +26,7 @@ def colours(screen: pyte.Screen) -> set[str]:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_the_first_answer(screen, columns: int, lines: int) -> None:
+def test_the_first_answer(screen, columns, lines):
     shown = screen("heads", SENTENCE, columns=columns, rows=lines)
     text = [line for line in rows(shown) if line]
     assert text[0].startswith(f"tiny · {LAYERS} layers × {HEADS} heads · 13 tokens · The cat sat")
@@ -38,14 +36,14 @@ def test_the_first_answer(screen, columns: int, lines: int) -> None:
     assert len(colours(shown)) > 30
 
 
-def test_a_large_terminal_names_every_head(screen) -> None:
+def test_a_large_terminal_names_every_head(screen):
     text = "\n".join(rows(screen("heads", SENTENCE, columns=200, rows=60)))
     assert all(name in text for name in NAMES)
 
 
 @pytest.mark.parametrize("columns", [20, 80])
 @pytest.mark.long
-def test_nothing_wraps(screen, columns: int) -> None:
+def test_nothing_wraps(screen, columns):
     """A line that ran over the right edge would leave a row more than the stream has lines."""
     arguments = ("heads", SENTENCE, "--explain", "--head", "L0H0,2")
     shown = screen(*arguments, columns=columns)
@@ -53,7 +51,7 @@ def test_nothing_wraps(screen, columns: int) -> None:
     assert rows(shown) == rows(wider)
 
 
-def test_maps_are_coloured_cell_by_cell(screen) -> None:
+def test_maps_are_coloured_cell_by_cell(screen):
     shown = screen("heads", SENTENCE, "--head", "L0H2", "--values")
     lines = rows(shown)
     row = next(index for index, line in enumerate(lines) if line.rstrip().endswith(" sat"))
@@ -69,7 +67,7 @@ def test_maps_are_coloured_cell_by_cell(screen) -> None:
     [({"NO_COLOR": "1"}, []), ({"TERM": "dumb"}, []), ({}, ["--color", "never"])],
 )
 @pytest.mark.long
-def test_without_colour_glyphs_tell(screen, env: dict[str, str], options: list[str]) -> None:
+def test_without_colour_glyphs_tell(screen, env, options):
     shown = screen("heads", SENTENCE, "--head", "L1H0", *options, **env)
     text = "\n".join(rows(shown))
     assert not colours(shown)
@@ -77,19 +75,19 @@ def test_without_colour_glyphs_tell(screen, env: dict[str, str], options: list[s
     assert {"·", "░", "█"} <= set(text)
 
 
-def test_256_colours(screen) -> None:
+def test_256_colours(screen):
     shown = screen("heads", SENTENCE, COLORTERM="")
     assert len(colours(shown)) > 10
 
 
-def test_wide_characters_stay_in_their_columns(screen) -> None:
+def test_wide_characters_stay_in_their_columns(screen):
     shown = screen("heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--head", "0")
     lines = [line for line in rows(shown) if "학교에" in line]
     assert lines
     assert max(map(len, rows(shown))) <= 80
 
 
-def test_a_terminal_too_narrow(start: Start) -> None:
+def test_a_terminal_too_narrow(start):
     child = start("heads", SENTENCE, columns=10)
     output = child.read()
     child.wait()
@@ -100,7 +98,7 @@ def test_a_terminal_too_narrow(start: Start) -> None:
 
 
 @pytest.mark.long
-def test_ctrl_c_while_waiting_for_a_text(start: Start) -> None:
+def test_ctrl_c_while_waiting_for_a_text(start):
     child = start("heads", "-")
     child.sendline("The cat")
     time.sleep(1)  # the imports before it reads take a fifth of that
@@ -108,13 +106,13 @@ def test_ctrl_c_while_waiting_for_a_text(start: Start) -> None:
     assert output.replace("^C", "").splitlines() == ["The cat", "attnviz: interrupted"]
 
 
-def test_ctrl_c_while_a_model_is_opened(start: Start, checkpoint) -> None:
+def test_ctrl_c_while_a_model_is_opened(start, checkpoint):
     child = start("heads", "the cat", "--model", str(checkpoint("gpt2")))
     child.expect("opening")
     assert "attnviz: interrupted" in interrupted(child)
 
 
-def test_a_directory_with_its_spinner(screen, checkpoint) -> None:
+def test_a_directory_with_its_spinner(screen, checkpoint):
     shown = screen("heads", "the cat sat", "--model", str(checkpoint("gpt2")), columns=100)
     text = "\n".join(rows(shown))
     assert "opening" not in text  # gone once the model is there

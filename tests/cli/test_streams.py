@@ -1,7 +1,5 @@
 """Real processes in pipes: readers that leave, closed and full streams, narrow encodings."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence
@@ -41,40 +39,40 @@ def shell(program: Sequence[str], environment: dict[str, str], tmp_path: Path):
 @pytest.mark.parametrize(
     ("arguments", "reader"), [(f'heads "{SENTENCE}"', "head -1"), ("heads --help", "true")]
 )
-def test_a_reader_that_leaves(shell, arguments: str, reader: str) -> None:
+def test_a_reader_that_leaves(shell, arguments, reader):
     done = shell(f'attnviz {arguments} | {reader}; echo "${{PIPESTATUS[0]}}"')
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk(shell) -> None:
+def test_a_full_disk(shell):
     done = shell(f'attnviz heads "{SENTENCE}" --json > /dev/full')
     assert done.returncode == 3
     assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
 
 
 @pytest.mark.parametrize("arguments", [f'heads "{SENTENCE}"', "heads a --json", "--help"])
-def test_closed_standard_output(shell, arguments: str) -> None:
+def test_closed_standard_output(shell, arguments):
     done = shell(f"attnviz {arguments} >&-")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_closed_standard_error_and_input(shell) -> None:
+def test_closed_standard_error_and_input(shell):
     assert shell("attnviz heads a --layer 9 2>&-").returncode == 2
     done = shell("attnviz heads - <&-")
     assert done.returncode == 2
     assert done.stderr.startswith("attnviz: standard input is closed")
 
 
-def test_undecodable_arguments(shell) -> None:
+def test_undecodable_arguments(shell):
     done = shell(r"attnviz heads $'a\xff'")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "the text is not UTF-8: byte 2 is 0xff" in done.stderr
 
 
-def test_a_pipe_is_80_columns_wide_and_without_colour(shell) -> None:
+def test_a_pipe_is_80_columns_wide_and_without_colour(shell):
     done = shell(f'attnviz heads "{SENTENCE}" --explain')
     assert max(map(len, done.stdout.splitlines())) in range(60, 81)
     assert "\x1b" not in done.stdout
@@ -90,7 +88,7 @@ def test_a_pipe_is_80_columns_wide_and_without_colour(shell) -> None:
     ],
 )
 @pytest.mark.long
-def test_poor_locales(shell, env: dict[str, str]) -> None:
+def test_poor_locales(shell, env):
     line = 'attnviz heads "나는 오늘 학교에 갔다 ." --model mha --token "갔다"'
     done = shell(line, **env)
     assert (done.returncode, done.stderr) == (0, "")

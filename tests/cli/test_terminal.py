@@ -1,7 +1,5 @@
 """The console's width and colours, from options, environment and stream; and its signals."""
 
-from __future__ import annotations
-
 import io
 import signal
 import sys
@@ -60,17 +58,11 @@ def coloured(
         (False, "never", {"FORCE_COLOR": "1"}, None),
     ],
 )
-def test_colours(
-    surroundings: pytest.MonkeyPatch,
-    terminal: bool,
-    choice: ColourChoice,
-    env: dict[str, str],
-    expected: str | None,
-) -> None:
+def test_colours(surroundings, terminal, choice, env, expected):
     assert coloured(surroundings, terminal, choice, **env) == expected
 
 
-def test_a_width_that_can_be_drawn_in(surroundings: pytest.MonkeyPatch) -> None:
+def test_a_width_that_can_be_drawn_in(surroundings):
     for width in (20, 80, 1000):
         assert open_console(width, "auto").width == width
         surroundings.setenv("COLUMNS", str(width))
@@ -84,7 +76,7 @@ def test_a_width_that_can_be_drawn_in(surroundings: pytest.MonkeyPatch) -> None:
             open_console(None, "auto")
 
 
-def test_messages_are_no_terminal_in_a_pipe(surroundings: pytest.MonkeyPatch) -> None:
+def test_messages_are_no_terminal_in_a_pipe(surroundings):
     surroundings.setenv("FORCE_COLOR", "1")
     surroundings.setattr(sys, "stderr", Stream(terminal=False))
     assert not messages(quiet=False).is_terminal
@@ -93,7 +85,7 @@ def test_messages_are_no_terminal_in_a_pipe(surroundings: pytest.MonkeyPatch) ->
     assert messages(quiet=True).quiet
 
 
-def test_a_request_to_end_interrupts_as_ctrl_c_does() -> None:
+def test_a_request_to_end_interrupts_as_ctrl_c_does():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), as_interrupt():
         signal.raise_signal(signal.SIGTERM)

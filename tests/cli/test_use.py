@@ -1,7 +1,5 @@
 """The default model: what decides, what is kept, what is refused, what says where it comes from."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -32,7 +30,7 @@ def model_of(result: Any) -> str:
     return str(result.document["model"]["name"])
 
 
-def test_what_comes_first_decides(run: Any) -> None:
+def test_what_comes_first_decides(run):
     def name(*more: str, **env: str) -> str:
         return model_of(run("heads", "a cat", "--json", *more, env=env))
 
@@ -47,7 +45,7 @@ def test_what_comes_first_decides(run: Any) -> None:
     assert kept.out == typed.out
 
 
-def test_what_is_kept_is_shown_and_removed(run: Any) -> None:
+def test_what_is_kept_is_shown_and_removed(run):
     file = str(kept_file())
     assert run("use").lines == [
         "without --model: tiny (the bundled one)",
@@ -66,9 +64,7 @@ def test_what_is_kept_is_shown_and_removed(run: Any) -> None:
     assert not Path(file).exists()
 
 
-def test_a_path_is_kept_as_an_absolute_one(
-    run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_kept_as_an_absolute_one(run, checkpoint, tmp_path, monkeypatch):
     assert run("use", "./ckpt").code == 0
     assert default_model() == str(checkpoint)
     (tmp_path / "elsewhere").mkdir()
@@ -89,9 +85,7 @@ def test_a_path_is_kept_as_an_absolute_one(
         ("cut", "is damaged"),
     ],
 )
-def test_what_cannot_be_found_is_refused(
-    run: Any, name: str, said: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_found_is_refused(run, name, said, checkpoint, tmp_path):
     (tmp_path / "empty").mkdir()
     for made in ("weightless", "cut"):
         (tmp_path / made).mkdir()
@@ -105,9 +99,7 @@ def test_what_cannot_be_found_is_refused(
     assert default_model() == "mha"  # what was kept stays
 
 
-def test_a_hub_name_in_the_cache_is_kept(
-    run: Any, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_name_in_the_cache_is_kept(run, checkpoint, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     hub = tmp_path / "hub"
@@ -121,7 +113,7 @@ def test_a_hub_name_in_the_cache_is_kept(
     assert default_model() == "me/mine"
 
 
-def test_the_last_line_says_once_where_the_name_comes_from(run: Any) -> None:
+def test_the_last_line_says_once_where_the_name_comes_from(run):
     plain = run(*QUICK, "--no-full").out
     assert "model of" not in plain
     run("use", "tiny")
@@ -134,7 +126,7 @@ def test_the_last_line_says_once_where_the_name_comes_from(run: Any) -> None:
     assert len(found.lines) == len(plain.splitlines())
 
 
-def test_errors_say_where_the_name_comes_from(run: Any, checkpoint: Path) -> None:
+def test_errors_say_where_the_name_comes_from(run, checkpoint):
     run("use", "./ckpt")
     (checkpoint / "config.json").unlink()
     for command in (QUICK, ("ablate", TEXT), ("why", "The cat"), ("scaling", "--from-model")):
@@ -151,7 +143,7 @@ def test_errors_say_where_the_name_comes_from(run: Any, checkpoint: Path) -> Non
     assert "that of" not in run(*QUICK, "--model", "./gone").err
 
 
-def test_params_without_a_shape_counts_the_default(run: Any) -> None:
+def test_params_without_a_shape_counts_the_default(run):
     refused = run("params")
     assert refused.code == 2
     run("use", "configs/gpt2")
@@ -168,7 +160,7 @@ def test_params_without_a_shape_counts_the_default(run: Any) -> None:
         assert "gpt2" not in run(*arguments).out, arguments
 
 
-def test_who_takes_no_default(run: Any, tmp_path: Path) -> None:
+def test_who_takes_no_default(run, tmp_path):
     run("use", "mha")
     assert run("check", "checks.toml", "--init").code == 0
     assert "mha" not in (tmp_path / "checks.toml").read_text()
@@ -176,7 +168,7 @@ def test_who_takes_no_default(run: Any, tmp_path: Path) -> None:
     assert attnviz.heads("tiny", "The cat sat.").to_dict()["model"]["name"] == "tiny"
 
 
-def test_a_damaged_file(run: Any) -> None:
+def test_a_damaged_file(run):
     kept_file().parent.mkdir(parents=True)
     for content in (b"", b"\xff\xfe", b"a\nb\n", b"x" * 20_000, b"\x00\n"):
         kept_file().write_bytes(content)
@@ -191,7 +183,7 @@ def test_a_damaged_file(run: Any) -> None:
     assert run(*QUICK).code == 0
 
 
-def test_places_that_cannot_hold_a_file(run: Any, tmp_path: Path) -> None:
+def test_places_that_cannot_hold_a_file(run, tmp_path):
     (tmp_path / "file").write_text("")
     for command, code in ((("use", "mha"), 3), (("use", "--none"), 0), (("use",), 0), (QUICK, 0)):
         result = run(*command, env={"XDG_CONFIG_HOME": str(tmp_path / "file")})
@@ -204,9 +196,7 @@ def test_places_that_cannot_hold_a_file(run: Any, tmp_path: Path) -> None:
     assert "relative" not in str(kept_file())
 
 
-def test_a_relative_config_home_is_not_heeded_and_a_kept_name_is_a_text(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_config_home_is_not_heeded_and_a_kept_name_is_a_text(run, monkeypatch):
     assert run("use", "mha", "--none").code == 2
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/somebody")
@@ -216,7 +206,7 @@ def test_a_relative_config_home_is_not_heeded_and_a_kept_name_is_a_text(
     assert type(str(name)) is str
 
 
-def test_a_kept_name_that_is_no_model_is_said(run: Any) -> None:
+def test_a_kept_name_that_is_no_model_is_said(run):
     file = kept_file()
     file.parent.mkdir(parents=True)
     file.write_text("words that are no model\n", encoding="utf-8")
@@ -228,9 +218,7 @@ def test_a_kept_name_that_is_no_model_is_said(run: Any) -> None:
     assert f"{str(file)!r} is a directory: remove it" in run("use").err
 
 
-def test_a_link_to_a_regular_file_is_read_and_never_written_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_to_a_regular_file_is_read_and_never_written_through(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     real, link = tmp_path / "real", tmp_path / "attnviz" / "model"
     real.write_text("tiny\n")
@@ -246,7 +234,7 @@ def test_a_link_to_a_regular_file_is_read_and_never_written_through(
             kept_model()
 
 
-def test_without_a_home_the_bundled_model_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_the_bundled_model_is_taken(monkeypatch):
     def none() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

@@ -77,7 +77,7 @@ def command_line(*arguments: str) -> str:
     return f"import sys; from attnviz.cli.main import main; sys.argv[1:] = {arguments!r}; main()"
 
 
-def test_a_column(copied: Path, python: Callable[..., str]) -> None:
+def test_a_column(copied, python):
     (block,) = blocks("Say a sentence otherwise, add a column")
     ((name, column),) = files(block).items()
     above = '        ("weight without", _known(probability, [part.without for part in parts])),\n'
@@ -87,7 +87,7 @@ def test_a_column(copied: Path, python: Callable[..., str]) -> None:
     assert re.search(r"weight without +of the sum +from$", screen, re.MULTILINE)
 
 
-def test_a_command(copied: Path, python: Callable[..., str]) -> None:
+def test_a_command(copied, python):
     new, function = blocks("Add a command")
     for name, content in files(new).items():
         (copied / name).parent.mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ def test_a_command(copied: Path, python: Callable[..., str]) -> None:
     assert "--head" in python(command_line("entropy", "--help"))
 
 
-def test_a_measure(copied: Path, python: Callable[..., str]) -> None:
+def test_a_measure(copied, python):
     (both,) = blocks("Add a measure of a head")
     pieces = files(both)
     registry, rows = "attnviz/measures/registry.py", "attnviz/measures/rows.py"
@@ -126,7 +126,7 @@ def test_a_measure(copied: Path, python: Callable[..., str]) -> None:
     assert head["second"] == pytest.approx(sum(second) / len(second), rel=1e-4)
 
 
-def test_a_file_format(copied: Path, python: Callable[..., str]) -> None:
+def test_a_file_format(copied, python):
     (block,) = blocks("Add a file format")
     writer, entries = block.split("return {")
     drawn = "def document_latex(document):\n    return f'title {document.title}'\n"

@@ -1,11 +1,8 @@
 """The manual: every page is listed, shown as it is in a pipe, laid out in a terminal."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import attnviz
 from attnviz.cli.app import COMMANDS
@@ -14,7 +11,7 @@ from attnviz.cli.docs import topics
 ROOT = Path(attnviz.__file__).parent.parent
 
 
-def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
+def test_the_pages_are_listed_on_one_small_screen(run):
     lines = run("docs").lines
     assert len(lines) < 24
     *_, others = lines
@@ -24,7 +21,7 @@ def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
     assert set(COMMANDS) - {"docs"} <= set(topics())
 
 
-def test_the_site_has_every_page() -> None:
+def test_the_site_has_every_page():
     project = tomllib.loads((ROOT / ".zensical.toml").read_text(encoding="utf-8"))["project"]
     listed: list[str] = []
     for section in project["nav"]:
@@ -33,21 +30,21 @@ def test_the_site_has_every_page() -> None:
     assert sorted(listed) == sorted(path.name for path in (ROOT / "attnviz" / "docs").glob("*.md"))
 
 
-def test_the_layout_names_every_question() -> None:
+def test_the_layout_names_every_question():
     page = (ROOT / "attnviz" / "docs" / "design.md").read_text(encoding="utf-8")
     for group in ("inspect", "count", "learn"):
         for path in (ROOT / "attnviz" / group).glob("*/__init__.py"):
             assert re.search(rf"[ {{,]{path.parent.name}[ ,}}/\n]", page), path
 
 
-def test_a_page_in_a_pipe_is_markdown(run: Any) -> None:
+def test_a_page_in_a_pipe_is_markdown(run):
     for topic, title in topics().items():
         result = run("docs", topic)
         assert result.code == 0
         assert result.lines[0] == f"# {title}"
 
 
-def test_a_page_in_a_terminal_is_laid_out_and_keeps_its_lines(run: Any) -> None:
+def test_a_page_in_a_terminal_is_laid_out_and_keeps_its_lines(run):
     result = run("docs", "json", "--color", "always", env={"PAGER": "cat"})
     assert result.code == 0
     assert "\x1b[" in result.out
@@ -61,7 +58,7 @@ def test_a_page_in_a_terminal_is_laid_out_and_keeps_its_lines(run: Any) -> None:
     assert all(line in plain for line in full)
 
 
-def test_an_unknown_page(run: Any) -> None:
+def test_an_unknown_page(run):
     result = run("docs", "pattern")
     assert result.code == 2
     assert result.err == "attnviz: no page 'pattern' in the manual: did you mean patterns?\n"

@@ -3,8 +3,6 @@
 The page on the induction circuit says no number in its prose that its commands do not print.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path
@@ -36,7 +34,7 @@ def options() -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_names_no_option_that_is_not_there(page: Path) -> None:
+def test_a_page_names_no_option_that_is_not_there(page):
     lines = page.read_text(encoding="utf-8").splitlines()
     ours = [line for line in lines if not any(name in line for name in FOREIGN)]
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(ours)))
@@ -44,7 +42,7 @@ def test_a_page_names_no_option_that_is_not_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_screens_on_a_page_fit_a_small_terminal(page: Path) -> None:
+def test_screens_on_a_page_fit_a_small_terminal(page):
     """The prompt needs a line; what ``--full`` or ``--json`` asked for may be longer."""
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "console" and block.reason is None:
@@ -54,7 +52,7 @@ def test_screens_on_a_page_fit_a_small_terminal(page: Path) -> None:
                     assert max(map(len, step.output), default=0) <= 80, step.command
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 300
 
 
@@ -63,14 +61,14 @@ NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
 CIRCUIT = ["heads", "link", "path", "lens", "ablate"]
 
 
-def test_every_number_of_the_prose_is_printed() -> None:
+def test_every_number_of_the_prose_is_printed():
     printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
     said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
     assert len(said) > 15
     assert not set(said) - printed
 
 
-def test_every_block_is_run_and_the_commands_are_those_of_the_circuit() -> None:
+def test_every_block_is_run_and_the_commands_are_those_of_the_circuit():
     found = blocks(TEXT)
     assert not any(block.reason for block in found)
     run = [

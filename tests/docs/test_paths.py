@@ -1,7 +1,5 @@
 """Every file of the repository that a page, a comment of a table or a workflow names is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -24,7 +22,7 @@ def named(text: str) -> set[str]:
     return {path for path in PATH.findall(text) if not any(word in path for word in EXAMPLES)}
 
 
-def test_a_path_that_is_named_is_there() -> None:
+def test_a_path_that_is_named_is_there():
     text = "As `tests/oracle/lines.txt` says (attnviz/draw), x/tests/y and https://h/attnviz/z not."
     assert named(text) == {"tests/oracle/lines.txt", "attnviz/draw"}
     missing = {

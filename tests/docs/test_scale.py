@@ -1,7 +1,5 @@
 """The programs of the manual's page on many texts, where what they need is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess
@@ -19,14 +17,14 @@ NEEDS["on_spark.py"] = "pyspark"
 TEXTS = [f"The cat sat on the mat because it was tired of {place} dogs." for place in range(150)]
 
 
-def test_every_program_is_here() -> None:
+def test_every_program_is_here():
     assert PROGRAMS.keys() == NEEDS.keys()
     assert all(len(program.splitlines()) <= 30 for program in PROGRAMS.values())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NEEDS)
-def test_a_program_gives_what_one_process_gives(name: str, tmp_path: Path) -> None:
+def test_a_program_gives_what_one_process_gives(name, tmp_path):
     if importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")

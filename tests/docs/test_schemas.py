@@ -1,7 +1,5 @@
 """The page of the schemas names each one, and every key that its command prints."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
@@ -40,13 +38,13 @@ def named(heading: str) -> set[str]:
     return {key for line in lines for key in re.findall(r"`(\w+)`", line)}
 
 
-def test_every_schema_is_on_the_page() -> None:
+def test_every_schema_is_on_the_page():
     sources = [path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")]
     schemas = {name for source in sources for name in SCHEMA.findall(source)} - ELSEWHERE
     assert schemas == set(re.findall(r"attnviz\.[a-z-]+/\d+", PAGE))
 
 
-def test_every_recorded_key_is_on_the_page() -> None:
+def test_every_recorded_key_is_on_the_page():
     shelves = [json.loads(gzip.decompress(path.read_bytes())) for path in RECORDED.iterdir()]
     outputs = {
         name: output["out"]
@@ -62,7 +60,7 @@ def test_every_recorded_key_is_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("asked", OBJECTS)
-def test_every_key_is_on_the_page(redrawn: Any, asked: str) -> None:
+def test_every_key_is_on_the_page(redrawn, asked):
     result = redrawn(*OBJECTS[asked], "--json")
     assert result.code == 0, result.err
     assert _unknown(json.loads(result.out)) == set()
@@ -73,7 +71,7 @@ def _unknown(printed: dict[str, Any]) -> set[str]:
     return printed.keys() - (named(COMMON) | named(printed["schema"]))
 
 
-def test_no_key_is_made_up() -> None:
+def test_no_key_is_made_up():
     sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
     words = set(re.findall(r"\w+", sources))
     for heading in re.findall(r"^## (.*)$", PAGE, re.MULTILINE):

@@ -1,7 +1,5 @@
 """Arcs over one line of text: each line is followed with the finger, from word to word."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,7 +53,7 @@ def followed(lines: list[str], column: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_arc_leads_from_its_word_to_the_other(seed: int) -> None:
+def test_each_arc_leads_from_its_word_to_the_other(seed):
     generator = np.random.default_rng(seed)
     words = ["나는", " 👩\u200d🚀", " Old", " x", "ly", " 학교에", " sat", " it", " sea", "."]
     order = generator.permutation(len(words)).tolist()
@@ -74,7 +72,7 @@ def test_each_arc_leads_from_its_word_to_the_other(seed: int) -> None:
         assert followed(canvas, middle(shown, query)) == middle(shown, key)
 
 
-def test_a_heavy_line_is_at_least_a_half() -> None:
+def test_a_heavy_line_is_at_least_a_half():
     light, heavy = (
         arcs_block(arcs([(2, 0, weight)], "a", " b", " c"), PLAIN, 80).plain
         for weight in (0.4, 0.5)
@@ -87,7 +85,7 @@ def test_a_heavy_line_is_at_least_a_half() -> None:
     ]  # fmt: skip
 
 
-def test_few_lines_leave_out_the_weakest_and_a_narrow_screen_lists_words() -> None:
+def test_few_lines_leave_out_the_weakest_and_a_narrow_screen_lists_words():
     words = ["a", " b", " c", " d", " e"]
     part = arcs([(4, 0, 0.9), (3, 1, 0.2), (2, 1, 0.3)], *words)
     assert arcs_lines(part) == 7
@@ -101,7 +99,7 @@ def test_few_lines_leave_out_the_weakest_and_a_narrow_screen_lists_words() -> No
     assert "Tom → Old .75 · sat → Old .40" in part_markdown(part)
 
 
-def test_paper_has_a_curve_and_a_tip_for_each() -> None:
+def test_paper_has_a_curve_and_a_tip_for_each():
     drawing = arcs_figure(arcs([(2, 0, 0.4), (1, 0, 0.75)], "Old", " Tom", " sat"))
     curves = [item for item in drawing.items if isinstance(item, Stroke) and not item.dots]
     assert sorted(curve.dashed for curve in curves) == [False, True]

@@ -1,7 +1,5 @@
 """Rectangles keep their places when they are put together."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -23,7 +21,7 @@ def text(line: list[Segment]) -> str:
 
 
 @given(st.lists(blocks(), max_size=5), st.integers(0, 3))
-def test_beside_puts_each_block_at_its_column(parts: list[Block], gap: int) -> None:
+def test_beside_puts_each_block_at_its_column(parts, gap):
     row = beside(parts, gap)
     assert len(row.lines) == max((len(part.lines) for part in parts), default=0)
     for y, line in enumerate(row.lines):
@@ -38,7 +36,7 @@ def test_beside_puts_each_block_at_its_column(parts: list[Block], gap: int) -> N
 
 
 @given(st.lists(blocks(), max_size=5), st.integers(0, 3))
-def test_stack_leaves_lines_between_blocks_that_have_any(parts: list[Block], gap: int) -> None:
+def test_stack_leaves_lines_between_blocks_that_have_any(parts, gap):
     column = stack(parts, gap)
     full = [part for part in parts if part.lines]
     assert len(column.lines) == sum(len(part.lines) for part in full) + gap * max(len(full) - 1, 0)
@@ -46,7 +44,7 @@ def test_stack_leaves_lines_between_blocks_that_have_any(parts: list[Block], gap
 
 
 @given(st.lists(blocks(), max_size=6), st.integers(12, 40))
-def test_flow_stays_within_the_width_and_keeps_everything(parts: list[Block], width: int) -> None:
+def test_flow_stays_within_the_width_and_keeps_everything(parts, width):
     flowed = flow(parts, width, gap=2)
     letters = sorted("".join(text(line) for part in parts for line in part.lines))
     assert sorted(flowed.plain.replace(" ", "").replace("\n", "")) == letters
@@ -54,12 +52,12 @@ def test_flow_stays_within_the_width_and_keeps_everything(parts: list[Block], wi
     assert all(cell_len(text(line)) <= max(width, widest) for line in flowed.lines)
 
 
-def test_only_unstyled_blanks_are_dropped() -> None:
+def test_only_unstyled_blanks_are_dropped():
     grey = Style(bgcolor="grey50")
     line = text_line("a", "  ", ("  ", grey), " ")
     assert text(without_trailing_blanks(line)) == "a    "
     assert without_trailing_blanks(text_line(" ", "")) == []
 
 
-def test_plain_ends_each_line_without_blanks() -> None:
+def test_plain_ends_each_line_without_blanks():
     assert Block((text_line("a  "), []), 3).plain == "a\n\n"

@@ -1,11 +1,8 @@
 """A text coloured token by token, read back from a terminal and from paper."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ def text_of(
                full=full)  # fmt: skip
 
 
-def test_each_token_has_the_colour_of_its_value(look: Callable[..., Any]) -> None:
+def test_each_token_has_the_colour_of_its_value(look):
     values = np.linspace(-1, 1, len(PIECES))
     values[0] = np.nan
     shown = look(text_block(text_of(values.tolist()), COLOUR, 70), 70, palette=DIVERGING)
@@ -53,7 +50,7 @@ def test_each_token_has_the_colour_of_its_value(look: Callable[..., Any]) -> Non
     assert shown.cell(y, x - 1) == (None, None)  # the blank before a word is not coloured
 
 
-def test_weights_have_the_colours_of_the_reader(look: Callable[..., Any]) -> None:
+def test_weights_have_the_colours_of_the_reader(look):
     shown = text_of([0.0, 0.02, 0.08, 0.0], ("<s>", "one", " two", " three"), limit=0, full=0.08)
     screen = look(text_block(shown, COLOUR, 40), 40)
     y, x = screen.find("two")
@@ -66,7 +63,7 @@ def test_weights_have_the_colours_of_the_reader(look: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII])
-def test_without_colour_glyphs_tell_sign_and_size(theme: Theme) -> None:
+def test_without_colour_glyphs_tell_sign_and_size(theme):
     shown = text_of([math.nan, 1.0, -1.0, 0.0], ("<s>", "up", " down", " not"))
     above, below = text_block(shown, theme, 40).plain.splitlines()[:2]
     assert above == "  <s> up down not"
@@ -74,7 +71,7 @@ def test_without_colour_glyphs_tell_sign_and_size(theme: Theme) -> None:
     assert below == f"      {up} {down} {not_}"
 
 
-def test_a_short_text_is_not_cut_and_the_end_of_a_long_one_fills_its_lines() -> None:
+def test_a_short_text_is_not_cut_and_the_end_of_a_long_one_fills_its_lines():
     """Broken from the beginning the last line of the long one would hold three words."""
     drawn = text_block(text_of([0.5] * len(PIECES)), COLOUR, 80, 3).plain
     assert drawn == "  <s> Old Tom saw Ann, and Ann saw Tom.\n"
@@ -86,7 +83,7 @@ def test_a_short_text_is_not_cut_and_the_end_of_a_long_one_fills_its_lines() -> 
     assert len(line.split()) == 9
 
 
-def test_the_tokens_that_change_most_are_named() -> None:
+def test_the_tokens_that_change_most_are_named():
     values = np.zeros(len(PIECES))
     values[0], values[6], values[9], values[11] = np.nan, 2.5, 0.5, -1.25
     rise, fall = extremes(text_of(values.tolist(), limit=2.5))
@@ -101,7 +98,7 @@ def test_the_tokens_that_change_most_are_named() -> None:
 
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
 @pytest.mark.parametrize("lines", [1, 2, 3, 5])
-def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
+def test_few_lines_show_the_largest_values(theme, lines):
     pieces = ["<s>", *(f" word{place}" for place in range(300))]
     values = [0.0] * 301
     values[201] = values[203] = 1.0
@@ -119,7 +116,7 @@ def test_few_lines_show_the_largest_values(theme: Theme, lines: int) -> None:
         assert [str(int(words[0]) + 1), str(int(words[-1]) + 1)] == [said[1], said[2]]
 
 
-def test_the_bytes_of_a_character_stand_as_the_character() -> None:
+def test_the_bytes_of_a_character_stand_as_the_character():
     pieces = ("<s>", "<0xEA>", "<0xB0>", "<0x94>", " <0xF0>", "<0x9F>", "<0xFF>", "!")
     block = text_block(text_of([0, 0.1, -0.9, 0.2, 0, 0, 0, 0.3], pieces), PLAIN, 40, 2)
     above, below = block.plain.splitlines()
@@ -129,19 +126,19 @@ def test_the_bytes_of_a_character_stand_as_the_character() -> None:
 
 @pytest.mark.parametrize("room", [12, 33, 79])
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII])
-def test_it_keeps_within_its_room(room: int, theme: Theme) -> None:
+def test_it_keeps_within_its_room(room, theme):
     pieces = (*PIECES, " incomprehensibilities" * 3, "한국어", "🙂" * 9)
     values = np.linspace(-1, 1, len(pieces)).tolist()
     for line in text_block(text_of(values, pieces), theme, room).plain.splitlines():
         assert width(line) <= room, line
 
 
-def test_the_scale_has_a_sample_for_each_tick() -> None:
+def test_the_scale_has_a_sample_for_each_tick():
     assert scale_block(BOTH_SIGNS, PLAIN, 80).plain == "nats  ≡≡ -1  ·· 0  ██ +1\n"
     assert scale_block(BOTH_SIGNS, COLOUR, 80).plain == "nats  -1     0     +1\n"
 
 
-def test_on_paper_a_token_has_its_ground_and_its_value() -> None:
+def test_on_paper_a_token_has_its_ground_and_its_value():
     drawing = text_figure(text_of([math.nan, 1.0, 0.0, *[0.25] * 10]))
     (old,) = (item for item in drawing.items if isinstance(item, Label) and item.content == "Old")
     assert old.on is not None

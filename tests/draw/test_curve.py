@@ -1,7 +1,5 @@
 """Curves read back from the screen: dots where the values are, axes and legend that fit."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -45,7 +43,7 @@ def dots(rows: list[str]) -> set[tuple[int, int]]:
     }
 
 
-def test_a_straight_line_is_straight() -> None:
+def test_a_straight_line_is_straight():
     rows = canvas(curve_plot([Curve("a", FALLING)], PLAIN, 69))
     assert len(rows) == 12
     found = dots(rows)
@@ -59,7 +57,7 @@ def test_a_straight_line_is_straight() -> None:
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
 @pytest.mark.parametrize("room", [12, 20, 40, 80, 200])
-def test_nothing_is_wider_than_the_room(theme: Theme, room: int) -> None:
+def test_nothing_is_wider_than_the_room(theme, room):
     curves = [Curve("one of two", FALLING), Curve("\x1b[31mthe [red]other", FALLING, marked=True)]
     block = curve_plot(curves, theme, room, marks=[Mark(20, "a phase"), Mark(40, "another")])
     text = block.plain
@@ -69,7 +67,7 @@ def test_nothing_is_wider_than_the_room(theme: Theme, room: int) -> None:
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
-def test_marked_points_lie_where_they_were_measured() -> None:
+def test_marked_points_lie_where_they_were_measured():
     points = [(0.0, 8.0), (32.0, 4.0), (64.0, 6.0)]
     rows = canvas(curve_plot([Curve("line", FALLING), Curve("points", points, True)], PLAIN, 69))
     found = [
@@ -82,7 +80,7 @@ def test_marked_points_lie_where_they_were_measured() -> None:
     assert sorted(found) == [(0, 0), (width // 2, 11), (width - 1, 6)]
 
 
-def test_ticks_name_the_rows_and_the_columns() -> None:
+def test_ticks_name_the_rows_and_the_columns():
     text = curve_plot([Curve("a", FALLING)], PLAIN, 80, across="tokens read").plain
     labelled = [float(match[1]) for match in re.finditer(r"^ *([\d.]+)▕", text, re.MULTILINE)]
     assert labelled == [8, 7, 6, 5, 4]
@@ -91,7 +89,7 @@ def test_ticks_name_the_rows_and_the_columns() -> None:
     assert floor.index("40") - floor.index("20") == pytest.approx(20 / 64 * 77, abs=1)
 
 
-def test_the_legend_names_curves_and_phases() -> None:
+def test_the_legend_names_curves_and_phases():
     block = curve_plot(
         [Curve("training", FALLING), Curve("validation", FALLING[::16], True)],
         PLAIN,
@@ -107,7 +105,7 @@ def test_the_legend_names_curves_and_phases() -> None:
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_many_lines_are_told_apart_by_signs_and_hues(theme: Theme) -> None:
+def test_many_lines_are_told_apart_by_signs_and_hues(theme):
     """Hues are Okabe and Ito's: no two are close, also not in brightness alone."""
     curves = [
         Curve(f"{heads} heads", [(place, loss + heads) for place, loss in FALLING[::32]])
@@ -128,7 +126,7 @@ def test_many_lines_are_told_apart_by_signs_and_hues(theme: Theme) -> None:
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII])
-def test_odd_curves_are_drawn(theme: Theme) -> None:
+def test_odd_curves_are_drawn(theme):
     for points in (
         [(5.0, 3.0)],
         [(0.0, 3.0)],
@@ -142,7 +140,7 @@ def test_odd_curves_are_drawn(theme: Theme) -> None:
         assert any(row.strip() for row in rows)
 
 
-def test_noise_is_drawn_as_its_mean() -> None:
+def test_noise_is_drawn_as_its_mean():
     noisy = [(place / 100, 5 + (1 if place % 2 else -1)) for place in range(6401)]
     found = dots(canvas(curve_plot([Curve("noise", [*noisy, (64.01, 6.0)])], PLAIN, 69)))
     rows = [row for column, row in found if column < 100]

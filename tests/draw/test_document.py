@@ -1,7 +1,5 @@
 """Every kind of part on every outlet: what is said arrives, nothing is cut, nothing acts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -171,7 +169,7 @@ def _cells(part: doc.Part) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_what_a_part_says_arrives_on_every_outlet(name: str) -> None:
+def test_what_a_part_says_arrives_on_every_outlet(name):
     part = PARTS[name]
     document = doc.Document("name", "title", [doc.Group([part])])
     drawn = " ".join(_texts(document_drawing(document)))
@@ -189,7 +187,7 @@ def test_what_a_part_says_arrives_on_every_outlet(name: str) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("room", [20, 60, 100, 160])
-def test_no_line_of_a_terminal_is_too_wide(theme: Theme, room: int) -> None:
+def test_no_line_of_a_terminal_is_too_wide(theme, room):
     """Where only ASCII can be written signs are spelled out."""
     screen = terminal_block(ALL, theme, room).plain
     assert all(cell_len(line) <= room for line in screen.splitlines())
@@ -201,7 +199,7 @@ def test_no_line_of_a_terminal_is_too_wide(theme: Theme, room: int) -> None:
             assert spelled in screen
 
 
-def test_a_picture_is_whole_and_harmless() -> None:
+def test_a_picture_is_whole_and_harmless():
     drawing = document_drawing(ALL)
     root = ElementTree.fromstring(svg_document(drawing, "magma"))
     assert not [one for one in root.iter() if one.tag.endswith("script")]
@@ -218,7 +216,7 @@ def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[Label, float
         yield from _placed(part, x + right, y + down)
 
 
-def test_a_page_is_well_formed_and_loads_nothing() -> None:
+def test_a_page_is_well_formed_and_loads_nothing():
     page = "\n".join(document_html(ALL, "viridis"))
     assert page.count("<script") == 1  # that of the grid of heads
     assert "<script>alert" not in page
@@ -229,7 +227,7 @@ def test_a_page_is_well_formed_and_loads_nothing() -> None:
     assert '<a href="#L0H1">' in page
 
 
-def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
+def test_a_table_leaves_columns_out_by_what_they_are_worth():
     wide = part_block(LISTED, PLAIN, 120).plain
     assert "━" in wide
     narrow = part_block(LISTED._replace(rows=LISTED.rows[:1]), PLAIN, 24).plain
@@ -245,7 +243,7 @@ def test_a_table_leaves_columns_out_by_what_they_are_worth() -> None:
     assert '<th class="word">loss below</th>' in "".join(document_html(document, "viridis"))
 
 
-def test_words_that_wrap_stand_beside_or_below() -> None:
+def test_words_that_wrap_stand_beside_or_below():
     beside = part_block(NOTED, PLAIN, 60).plain.splitlines()
     assert beside[1].startswith("cache    12 kB  two matrices")
     assert beside[2].startswith(" " * 16 + "token")
@@ -258,7 +256,7 @@ def _lines(group: doc.Group, room: int) -> Sequence[str]:
     return terminal_block(doc.Document("", "", [group]), PLAIN, room).plain.splitlines()
 
 
-def test_groups_stand_side_by_side_where_there_is_room() -> None:
+def test_groups_stand_side_by_side_where_there_is_room():
     parts = [doc.Group([doc.Note("left"), doc.Note("more")]), doc.Group([doc.Note("right")])]
     apart, below = "left" + " " * 20 + "right", ["left", "more", "", "right"]
     assert _lines(doc.Group(parts, beside=doc.Beside(20, gap=4)), 44) == [apart, "more"]
@@ -274,7 +272,7 @@ def test_groups_stand_side_by_side_where_there_is_room() -> None:
         assert ("H0" in line or "What" in line) == beside
 
 
-def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> None:
+def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages():
     """What is full stands on pages and in Markdown alone."""
     groups = [doc.Group([doc.Note("facts")]), doc.Group([doc.Note("every number")], full=True)]
     document = doc.Document("name", "title", groups, finding="The answer.")
@@ -287,7 +285,7 @@ def test_a_finding_stands_under_the_title_of_files_and_is_that_of_pages() -> Non
     assert "every number" not in terminal_block(document, PLAIN, 80).plain
 
 
-def test_a_document_shows_only_what_is_asked_for() -> None:
+def test_a_document_shows_only_what_is_asked_for():
     glossary = doc.Explanation("heads", "measured here.")
     steps = doc.next_steps(["--values", "--explain: how to read this"])
     document = doc.Document("name", "title", [], glossary, steps)
@@ -298,7 +296,7 @@ def test_a_document_shows_only_what_is_asked_for() -> None:
     assert list(alone.shown(explain=True, hints=True).hints) == []
 
 
-def test_a_table_without_a_title_is_named_by_its_columns_or_rows() -> None:
+def test_a_table_without_a_title_is_named_by_its_columns_or_rows():
     """An interactive page folds tables: nine of one report were called Table."""
     columns = [doc.Column(""), doc.Column("score"), doc.Column("chance")]
     scored = doc.Table(columns, [doc.Row(["L0H1", ".8", ".1"])])

@@ -1,11 +1,8 @@
 """Files by the ending of their names: whole or not at all, what cannot be is refused first."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -48,9 +45,7 @@ def write(report: HeadsRecord, path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_every_ending_is_written(
-    tmp_path: Path, reports: Callable[..., HeadsRecord], ending: str
-) -> None:
+def test_every_ending_is_written(tmp_path, reports, ending):
     """Also of texts with half of a surrogate pair."""
     path = tmp_path / f"out{ending.upper()}"
     check_path(path, ENDINGS)
@@ -70,7 +65,7 @@ def test_every_ending_is_written(
             assert len(archive["tokens"]) == 2
 
 
-def test_the_endings_are_those_of_the_writers_and_of_the_manual() -> None:
+def test_the_endings_are_those_of_the_writers_and_of_the_manual():
     def no_document() -> Document:
         raise AssertionError("writers are listed without drawing")
 
@@ -79,7 +74,7 @@ def test_the_endings_are_those_of_the_writers_and_of_the_manual() -> None:
     assert all(f"`{ending}`" in page.read_text(encoding="utf-8") for ending in EVERY.split())
 
 
-def test_an_unknown_ending_names_the_known_ones_and_directories_come_first(tmp_path: Path) -> None:
+def test_an_unknown_ending_names_the_known_ones_and_directories_come_first(tmp_path):
     for name in ("out", "out.xyz", "out.json.gz", ".json", "\x1b[2J.bad"):
         with pytest.raises(UsageError) as caught:
             check_path(tmp_path / name, ENDINGS)
@@ -90,9 +85,7 @@ def test_an_unknown_ending_names_the_known_ones_and_directories_come_first(tmp_p
         check_path(tmp_path / "none" / "x.json", ENDINGS)
 
 
-def test_pictures_need_matplotlib_before_anything_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_need_matplotlib_before_anything_else(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for name in ("x.png", "x.PDF"):
         with pytest.raises(LoadError, match=r"pip install 'attnviz\[plot\]'") as caught:

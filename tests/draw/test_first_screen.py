@@ -1,7 +1,5 @@
 """A first screen: what was measured, the finding, as much as the terminal has lines for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,7 +34,7 @@ def lines(shown: doc.Document, height: int = 23, room: int = 80) -> list[str]:
     return first_screen(shown, PLAIN, room, height).plain.splitlines()
 
 
-def test_the_finding_is_the_second_line_and_a_text_takes_what_room_is_left() -> None:
+def test_the_finding_is_the_second_line_and_a_text_takes_what_room_is_left():
     found = lines(document(doc.Group([doc.Note("a note")]), quoted="The cat\nsat."))
     assert found == ["tiny · The cat sat.", "Heads attend.", "", "a note"]
     found = lines(document(quoted="word " * 40), room=40)
@@ -46,7 +44,7 @@ def test_the_finding_is_the_second_line_and_a_text_takes_what_room_is_left() -> 
 
 
 @pytest.mark.parametrize("height", range(6, 30))
-def test_it_is_never_taller_than_the_terminal(height: int) -> None:
+def test_it_is_never_taller_than_the_terminal(height):
     shown = document(
         doc.Group([table(9)], yields=1),
         doc.Group([table(20, 3), table(20, 3)], beside=doc.Beside(30)),
@@ -60,7 +58,7 @@ def test_it_is_never_taller_than_the_terminal(height: int) -> None:
 
 
 @pytest.mark.parametrize("height", range(3, 15))
-def test_the_smallest_screen_has_the_finding_as_far_as_it_goes(height: int) -> None:
+def test_the_smallest_screen_has_the_finding_as_far_as_it_goes(height):
     told = document(doc.Group([table(9)]), hints=["--head L0H0"], finding="Heads attend. " * 9)
     found = lines(told, height, 20)
     assert len(found) <= height
@@ -69,14 +67,14 @@ def test_the_smallest_screen_has_the_finding_as_far_as_it_goes(height: int) -> N
     assert ("--full: everything" in found) == (height > 11)
 
 
-def test_a_table_says_how_many_rows_it_lost() -> None:
+def test_a_table_says_how_many_rows_it_lost():
     found = lines(document(doc.Group([table(40, 3)])), 15)
     rows = [line for line in found if line.startswith("row")]
     assert len(found) == 15
     assert found[-1] == f"{40 - len(rows)} more: --full"
 
 
-def test_groups_go_by_what_they_yield() -> None:
+def test_groups_go_by_what_they_yield():
     groups = [doc.Group([table(4)], yields=rank) for rank in (1, 3, 2)]
     shown = document(doc.Group([table(4)]), *groups)
     assert sum(line.startswith("row") for line in lines(shown, 30)) == 16
@@ -85,14 +83,14 @@ def test_groups_go_by_what_they_yield() -> None:
     assert sum(line.startswith("row") for line in lines(shown, 16)) == 8
 
 
-def test_hints_are_one_line() -> None:
+def test_hints_are_one_line():
     hints = ["--head L0H0: one head", "--token WORD: follows a word", "--save x.html: a page"]
     assert lines(document(hints=hints))[-1] == " · ".join([*hints[:2], "--full: everything"])
     assert lines(document(hints=hints), room=30)[-1] == "--full: everything"
     assert lines(document()) == ["tiny", "Heads attend."]
 
 
-def test_of_a_long_path_the_end_is_named() -> None:
+def test_of_a_long_path_the_end_is_named():
     for name, shown in (
         ("org/a-model-of-a-lab", "org/a-model-of-a-lab"),
         ("/a/long/way/to/where/models/are/bert", "…/are/bert"),
@@ -103,7 +101,7 @@ def test_of_a_long_path_the_end_is_named() -> None:
 
 
 @pytest.mark.parametrize("height", [8, 12, 20, 30])
-def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height: int) -> None:
+def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height):
     names = [f"L{row}" for row in range(24)]
     cells = {(row, 0): doc.Cell(0.5, doc.Tint(9), letter="prev") for row in range(24)}
     grid = doc.HeadGrid(names, ["H0"], cells)
@@ -124,7 +122,7 @@ def maps(count: int, tokens: int, **more: int) -> doc.Maps:
 
 
 @pytest.mark.parametrize("height", range(7, 60, 6))
-def test_maps_that_have_no_lines_are_counted(height: int) -> None:
+def test_maps_that_have_no_lines_are_counted(height):
     found = lines(document(doc.Group([maps(5, 11)])), height, 40)
     drawn = sum("run " in line for line in found)
     assert len(found) <= height
@@ -132,7 +130,7 @@ def test_maps_that_have_no_lines_are_counted(height: int) -> None:
 
 
 @pytest.mark.parametrize("theme", [PLAIN, Theme(), Theme(colour=False, ascii=True)])
-def test_maps_of_several_runs_stand_side_by_side_where_they_would_be_cut_off(theme: Theme) -> None:
+def test_maps_of_several_runs_stand_side_by_side_where_they_would_be_cut_off(theme):
     shown = document(doc.Group([maps(3, 10, lines=19)]))
     found = first_screen(shown, theme, 80, 23).plain.splitlines()
     assert len(found) <= 23

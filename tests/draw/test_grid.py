@@ -1,7 +1,5 @@
 """Grids of heads: every cell keeps its word, whatever the room; rows wrap evenly."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -44,7 +42,7 @@ def lines_of(shown: HeadGrid, theme: Theme, room: int) -> list[str]:
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_words_and_numbers_stand_under_their_names(theme: Theme) -> None:
+def test_words_and_numbers_stand_under_their_names(theme):
     shown = grid(6, 4)
     head, *rows = lines_of(shown, theme, 80)
     assert len(rows) == 6
@@ -57,7 +55,7 @@ def test_words_and_numbers_stand_under_their_names(theme: Theme) -> None:
     ("layers", "heads", "room", "a_line"),
     [(24, 16, 80, 16), (3, 32, 80, 16), (3, 12, 34, 6), (2, 13, 40, 7), (2, 40, 200, 40)],
 )
-def test_rows_wrap_evenly(layers: int, heads: int, room: int, a_line: int) -> None:
+def test_rows_wrap_evenly(layers, heads, room, a_line):
     shown = grid(layers, heads)
     rows = [line for line in lines_of(shown, PLAIN, room) if line.startswith("L")]
     names = [re.findall(r"[.a-z]+", row) for row in rows]
@@ -70,21 +68,21 @@ def test_rows_wrap_evenly(layers: int, heads: int, room: int, a_line: int) -> No
         assert [row.split()[0] for row in rows[:2]] == ["L0H0", f"L0H{a_line}"]
 
 
-def test_rows_are_not_wrapped_beyond_the_screen() -> None:
+def test_rows_are_not_wrapped_beyond_the_screen():
     low = Theme(colour=False, lines=24)
     assert len(lines_of(grid(24, 16), low, 80)) == 25
     assert len(lines_of(grid(24, 32), low, 80)) == 25
 
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
-def test_numbers_are_never_cut(theme: Theme) -> None:
+def test_numbers_are_never_cut(theme):
     for room in (30, 45, 60, 80, 120):
         shown = grid(4, 12, numbers=True)
         found = re.findall(r"[+-]\.\d+", "\n".join(lines_of(shown, theme, room)))
         assert found == [cell.text for cell in shown.cells.values()]
 
 
-def test_rows_by_hand() -> None:
+def test_rows_by_hand():
     """A glyph beside a signed number is its size, and cells without words are filled."""
     cells = {(0, 0): Cell(-0.9, signed_tint(-0.9, 1), "-.90"), (0, 1): Cell(-0.1, None, "-.10")}
     (_, row) = lines_of(HeadGrid(["L0"], ["H0", "H1"], cells), PLAIN, 40)
@@ -97,7 +95,7 @@ def test_rows_by_hand() -> None:
     assert lines_of(shown, PLAIN, 60) == ["      uniform   1 head", "back ░.07      █.90 L0H0"]
 
 
-def test_what_does_not_matter_is_faint() -> None:
+def test_what_does_not_matter_is_faint():
     block = grid_block(grid(1, 3), COLOUR, 80)
     _, *cells = [segment for segment in block.lines[1] if segment.text.strip()]
     assert [cell.style == DIM for cell in cells] == [True, False, False]

@@ -1,12 +1,9 @@
 """Full maps, read back from the screen: each cell's colour or glyph is its weight's."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable
 from itertools import pairwise, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +18,6 @@ from attnviz.draw.theme import Theme
 from attnviz.records import HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
-Look = Callable[..., Any]
 
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 TEXTS = {
@@ -52,15 +48,7 @@ def nfc(text: str) -> str:
 @pytest.mark.parametrize("values", [False, True])
 @pytest.mark.parametrize(("text", "palette"), [*zip(TEXTS, [*PALETTES, "viridis"], strict=True)])
 @pytest.mark.parametrize("causal", [True, False])
-def test_every_cell_has_its_colour_and_place(
-    reports: Reports,
-    look: Look,
-    step_of: Callable[[float], int],
-    palette: str,
-    values: bool,
-    text: str,
-    causal: bool,
-) -> None:
+def test_every_cell_has_its_colour_and_place(reports, look, step_of, palette, values, text, causal):
     report = reports(TEXTS[text], causal=causal)
     weights, axes, room = report.weights(1, 2), axes_of(report), 80
     screen = look(heatmap(weights, axes, Theme(palette), room, values), room, palette)
@@ -81,9 +69,7 @@ def test_every_cell_has_its_colour_and_place(
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("room", [30, 40, 60, 80, 200])
-def test_each_row_of_a_causal_map_ends_in_its_token(
-    reports: Reports, look: Look, text: str, room: int
-) -> None:
+def test_each_row_of_a_causal_map_ends_in_its_token(reports, look, text, room):
     report = reports(TEXTS[text])
     axes = axes_of(report)
     screen = look(heatmap(report.weights(0, 0), axes, Theme(), room), room)
@@ -98,9 +84,7 @@ def test_each_row_of_a_causal_map_ends_in_its_token(
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("room", [40, 60, 80, 200])
-def test_other_maps_have_words_or_numbers_over_their_columns(
-    reports: Reports, look: Look, text: str, room: int
-) -> None:
+def test_other_maps_have_words_or_numbers_over_their_columns(reports, look, text, room):
     report = reports(TEXTS[text], causal=False)
     axes = axes_of(report)
     cells = axes.cells(room, values=False)
@@ -123,9 +107,7 @@ def test_other_maps_have_words_or_numbers_over_their_columns(
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_without_colour_each_cell_has_its_glyph(
-    reports: Reports, step_of: Callable[[float], int], ascii_only: bool
-) -> None:
+def test_without_colour_each_cell_has_its_glyph(reports, step_of, ascii_only):
     report = reports()
     weights, axes = report.weights(0, 1), axes_of(report)
     theme = Theme(colour=False, ascii=ascii_only, encoding="ascii" if ascii_only else "utf-8")
@@ -141,9 +123,7 @@ def test_without_colour_each_cell_has_its_glyph(
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("theme", [Theme(), Theme(colour=False, ascii=True, encoding="ascii")])
-def test_values_are_the_weights_and_a_row_sums_to_one(
-    reports: Reports, theme: Theme, causal: bool
-) -> None:
+def test_values_are_the_weights_and_a_row_sums_to_one(reports, theme, causal):
     report = reports(causal=causal)
     weights, axes = report.weights(0, 0), axes_of(report)
     rows = lines_of(heatmap(weights, axes, theme, 120, values=True))[-len(axes.queries) :]
@@ -156,14 +136,14 @@ def test_values_are_the_weights_and_a_row_sums_to_one(
         assert sum(numbers) == pytest.approx(1, abs=0.005 * len(numbers))
 
 
-def test_values_by_hand() -> None:
+def test_values_by_hand():
     shown = {0.0: "0", 0.004: "·", 0.005: ".01", 0.074: ".07", 0.994: ".99", 0.996: "1.0"}
     for weight, text in shown.items():
         block = heatmap(np.array([[weight]]), Axes(["q"], ["k"]), Theme(colour=False), 40, True)
         assert lines_of(block)[-1].split() == ["q", text]
 
 
-def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
+def test_values_without_room_are_refused_in_words(reports):
     for causal in (True, False):
         report = reports(TEXTS["latin"] * 2, causal=causal)
         axes, weights = axes_of(report), report.weights(0, 0)
@@ -173,7 +153,7 @@ def test_values_without_room_are_refused_in_words(reports: Reports) -> None:
         assert "values need" not in heatmap(weights, axes, Theme(), needed, True).plain
 
 
-def test_columns_with_numbers_are_named_where_no_row_names_them(reports: Reports) -> None:
+def test_columns_with_numbers_are_named_where_no_row_names_them(reports):
     keys = [f"k{i}" for i in range(20)]
     axes = axes_of(reports(["a", "b"], keys=keys, kind="cross"))
     plain = heatmap(np.full((2, 20), 0.05), axes, Theme(), 60).plain
@@ -181,7 +161,7 @@ def test_columns_with_numbers_are_named_where_no_row_names_them(reports: Reports
     assert "columns:" not in heatmap(np.full((2, 20), 0.05), axes, Theme(), 120).plain
 
 
-def test_what_is_no_number_stays_blank(reports: Reports, look: Look) -> None:
+def test_what_is_no_number_stays_blank(reports, look):
     report = reports(causal=False)
     weights = report.weights(0, 0).copy()
     weights[2, 3] = np.nan
@@ -196,7 +176,7 @@ def test_what_is_no_number_stays_blank(reports: Reports, look: Look) -> None:
         assert "nan" not in block.plain
 
 
-def test_a_row_without_weights_keeps_its_label_on_the_diagonal(reports: Reports) -> None:
+def test_a_row_without_weights_keeps_its_label_on_the_diagonal(reports):
     """As where the sink is left out: the first token sees nothing else."""
     report = reports()
     weights = report.weights(0, 0).copy()
@@ -208,7 +188,7 @@ def test_a_row_without_weights_keeps_its_label_on_the_diagonal(reports: Reports)
 
 @pytest.mark.parametrize("room", [20, 26, 33, 40, 80, 300])
 @pytest.mark.parametrize("count", [1, 2, 7, 40, 400])
-def test_the_stated_width_is_kept(reports: Reports, room: int, count: int) -> None:
+def test_the_stated_width_is_kept(reports, room, count):
     """Every width with every length; themes, values and masks in turn, which widths do not read."""
     turns = product([Theme(), Theme(colour=False), ASCII], [True, False], [True, False])
     for theme, values, causal in [*turns][(room + count) % 3 :: 3]:
@@ -229,9 +209,7 @@ def long(reports: Reports) -> HeadsRecord:
 @pytest.mark.parametrize("theme", [Theme(), Theme(colour=False), ASCII])
 @pytest.mark.parametrize("room", [40, 80, 200])
 @pytest.mark.parametrize("lines", [8, 14, 40])
-def test_a_long_map_keeps_its_lines_and_names_their_first_query(
-    long: HeadsRecord, theme: Theme, room: int, lines: int
-) -> None:
+def test_a_long_map_keeps_its_lines_and_names_their_first_query(long, theme, room, lines):
     *rows, caption = lines_of(heatmap(long.weights(0, 0), axes_of(long), theme, room, lines=lines))
     assert len(rows) <= lines
     said = re.fullmatch(r"downsampled (\d+)[×x] \(max\)", caption)
@@ -244,9 +222,7 @@ def test_a_long_map_keeps_its_lines_and_names_their_first_query(
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("room", [40, 80, 200])
-def test_a_long_map_shows_the_largest_weight_of_each_block(
-    reports: Reports, look: Look, step_of: Callable[[float], int], causal: bool, room: int
-) -> None:
+def test_a_long_map_shows_the_largest_weight_of_each_block(reports, look, step_of, causal, room):
     report = reports([f" w{i}" for i in range(400)], causal=causal, heads=(1,))
     weights = report.weights(0, 0)
     block = heatmap(weights, axes_of(report), Theme(), room)
@@ -265,9 +241,7 @@ def test_a_long_map_shows_the_largest_weight_of_each_block(
                 assert step_of(part.max()) in steps
 
 
-def test_forty_tokens_are_never_downsampled_and_two_queries_a_line_both_named(
-    reports: Reports,
-) -> None:
+def test_forty_tokens_are_never_downsampled_and_two_queries_a_line_both_named(reports):
     texts = [f" w{i}" for i in range(40)]
     for causal in (True, False):
         report = reports(texts, causal=causal, heads=(1,))
@@ -281,7 +255,7 @@ def test_forty_tokens_are_never_downsampled_and_two_queries_a_line_both_named(
     assert rows[3].split()[-3:] == ["6", "w6", "w7"]
 
 
-def test_ticks_are_the_indices_of_their_columns(reports: Reports) -> None:
+def test_ticks_are_the_indices_of_their_columns(reports):
     """A dense map: each number stands over the first key of its column."""
     report = reports([f" w{i}" for i in range(60)], causal=False)
     block = heatmap(report.weights(0, 0), axes_of(report), Theme(), 80)

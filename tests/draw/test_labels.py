@@ -1,7 +1,5 @@
 """Nothing that a stranger wrote can act on the terminal, and every label is as wide as it says."""
 
-from __future__ import annotations
-
 import io
 import unicodedata
 
@@ -52,7 +50,7 @@ def acts(text: str) -> list[str]:
 @example("a\u202eb\u2066c", "utf-8")
 @example("👩\u200d🚀❤\ufe0f", "utf-8")
 @example("\ud83d", "utf-8")
-def test_no_label_acts_and_every_label_can_be_written(text: str, encoding: str) -> None:
+def test_no_label_acts_and_every_label_can_be_written(text, encoding):
     for shown in (visible(text, encoding), token_label(text, encoding), word_label([text])):
         assert not acts(shown)
         assert not set(shown) & set("\n\r\t\x1b")
@@ -86,11 +84,11 @@ def test_no_label_acts_and_every_label_can_be_written(text: str, encoding: str) 
         ("[red]", "[red]"),
     ],
 )
-def test_token_labels_by_hand(text: str, label: str) -> None:
+def test_token_labels_by_hand(text, label):
     assert token_label(text) == label
 
 
-def test_what_a_stream_cannot_carry_is_escaped() -> None:
+def test_what_a_stream_cannot_carry_is_escaped():
     assert token_label("é", "ascii") == r"\xe9"
     assert token_label("é", "latin-1") == "é"
     assert token_label("한", "cp1252") == r"\ud55c"
@@ -100,7 +98,7 @@ def test_what_a_stream_cannot_carry_is_escaped() -> None:
     assert visible("👍\U0001f3fb") == "👍"
 
 
-def test_pieces_make_one_word() -> None:
+def test_pieces_make_one_word():
     """Bytes become characters again, and those are no less strange than others."""
     assert word_label([" tire", "d"]) == "tired"
     assert word_label(["<0xEC>", "<0x98>", "<0xA4>"]) == "오"
@@ -109,7 +107,7 @@ def test_pieces_make_one_word() -> None:
     assert word_label(["<0xE2><0x80>", "<0xAE>"]) == "<U+202E>"
 
 
-def test_names_of_special_tokens_are_cut_and_those_of_the_ends_short() -> None:
+def test_names_of_special_tokens_are_cut_and_those_of_the_ends_short():
     tokens = Tokens(
         (0, 1, 2), ("<|im_start|>", " unbelievable", "<s>"), special=(True, False, True)
     )
@@ -138,9 +136,7 @@ def test_names_of_special_tokens_are_cut_and_those_of_the_ends_short() -> None:
         (("\ud800<0xED>",), ("?<ED>",)),
     ],
 )
-def test_bytes_are_shown_as_the_character_that_they_are_part_of(
-    texts: tuple[str, ...], labels: tuple[str, ...]
-) -> None:
+def test_bytes_are_shown_as_the_character_that_they_are_part_of(texts, labels):
     count = len(texts)
     tokens = Tokens(tuple(range(count)), texts, (False,) * count)
     assert token_labels(tokens) == labels
@@ -148,7 +144,7 @@ def test_bytes_are_shown_as_the_character_that_they_are_part_of(
     assert bool(told) == any("/" in label for label in labels)
 
 
-def test_the_advice_on_bytes_names_the_first_word() -> None:
+def test_the_advice_on_bytes_names_the_first_word():
     texts = (" a", " <0xEA>", "<0xB0>", "<0x94>", "<0xEB><0x8B>", "<0xA4>", " b")
     told = split_into_bytes(Tokens(tuple(range(7)), texts, (False,) * 7))
     assert told == "this tokenizer splits 갔다 into bytes; a multilingual model shows words"
@@ -158,7 +154,7 @@ def test_the_advice_on_bytes_names_the_first_word() -> None:
 @example("한글", 3, "…")
 @example("🎉🎉", 1, "…")
 @example("", 4, "…")
-def test_fit_is_exactly_as_wide_as_asked(text: str, cells: int, ellipsis: str) -> None:
+def test_fit_is_exactly_as_wide_as_asked(text, cells, ellipsis):
     fitted = fit(text, cells, ellipsis)
     assert cell_len(fitted) == cells
     if cells and cell_len(text) > cells:
@@ -168,7 +164,7 @@ def test_fit_is_exactly_as_wide_as_asked(text: str, cells: int, ellipsis: str) -
 
 
 @given(strange.map(visible), st.integers(1, 6), st.integers(1, 4))
-def test_pieces_of_a_label_fit_their_column(text: str, cells: int, lines: int) -> None:
+def test_pieces_of_a_label_fit_their_column(text, cells, lines):
     pieces = wrap(text, cells, lines)
     assert 1 <= len(pieces) <= lines
     assert all(cell_len(piece) <= cells for piece in pieces)
@@ -181,7 +177,7 @@ def test_pieces_of_a_label_fit_their_column(text: str, cells: int, lines: int) -
 
 
 @given(st.lists(st.text("abcéß", min_size=1, max_size=9), max_size=9), st.integers(4, 20))
-def test_lines_broken_at_blanks_hold_every_word_that_fits(words: list[str], cells: int) -> None:
+def test_lines_broken_at_blanks_hold_every_word_that_fits(words, cells):
     lines = at_blanks(" ".join(words), cells, "  ")
     assert all(width(line) <= cells for line in lines)
     kept = " ".join(lines).split()
@@ -191,7 +187,7 @@ def test_lines_broken_at_blanks_hold_every_word_that_fits(words: list[str], cell
         assert shown == word or width(word) > cells - 2
 
 
-def test_markup_stays_literal_on_a_console() -> None:
+def test_markup_stays_literal_on_a_console():
     """On a console with all of rich's readings of text switched on."""
     for text in ("[red]", ":smile:", "[/]", "[bold]x[/bold]", "\\[", "http://a.b"):
         stream = io.StringIO()
@@ -200,7 +196,7 @@ def test_markup_stays_literal_on_a_console() -> None:
         assert stream.getvalue() == text + "\n"
 
 
-def test_letters_that_a_tokenizer_took_apart_are_composed_on_the_screen() -> None:
+def test_letters_that_a_tokenizer_took_apart_are_composed_on_the_screen():
     """BERT's normaliser leaves Korean syllables and accents decomposed; tokens stay as they are."""
     apart = unicodedata.normalize("NFD", "\ub9e4\ud2b8")
     tokens = Tokens((1, 2), (apart, f"##{apart}"), (False, False))

@@ -1,7 +1,5 @@
 """The legend of maps, shares in three characters, and parts joined by dots."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -33,7 +31,7 @@ def said(block: Block) -> str:
     return " ".join(block.plain.split())
 
 
-def test_a_share_takes_three_characters() -> None:
+def test_a_share_takes_three_characters():
     for value, shown in (
         *((0.0, ".00"), (0.004, ".00"), (0.07, ".07"), (0.5, ".50"), (0.994, ".99")),
         *((0.9999, "1.0"), (1.0, "1.0"), (1.0000002, "1.0"), (-1e-09, ".00")),
@@ -41,7 +39,7 @@ def test_a_share_takes_three_characters() -> None:
         assert share(value) == shown
 
 
-def test_a_label_is_short_where_its_name_does_not_fit() -> None:
+def test_a_label_is_short_where_its_name_does_not_fit():
     label = HeadLabel("duplicate", "D", 0.98, 0.1, "dup", "duplicate token")
     known = label._replace(source="card")
     assert label_text(known, 19) == "duplicate token .98"
@@ -54,7 +52,7 @@ def test_a_label_is_short_where_its_name_does_not_fit() -> None:
 
 @pytest.mark.parametrize("theme", [PLAIN, ASCII])
 @pytest.mark.parametrize("room", [20, 33, 80])
-def test_parts_are_joined_while_they_fit(theme: Theme, room: int) -> None:
+def test_parts_are_joined_while_they_fit(theme, room):
     parts = ["one", "two words", "a sentence that is much longer than a line", "end", "x" * 90]
     lines = texts(wrapped([(part, False) for part in parts], room, theme))
     assert all(cell_len(line) <= room for line in lines)
@@ -75,7 +73,7 @@ def samples_of(theme: Theme) -> list[tuple[float, Segment]]:
 
 
 @pytest.mark.parametrize("theme", [Theme(), PLAIN, ASCII])
-def test_the_samples_look_like_their_weights(theme: Theme) -> None:
+def test_the_samples_look_like_their_weights(theme):
     samples = samples_of(theme)
     assert [weight for weight, _ in samples] == [0, 0.05, 0.25, 0.5, 1]
     for weight, cell in samples:
@@ -89,7 +87,7 @@ def test_the_samples_look_like_their_weights(theme: Theme) -> None:
 
 @pytest.mark.parametrize("theme", [Theme(), Theme(ascii=True, encoding="ascii"), PLAIN, ASCII])
 @pytest.mark.parametrize("room", [20, 40, 80, 300])
-def test_the_legend_fits(theme: Theme, room: int) -> None:
+def test_the_legend_fits(theme, room):
     block = scale_block(WEIGHTS, theme, room)
     assert max(map(cell_len, block.plain.split("\n"))) <= room
     assert all(block.lines)
@@ -100,7 +98,7 @@ def test_the_legend_fits(theme: Theme, room: int) -> None:
     assert max(map(cell_len, scale_block(told, theme, 20).plain.split("\n"))) <= 20
 
 
-def test_values_below_a_hundredth_are_explained() -> None:
+def test_values_below_a_hundredth_are_explained():
     tokens = Tokens((0,), ("a",), (False,))
     shown = Maps([Map("L0H0", np.ones((1, 1)), tokens, tokens)], values=True)
     assert "· below .005" in said(maps_block(shown, PLAIN, 80))

@@ -1,7 +1,5 @@
 """Maps as pictures: every cell in its colour, as SVG and through matplotlib, without a warning."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -75,7 +73,7 @@ def svg_cells(root: ElementTree.Element, rows: int, columns: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_every_cell_has_the_colour_and_the_tip_of_its_weight(causal: bool) -> None:
+def test_every_cell_has_the_colour_and_the_tip_of_its_weight(causal):
     """One that is no number is blank, as the future is."""
     weights, drawing = drawn(causal=causal, hole=(4, 2))
     root = svg(drawing, "magma")
@@ -87,7 +85,7 @@ def test_every_cell_has_the_colour_and_the_tip_of_its_weight(causal: bool) -> No
     assert f"sat (3) → The (1): {weights[3, 1]:.4f}" in tips
 
 
-def test_large_maps_are_one_image_and_say_which_tokens_are_named() -> None:
+def test_large_maps_are_one_image_and_say_which_tokens_are_named():
     _, drawing = drawn([f"w{place}" for place in range(257)], causal=False)
     root = svg(drawing)
     assert len(list(root.iter(f"{SVG}image"))) == 1
@@ -102,7 +100,7 @@ def values(part: Maps) -> list[str]:
     return [each.text or "" for each in labels if each.get("class") == "value"]
 
 
-def test_what_rounds_to_zero_is_a_dot_and_zero_is_nothing() -> None:
+def test_what_rounds_to_zero_is_a_dot_and_zero_is_nothing():
     weights = np.array([[1.0, 0.0, 0.0], [0.996, 0.004, 0.0], [0.5, 0.005, 0.495]])
     axes = tokens(TEXTS[:3]), tokens(TEXTS[:3])
     assert values(Maps([Map("L0H0", weights, *axes, causal=True)])) == (
@@ -113,7 +111,7 @@ def test_what_rounds_to_zero_is_a_dot_and_zero_is_nothing() -> None:
     assert values(Maps([signed])) == ["+0.20", "·", "", "-0.10"]
 
 
-def test_all_maps_of_a_file_have_values_or_none() -> None:
+def test_all_maps_of_a_file_have_values_or_none():
     short = [f"w{place}" for place in range(14)]
     long = [f"w{place}" for place in range(17)]
 
@@ -134,7 +132,7 @@ def placed(drawing: Drawing, x: float = 0.0, y: float = 0.0) -> Iterator[tuple[f
         yield from placed(part, x + right, y + down)
 
 
-def test_png_shows_every_cell_in_its_colour() -> None:
+def test_png_shows_every_cell_in_its_colour():
     weights, drawing = drawn()
     image = np.asarray(Image.open(io.BytesIO(picture(drawing))).convert("RGB"))
     scale = image.shape[1] / drawing.width
@@ -150,7 +148,7 @@ def test_png_shows_every_cell_in_its_colour() -> None:
 
 
 @pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG\r\n\x1a\n"), ("pdf", b"%PDF-")])
-def test_the_same_document_gives_the_same_bytes(form: str, magic: bytes) -> None:
+def test_the_same_document_gives_the_same_bytes(form, magic):
     """Settings of the reader's own change nothing."""
     _, drawing = drawn()
     content = picture(drawing, form)
@@ -162,15 +160,13 @@ def test_the_same_document_gives_the_same_bytes(form: str, magic: bytes) -> None
 
 
 @pytest.mark.parametrize("form", ["png", "pdf"])
-def test_tokens_of_all_kinds(form: str) -> None:
+def test_tokens_of_all_kinds(form):
     more = ("나는", "😀", "\U0001f469\u200d\U0001f467", "<0xED><0x95>", "ไทย", "\U00012000")
     _, drawing = drawn((*HOSTILE, *more), keys=("$\\frac{", "\\alpha", "_"))
     assert picture(drawing, form)
 
 
-def test_other_fonts_are_looked_for_at_need_and_what_has_none_is_written_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_fonts_are_looked_for_at_need_and_what_has_none_is_written_out(monkeypatch):
     def refuse() -> None:
         raise AssertionError("plain text needs no other font")
 
@@ -182,7 +178,7 @@ def test_other_fonts_are_looked_for_at_need_and_what_has_none_is_written_out(
     assert pen.families == ["DejaVu Sans"]
 
 
-def test_too_many_maps_for_a_picture_are_refused() -> None:
+def test_too_many_maps_for_a_picture_are_refused():
     _, drawing = drawn([f"w{n}" for n in range(99)], heads=171)
     with pytest.raises(UsageError, match="too large: choose fewer heads"):
         picture(drawing)

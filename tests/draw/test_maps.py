@@ -1,10 +1,5 @@
 """Maps in cells against loops: downsampled by whole numbers, the largest weight is kept."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +7,6 @@ from hypothesis import strategies as st
 
 from attnviz.draw.maps import cell_steps, fitted, pool, pooling, small_map, thumbnails_fit
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadsRecord
 
 sizes = st.integers(1, 47)
 factors = st.integers(1, 9)
@@ -20,9 +14,7 @@ themes = st.sampled_from([Theme(), Theme(colour=False), Theme(colour=False, asci
 
 
 @given(sizes, sizes, factors, factors)
-def test_pooling_keeps_the_largest_weight_of_each_block(
-    queries: int, keys: int, down: int, across: int
-) -> None:
+def test_pooling_keeps_the_largest_weight_of_each_block(queries, keys, down, across):
     weights = np.random.default_rng(queries * 31 + keys).random((queries, keys))
     pooled = pool(weights, (down, across))
     assert pooled.shape == (-(-queries // down), -(-keys // across))
@@ -31,7 +23,7 @@ def test_pooling_keeps_the_largest_weight_of_each_block(
         assert value == max(block.ravel().tolist())
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """What is no number is no weight, and words say what a cell is."""
     weights = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]])
     np.testing.assert_array_equal(pool(weights, (2, 2)), [[1, 0], [0.3, 0.5]])
@@ -46,9 +38,7 @@ def test_by_hand() -> None:
 
 
 @given(sizes, factors, st.booleans())
-def test_blank_is_exactly_what_only_the_future_fills(
-    tokens: int, factor: int, causal: bool
-) -> None:
+def test_blank_is_exactly_what_only_the_future_fills(tokens, factor, causal):
     steps = cell_steps(np.full((tokens, tokens), 1 / tokens), (factor, factor), causal)
     for (row, column), step in np.ndenumerate(steps):
         last_query = min((row + 1) * factor, tokens) - 1
@@ -56,9 +46,7 @@ def test_blank_is_exactly_what_only_the_future_fills(
 
 
 @given(sizes, sizes, st.integers(1, 20), st.integers(1, 60), themes)
-def test_a_map_fits_and_no_finer_one_does(
-    queries: int, keys: int, lines: int, columns: int, theme: Theme
-) -> None:
+def test_a_map_fits_and_no_finer_one_does(queries, keys, lines, columns, theme):
     fit = fitted(queries, keys, lines, columns, theme)
     rows = 2 * lines if theme.half_blocks else lines
     down, across = -(-queries // fit.factors[0]), -(-keys // fit.factors[1])
@@ -74,20 +62,14 @@ def test_a_map_fits_and_no_finer_one_does(
 
 
 @given(sizes, st.integers(1, 12), st.integers(2, 24), themes)
-def test_a_small_map_keeps_its_room(tokens: int, lines: int, columns: int, theme: Theme) -> None:
+def test_a_small_map_keeps_its_room(tokens, lines, columns, theme):
     block = small_map(np.full((tokens, tokens), 0.5), lines, columns, True, theme)
     assert 1 <= len(block.lines) <= lines
     assert block.width <= columns
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(7, 14), (4, 7), (2, 3), (3, 7), (1, 1)])
-def test_each_half_block_shows_its_weight(
-    reports: Callable[..., HeadsRecord],
-    look: Callable[..., Any],
-    step_of: Callable[[float], int],
-    lines: int,
-    columns: int,
-) -> None:
+def test_each_half_block_shows_its_weight(reports, look, step_of, lines, columns):
     weights = reports(causal=False).weights(0, 0)
     n = len(weights)
     screen = look(small_map(weights, lines, columns, False, Theme()), 20)
@@ -100,7 +82,7 @@ def test_each_half_block_shows_its_weight(
             assert step_of(block.max()) in screen.cell(y, x)[half]
 
 
-def test_thumbnails_are_whole_and_apart_or_not_shown() -> None:
+def test_thumbnails_are_whole_and_apart_or_not_shown():
     for tokens, rows, across, lines, columns, size in (
         (13, 6, 4, 53, 58, (7, 13)),
         (13, 6, 4, 52, 68, None),

@@ -1,7 +1,5 @@
 """Values of one metric are written alike, never as what they are not; ticks are round."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -26,12 +24,12 @@ from attnviz.draw.numbers import NumberScale, round_ticks, short_number
         (4200.0, 2100.0, "+2.100", 3),
     ],
 )
-def test_text(limit: float, value: float, text: str, power: int) -> None:
+def test_text(limit, value, text, power):
     scale = NumberScale(limit)
     assert (scale.text(value), scale.power) == (text, power)
 
 
-def test_as_much_as_fits_and_what_rounds_to_zero_has_no_sign() -> None:
+def test_as_much_as_fits_and_what_rounds_to_zero_has_no_sign():
     fitting = {7: "+0.532", 6: "+0.532", 5: "+.532", 4: "+.53", 3: "+.5", 2: None, 0: None}
     for room, text in fitting.items():
         assert NumberScale(0.532).fitted(0.532, room) == text
@@ -43,16 +41,14 @@ def test_as_much_as_fits_and_what_rounds_to_zero_has_no_sign() -> None:
 
 
 @given(st.floats(1e-14, 1e14), st.floats(-1, 1), st.integers(1, 12), st.booleans(), st.booleans())
-def test_every_value_fits_where_the_largest_does(
-    limit: float, share: float, room: int, signed: bool, percent: bool
-) -> None:
+def test_every_value_fits_where_the_largest_does(limit, share, room, signed, percent):
     scale = NumberScale(limit, signed, percent)
     text = scale.fitted(share * limit if signed else abs(share) * limit, room)
     assert text is None or len(text) <= room + (not signed and share < 0)
 
 
 @given(st.floats(1e-12, 1e12), st.floats(-1, 1))
-def test_a_written_value_reads_back(limit: float, share: float) -> None:
+def test_a_written_value_reads_back(limit, share):
     scale = NumberScale(limit)
     read = float(scale.text(share * limit)) * 10.0**scale.power
     assert math.isclose(read, share * limit, abs_tol=0.006 * limit)
@@ -68,14 +64,14 @@ def test_a_written_value_reads_back(limit: float, share: float) -> None:
         (-30.0, 60.0, [-20, 0, 20, 40, 60], 0),
     ],
 )
-def test_ticks_by_hand(low: float, high: float, ticks: list[float], digits: int) -> None:
+def test_ticks_by_hand(low, high, ticks, digits):
     found, decimals = round_ticks(low, high)
     assert found == pytest.approx(ticks)
     assert decimals == digits
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.integers(6, 12))
-def test_ticks_lie_inside_and_differ_as_written(low: float, span: float, most: int) -> None:
+def test_ticks_lie_inside_and_differ_as_written(low, span, most):
     ticks, digits = round_ticks(low, low + span, most)
     assert 2 <= len(ticks) <= most
     slack = 1e-6 * span
@@ -83,7 +79,7 @@ def test_ticks_lie_inside_and_differ_as_written(low: float, span: float, most: i
     assert len({f"{tick:.{digits}f}" for tick in ticks}) == len(ticks)
 
 
-def test_short_numbers() -> None:
+def test_short_numbers():
     numbers = (0, 850, 999.6, 40_000, 1_254_000, 24_000_000, 3e9)
     words = ["0", "850", "1 k", "40 k", "1.25 M", "24 M", "3 G"]
     assert [*map(short_number, numbers)] == words

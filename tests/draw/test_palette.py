@@ -1,7 +1,5 @@
 """Palettes grow brighter with the weight and keep the colours that people know."""
 
-from __future__ import annotations
-
 import pytest
 
 from attnviz.draw.palette import (
@@ -26,7 +24,7 @@ def luminance(colour: RGB) -> float:
 
 
 @pytest.mark.parametrize("name", ["viridis", "magma", "blues", "grey"])
-def test_a_larger_weight_is_never_darker(name: str) -> None:
+def test_a_larger_weight_is_never_darker(name):
     table = colour_table(name)
     assert len(table) == STEPS == 256
     bright = [luminance(colour) for colour in table]
@@ -35,7 +33,7 @@ def test_a_larger_weight_is_never_darker(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PALETTES)
-def test_ends_and_middles_are_the_anchors(name: str) -> None:
+def test_ends_and_middles_are_the_anchors(name):
     anchors = PALETTES[name].split()
     table = [to_hex(colour)[1:] for colour in colour_table(name)]
     assert (table[0], table[-1]) == (anchors[0], anchors[-1])
@@ -46,14 +44,14 @@ def test_ends_and_middles_are_the_anchors(name: str) -> None:
         )
 
 
-def test_ink_can_be_read_on_every_step() -> None:
+def test_ink_can_be_read_on_every_step():
     for name in PALETTES:
         for colour in colour_table(name):
             ink, paper = sorted((luminance(contrasting(colour)), luminance(colour)))
             assert (paper + 0.05) / (ink + 0.05) > 4.5
 
 
-def test_on_paper_zero_is_white_and_both_signs_grow_darker() -> None:
+def test_on_paper_zero_is_white_and_both_signs_grow_darker():
     assert all(part >= 252 for part in paper_table(DIVERGING)[128])
     bright = [luminance(colour) for colour in paper_table(DIVERGING)]
     assert bright[:128] == sorted(bright[:128])
@@ -63,7 +61,7 @@ def test_on_paper_zero_is_white_and_both_signs_grow_darker() -> None:
         assert bright[step] < 0.5
 
 
-def test_hex_and_an_unknown_palette() -> None:
+def test_hex_and_an_unknown_palette():
     assert to_hex((0, 10, 255)) == "#000aff"
     with pytest.raises(KeyError):
         colour_table("jet")

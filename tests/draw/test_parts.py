@@ -1,7 +1,5 @@
 """Parts of a map and of a grid around a cursor: what is drawn where, and where a click lands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from rich.cells import cell_len
@@ -32,7 +30,7 @@ def text_of(line: Line) -> str:
     return "".join(segment.text for segment in line)
 
 
-def test_outside_of_the_map_no_cell_is_found() -> None:
+def test_outside_of_the_map_no_cell_is_found():
     picture = map_part(part(6, Place(2, 1)), Fit(2, False, (1, 1)), PLAIN, 10, 60)
     assert picture.whole
     assert picture.left == 0  # the tokens stand on the diagonal
@@ -41,7 +39,7 @@ def test_outside_of_the_map_no_cell_is_found() -> None:
 
 
 @pytest.mark.parametrize("wide", [1, 2, 4])
-def test_rows_stay_as_long_as_their_cells_whatever_they_say(wide: int) -> None:
+def test_rows_stay_as_long_as_their_cells_whatever_they_say(wide):
     plan = Fit(wide, False, (1, 1), max(wide // 2, 1))
     picture = map_part(part(30, Place(20, 7)), plan, PLAIN, 12, 24)
     lengths = {cell_len(text_of(line)) for line in picture.lines[1:]}
@@ -60,9 +58,7 @@ def grid(rows: int, columns: int, cursor: tuple[int, int]) -> GridPart:
 
 @pytest.mark.parametrize("theme", [COLOUR, PLAIN])
 @pytest.mark.parametrize(("cursor", "lines"), [((0, 3), 40), ((15, 7), 8), ((31, 0), 16)])
-def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(
-    theme: Theme, cursor: tuple[int, int], lines: int
-) -> None:
+def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(theme, cursor, lines):
     shown = grid(32, 8, cursor)
     picture: GridPicture = draw_part(shown, theme, lines, 60, focused=True)
     assert len(picture.lines) <= lines
@@ -84,7 +80,7 @@ def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(
 @pytest.mark.parametrize(
     ("columns", "said"), [(80, "prev .85"), (48, "prev"), (19, "P"), (3 + 8 * 3, "P")]
 )
-def test_a_cell_has_its_longest_text_that_fits(columns: int, said: str) -> None:
+def test_a_cell_has_its_longest_text_that_fits(columns, said):
     shown = grid(2, 8, (0, 1))
     picture = draw_part(shown, COLOUR, 10, columns, focused=False)
     below = text_of(picture.lines[2])

@@ -1,8 +1,6 @@
 """Values of either sign: every outlet shows sign and size, and a grid keeps all of its layers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,6 @@ from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
-
-Look = Callable[..., Any]
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -66,9 +62,7 @@ def colours(step: int | None) -> str:
 
 
 @pytest.mark.parametrize("small", [None, (2, 6)])
-def test_a_cell_has_the_colour_of_its_sign_and_root(
-    look: Look, small: tuple[int, int] | None
-) -> None:
+def test_a_cell_has_the_colour_of_its_sign_and_root(look, small):
     screen = look(maps_block(signed_maps(small=small), Theme(), 40), 40)
     found = [[cell.bg for cell in row if cell.bg != "default"] for row in screen.rows]
     drawn = [list(dict.fromkeys(row)) for row in found if row]
@@ -76,12 +70,12 @@ def test_a_cell_has_the_colour_of_its_sign_and_root(
 
 
 @pytest.mark.parametrize(("theme", "rows"), [(PLAIN, ["░=█", "≡·"]), (ASCII, [":=#", "%."])])
-def test_without_colour_a_glyph_has_sign_and_size(theme: Theme, rows: list[str]) -> None:
+def test_without_colour_a_glyph_has_sign_and_size(theme, rows):
     drawn = lines_of(maps_block(signed_maps(), theme, 80))[-2:]
     assert ["".join(dict.fromkeys(line[2:].replace(" ", ""))) for line in drawn] == rows
 
 
-def test_values_stand_in_cells_with_their_sign() -> None:
+def test_values_stand_in_cells_with_their_sign():
     for factor, rows in (
         (1.0, ["+0.5 -2.0 +8.0", "-8.0 0.0"]),
         (10.0, ["+5.0 -20.0 +80.0", "-80.0 0.0"]),
@@ -92,13 +86,13 @@ def test_values_stand_in_cells_with_their_sign() -> None:
         assert [" ".join(line[1:].split()) for line in drawn] == rows
 
 
-def test_pooled_it_keeps_the_largest_size_and_its_sign() -> None:
+def test_pooled_it_keeps_the_largest_size_and_its_sign():
     values = np.array([[0.5, -2.0, 1.0, np.nan], [1.5, 0.0, -1.0, np.nan]])
     np.testing.assert_array_equal(pool_signed(values, (2, 2)), [[-2.0, 1.0]])
     np.testing.assert_array_equal(pool_signed(values[:, 3:], (2, 1)), [[np.nan]])
 
 
-def test_markdown_and_pictures_have_the_signs() -> None:
+def test_markdown_and_pictures_have_the_signs():
     text = part_markdown(signed_maps(VALUES * 1e-4, 8e-4))
     assert "**L0H0** ×1e-3" in text
     rows = ["| a | +0.050 | -0.200 | +0.800 |", "| b | -0.800 |  | 0.000 |"]
@@ -111,9 +105,7 @@ def test_markdown_and_pictures_have_the_signs() -> None:
 
 
 @pytest.mark.parametrize(("theme", "limit"), [(Theme(), 0.03), (PLAIN, 0.8), (ASCII, 26.0)])
-def test_twelve_layers_of_twelve_heads_keep_their_numbers_in_80_columns(
-    theme: Theme, limit: float
-) -> None:
+def test_twelve_layers_of_twelve_heads_keep_their_numbers_in_80_columns(theme, limit):
     shown = grid(12, 12, limit)
     head, *rows = lines_of(first_screen(document([Group([shown])]), theme, 80, 24))[3:]
     assert head.split() == list(shown.columns)
@@ -125,9 +117,7 @@ def test_twelve_layers_of_twelve_heads_keep_their_numbers_in_80_columns(
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(24, 32), (32, 32), (33, 7), (28, 70)])
-def test_a_deep_grid_has_two_layers_a_line_and_loses_none(
-    look: Look, layers: int, heads: int
-) -> None:
+def test_a_deep_grid_has_two_layers_a_line_and_loses_none(look, layers, heads):
     shown = grid(layers, heads)
     groups = [Group([shown]), Group([Note("what yields")], yields=1)]
     block = first_screen(document(groups), Theme(), 80, 24)
@@ -145,7 +135,7 @@ def test_a_deep_grid_has_two_layers_a_line_and_loses_none(
     assert len(rows) == -(-layers // 2)
 
 
-def test_the_colour_bar_is_symmetric_and_says_its_unit() -> None:
+def test_the_colour_bar_is_symmetric_and_says_its_unit():
     for limit in (0.0, 3.2e-7, 0.4, 17.0, 52000.0):
         scale = NumberScale(limit)
         bar = signed_scale(scale, "logits", "contribution")

@@ -1,7 +1,5 @@
 """What each kind of terminal is given."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -29,16 +27,14 @@ def console(encoding: str = "utf-8", **environ: str) -> Console:
         ({"TERM": "xterm", "COLORTERM": "truecolor", "NO_COLOR": "1"}, False),
     ],
 )
-def test_colour_needs_a_terminal_with_256_and_no_objection(
-    environ: dict[str, str], colour: bool
-) -> None:
+def test_colour_needs_a_terminal_with_256_and_no_objection(environ, colour):
     theme = Theme.of(console(**environ), "viridis", ascii_only=False)
     assert theme.colour is colour
     assert theme.half_blocks is colour
     assert not theme.ascii
 
 
-def test_streams_without_blocks_get_ascii_and_pipes_no_colour() -> None:
+def test_streams_without_blocks_get_ascii_and_pipes_no_colour():
     class Odd(Console):
         @property
         def encoding(self) -> str:
@@ -55,14 +51,14 @@ def test_streams_without_blocks_get_ascii_and_pipes_no_colour() -> None:
     assert not Theme.of(piped, "viridis", ascii_only=False).colour
 
 
-def test_ascii_on_request() -> None:
+def test_ascii_on_request():
     theme = Theme.of(console(TERM="xterm-256color"), "magma", ascii_only=True)
     assert (theme.ascii, theme.encoding, theme.palette) == (True, "ascii", "magma")
     drawn = theme.ramp + theme.ellipsis + theme.dot + theme.trace
     assert drawn.isascii()
 
 
-def test_the_ramp_grows_and_uses_every_glyph_and_blank_is_blank() -> None:
+def test_the_ramp_grows_and_uses_every_glyph_and_blank_is_blank():
     for theme in (Theme(colour=False, ascii=True), Theme(colour=False)):
         places = [theme.ramp.index(theme.glyph(step)) for step in range(STEPS)]
         assert places == sorted(places)
@@ -73,7 +69,7 @@ def test_the_ramp_grows_and_uses_every_glyph_and_blank_is_blank() -> None:
         assert (cell.text, cell.style) == ("   ", None)
 
 
-def test_half_blocks_show_two_rows_and_merge_equal_neighbours() -> None:
+def test_half_blocks_show_two_rows_and_merge_equal_neighbours():
     line = Theme().stacked([0, 0, 9, -1, -1], [255, 255, -1, 7, -1])
     assert [segment.text for segment in line] == ["▀▀", "▀", "▄", " "]
     upper = line[0].style

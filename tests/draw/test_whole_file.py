@@ -160,7 +160,7 @@ def test_closed_places(tmp_path, monkeypatch, closed):
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_it_appears_at_the_end(tmp_path: Path, there: bool) -> None:
+def test_it_appears_at_the_end(tmp_path, there):
     """An empty directory is taken."""
     wanted = tmp_path / "new"
     if there:
@@ -173,7 +173,7 @@ def test_it_appears_at_the_end(tmp_path: Path, there: bool) -> None:
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
-def test_nothing_is_left_of_a_failure(tmp_path: Path, end: type[BaseException]) -> None:
+def test_nothing_is_left_of_a_failure(tmp_path, end):
     def fail() -> None:
         with whole_directory(tmp_path / "new") as draft:
             (draft / "part").write_text("half")
@@ -184,7 +184,7 @@ def test_nothing_is_left_of_a_failure(tmp_path: Path, end: type[BaseException]) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_stays_untouched(tmp_path: Path) -> None:
+def test_what_is_there_stays_untouched(tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("mine")
@@ -197,7 +197,7 @@ def test_what_is_there_stays_untouched(tmp_path: Path) -> None:
         check_new_directory(tmp_path / "missing" / "new")
 
 
-def test_a_system_that_refuses_is_one_line(tmp_path: Path) -> None:
+def test_a_system_that_refuses_is_one_line(tmp_path):
     with pytest.raises(LoadError, match="cannot write"), whole_directory(tmp_path / "new"):
         raise OSError(28, "No space left on device")
     with pytest.raises(LoadError, match="cannot write"):
@@ -230,9 +230,7 @@ def test_a_directory_is_held_against_other_processes_until_it_is_left(tmp_path):
     assert another_process(tmp_path).stdout == "got it\n"
 
 
-def test_the_directory_one_stands_in_is_filled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_directory_one_stands_in_is_filled(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = tmp_path.stat().st_ino
     with whole_directory(Path()) as draft:
@@ -241,7 +239,7 @@ def test_the_directory_one_stands_in_is_filled(
     assert tmp_path.stat().st_ino == before
 
 
-def test_a_directory_that_is_gone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_is_gone_is_said(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

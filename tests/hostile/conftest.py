@@ -1,7 +1,5 @@
 """Checkpoints as a stranger might send them: a tiny random Llama whose files say what they like."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

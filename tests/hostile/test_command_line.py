@@ -1,10 +1,7 @@
 """Options, streams and files of a command line that nobody meant well."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +9,11 @@ import pytest
 
 LONG = "x" * 20_000
 HUGE = "9" * 30
-Refused = Callable[..., str]
 
 
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, tmp_path, monkeypatch
+):
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -43,7 +39,7 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
         ("check", LONG),
     ],
 )
-def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ...]) -> None:
+def test_what_a_message_quotes_is_cut(refused, arguments):
     code = 3 if "--model" in arguments or arguments[0] in ("diff", "check") else 2
     line = refused(code, *arguments)
     assert len(line) < 400
@@ -52,7 +48,7 @@ def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ..
     assert "…" in line
 
 
-def test_a_path_stays_whole_and_what_is_longer_is_cut(refused: Refused) -> None:
+def test_a_path_stays_whole_and_what_is_longer_is_cut(refused):
     path = "/" + "/".join(["directory"] * 20)
     assert path in refused(3, "heads", "--file", path)
     assert len(refused(3, "heads", "--file", path * 20)) < 400
@@ -74,16 +70,14 @@ def test_a_path_stays_whole_and_what_is_longer_is_cut(refused: Refused) -> None:
         (("prune", "a b", "--draws", "999999999999"), "less than or equal to 1000"),
     ],
 )
-def test_numbers_beyond_all_measure(
-    refused: Refused, arguments: tuple[str, ...], says: str
-) -> None:
+def test_numbers_beyond_all_measure(refused, arguments, says):
     line = refused(2, *arguments)
     assert says in line
     assert len(line) < 400
 
 
 @pytest.mark.parametrize("command", ["heads", "rollout", "ablate", "scaling"])
-def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, command: str) -> None:
+def test_a_text_whose_maps_no_memory_holds(refused, tmp_path, command):
     (tmp_path / "long.txt").write_text("the cat sat on the mat " * 100_000)
     more = ("--from-model",) if command == "scaling" else ()
     line = refused(2, command, *more, "--model", "mha", "--file", "long.txt")
@@ -91,7 +85,7 @@ def test_a_text_whose_maps_no_memory_holds(refused: Refused, tmp_path: Path, com
     assert "shorten the text" in line
 
 
-def test_memory_that_runs_out_on_the_way(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_runs_out_on_the_way(refused, monkeypatch):
     import torch
 
     def failing(error: Exception) -> str:
@@ -121,9 +115,7 @@ def finished(run: Any, tmp_path: Path, *more: str) -> tuple[dict[str, Any], list
 
 
 @pytest.mark.parametrize("change", ["twice", "true"])
-def test_a_resume_file_that_counts_a_text_twice(
-    run: Any, refused: Refused, tmp_path: Path, change: str
-) -> None:
+def test_a_resume_file_that_counts_a_text_twice(run, refused, tmp_path, change):
     _, lines = finished(run, tmp_path)
     if change == "true":
         second = next(n for n, line in enumerate(lines) if '"text": 1' in line)
@@ -138,7 +130,7 @@ def test_a_resume_file_that_counts_a_text_twice(
     assert "remove" in line
 
 
-def test_a_resumed_resample_says_what_it_was_done_with(run: Any, tmp_path: Path) -> None:
+def test_a_resumed_resample_says_what_it_was_done_with(run, tmp_path):
     (tmp_path / "long.txt").write_text("the cat sat on the mat and " * 9 + "\n")
     more = ("--mode", "resample", "--reference", "long.txt")
     first, _ = finished(run, tmp_path, *more)
@@ -150,7 +142,7 @@ def test_a_resumed_resample_says_what_it_was_done_with(run: Any, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_a_budget_in_seconds_is_kept_over_many_texts(run: Any, tmp_path: Path) -> None:
+def test_a_budget_in_seconds_is_kept_over_many_texts(run, tmp_path):
     texts = (f"{line} of copy {n}\n" for n in range(40) for line in TEXTS.splitlines())
     (tmp_path / "many.txt").write_text("".join(texts))
     arguments = ("ablate", "--texts", "many.txt", "--budget", "1s", "--resume", "r.jsonl", "--json")
@@ -169,9 +161,7 @@ def test_a_budget_in_seconds_is_kept_over_many_texts(run: Any, tmp_path: Path) -
 IGNORED = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
 
 
-def test_an_ignored_ctrl_c_stays_ignored(
-    program: Sequence[str], environment: dict[str, str]
-) -> None:
+def test_an_ignored_ctrl_c_stays_ignored(program, environment):
     """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
     code = IGNORED + (
         "from attnviz.interrupts import between_steps\n"

@@ -1,14 +1,10 @@
 """A config.json chooses no code: nothing is fetched from the hub, whatever it names."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -80,9 +76,7 @@ def hub_code(tmp_path: Path, environment: dict[str, str]) -> tuple[dict[str, str
     return environment | {"PYTHONPATH": path, "NOTED": str(noted)}, noted
 
 
-def test_a_config_that_names_code_just_opens(
-    llama: Callable[..., Path], document: Callable[..., Any]
-) -> None:
+def test_a_config_that_names_code_just_opens(llama, document):
     file = llama() / "config.json"
     before = json.loads(file.read_text())
     plain = document("the cat", "--backend", "torch", "--model", "m")
@@ -91,7 +85,7 @@ def test_a_config_that_names_code_just_opens(
         assert document("the cat", "--model", "m")["heads"] == plain["heads"], fields
 
 
-def test_a_part_of_a_config_names_no_code_either(llama: Callable[..., Path]) -> None:
+def test_a_part_of_a_config_names_no_code_either(llama):
     from transformers import AutoConfig
 
     from attnviz.models.attention_interface import without_choices
@@ -108,9 +102,7 @@ def test_a_part_of_a_config_names_no_code_either(llama: Callable[..., Path]) -> 
 
 
 @pytest.mark.long
-def test_python_calls_no_code_of_the_hub(
-    llama: Callable[..., Path], hub_code: tuple[dict[str, str], Path]
-) -> None:
+def test_python_calls_no_code_of_the_hub(llama, hub_code):
     directory = llama(_attn_implementation=HUB_CODE, attn_implementation=HUB_CODE)
     done = subprocess.run(
         [sys.executable, "-c", FROM_PYTHON, str(directory)],

@@ -1,13 +1,8 @@
 """A config.json that asks for more than its files hold is refused before it is built."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,18 +26,14 @@ _QUICK = 20.0
     ],
     ids=str,
 )
-def test_sizes_that_the_files_do_not_have(
-    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_sizes_that_the_files_do_not_have(fields, says, llama, refused):
     began = time.monotonic()
     assert says in refused(3, "heads", "the cat", "--model", str(llama(**fields)))
     assert time.monotonic() - began < _QUICK
 
 
 @pytest.mark.parametrize("command", ON_A_MODEL)
-def test_every_command_compares_them(
-    command: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_every_command_compares_them(command, llama, refused):
     said = refused(3, *asked(command, "the cat sat on", llama(vocab_size=20_000_000)))
     assert "lm_head.weight is 13×12 in the file" in said
 
@@ -55,14 +46,7 @@ def test_every_command_compares_them(
         ("t5", {"d_ff": 10**8}, "DenseReluDense.wi.weight is 7×6 in the file"),
     ],
 )
-def test_sizes_of_other_families(
-    kind: str,
-    fields: dict[str, Any],
-    says: str,
-    checkpoint: Callable[[str], Path],
-    refused: Callable[..., str],
-    tmp_path: Path,
-) -> None:
+def test_sizes_of_other_families(kind, fields, says, checkpoint, refused, tmp_path):
     directory = tmp_path / kind
     shutil.copytree(checkpoint(kind), directory)
     config = directory / "config.json"
@@ -70,9 +54,7 @@ def test_sizes_of_other_families(
     assert says in refused(3, "heads", "the cat", "--model", str(directory))
 
 
-def test_parameters_that_the_files_name_otherwise(
-    llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_parameters_that_the_files_name_otherwise(llama, refused):
     """No name is the same, so only the numbers of both can be compared."""
     from safetensors.torch import load_file, save_file
 
@@ -84,11 +66,8 @@ def test_parameters_that_the_files_name_otherwise(
 
 
 def test_a_size_that_does_not_fit_the_memory_and_a_shape_of_too_many_layers(
-    llama: Callable[..., Path],
-    refused: Callable[..., str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    llama, refused, tmp_path, monkeypatch
+):
     shape = tmp_path / "shape.toml"
     shape.write_text(
         "[config]\nmodel_type = 'gpt2'\narchitectures = ['GPT2LMHeadModel']\nn_layer = 1000000000"

@@ -1,12 +1,7 @@
 """Fields of another type or of no sense in a checkpoint's small files: one line each."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,17 +19,13 @@ TYPES = [
 
 
 @pytest.mark.parametrize(("fields", "says"), TYPES, ids=str)
-def test_types(
-    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_types(fields, says, llama, refused):
     directory = str(llama(**fields))
     assert says in refused(3, "params", directory)
     assert says in refused(3, "heads", "the cat", "--model", directory)
 
 
-def test_references_to_code_that_is_not_needed_are_ignored(
-    llama: Callable[..., Path], run: Callable[..., Any]
-) -> None:
+def test_references_to_code_that_is_not_needed_are_ignored(llama, run):
     for named in ({"AutoModel": None}, {"AutoTokenizer": ["x.Y", None]}):
         assert run("heads", "the cat", "--model", str(llama(auto_map=named))).code == 0
 
@@ -53,21 +44,14 @@ def test_references_to_code_that_is_not_needed_are_ignored(
     ],
     ids=str,
 )
-def test_values(
-    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_values(fields, says, llama, refused):
     said = refused(3, "heads", "the cat", "--model", str(llama(**fields)))
     assert says in said
     assert "ModelInfo(" not in said
 
 
 @pytest.mark.parametrize("command", ["ablate", "patterns"])
-def test_a_forward_pass_that_fails(
-    command: str,
-    llama: Callable[..., Path],
-    refused: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_forward_pass_that_fails(command, llama, refused, monkeypatch):
     monkeypatch.delattr("transformers.models.llama.modeling_llama.rotate_half")
     text = "the cat sat on the mat because the cat sat"
     said = refused(3, command, text, "--model", str(llama()), "--backend", "torch")
@@ -84,9 +68,7 @@ def test_a_forward_pass_that_fails(
     ],
     ids=str,
 )
-def test_settings_of_a_tokenizer(
-    fields: dict[str, Any], says: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_settings_of_a_tokenizer(fields, says, llama, refused):
     path = llama() / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
     assert says in refused(3, "heads", "the cat", "--model", str(path.parent))
@@ -96,7 +78,7 @@ def test_settings_of_a_tokenizer(
 @pytest.mark.parametrize(
     "place", [lambda b: {"rope_theta": b}, lambda b: {"rope_parameters": {"a": {"rope_theta": b}}}]
 )
-def test_a_rotary_base_is_a_number_above_0(tmp_path: Path, base: float, place: Any) -> None:
+def test_a_rotary_base_is_a_number_above_0(tmp_path, base, place):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **place(base)}))
     with pytest.raises(LoadError, match=r"has rope_theta = .*: expected a number above 0"):
         read_config("m", tmp_path)

@@ -1,12 +1,7 @@
 """Configs as a stranger might send them, as far as ``params`` reads them."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,15 +23,11 @@ NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
         ),
     ],
 )
-def test_params_refuses_in_one_line(
-    refused: Callable[..., str], llama: Callable[..., Path], fields: dict[str, Any], said: str
-) -> None:
+def test_params_refuses_in_one_line(refused, llama, fields, said):
     assert said in refused(3, "params", str(llama(**fields)))
 
 
-def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(
-    refused: Callable[..., str], llama: Callable[..., Path]
-) -> None:
+def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(refused, llama):
     directory = llama(dtype="banana")
     for weights in directory.glob("*.safetensors"):
         weights.unlink()
@@ -44,14 +35,12 @@ def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(
 
 
 @pytest.mark.parametrize("field", SIZES)
-def test_a_size_that_is_none_is_refused(
-    refused: Callable[..., str], llama: Callable[..., Path], field: str
-) -> None:
+def test_a_size_that_is_none_is_refused(refused, llama, field):
     for value in NO_SIZES:
         assert field in refused(3, "params", str(llama(**{field: value})), "--json"), value
 
 
-def test_code_that_a_config_names_is_not_asked_for(run: Any, llama: Callable[..., Path]) -> None:
+def test_code_that_a_config_names_is_not_asked_for(run, llama):
     for value in ({}, {"AutoModel": None}, {"AutoModel": "x.Y"}):
         assert run("params", str(llama(auto_map=value)), "--json").document["total"] > 0
 
@@ -65,15 +54,13 @@ def test_code_that_a_config_names_is_not_asked_for(run: Any, llama: Callable[...
         ({"vocab_size": math.nan}, "vocab_size"),
     ],
 )
-def test_a_model_that_would_be_built_is_refused_too(
-    refused: Callable[..., str], tmp_path: Path, fields: dict[str, Any], said: str
-) -> None:
+def test_a_model_that_would_be_built_is_refused_too(refused, tmp_path, fields, said):
     config = {"model_type": "qwen3_next", "architectures": ["Qwen3NextForCausalLM"], **fields}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert said in refused(3, "params", str(tmp_path), "--json")
 
 
-def test_floats_as_transformers_writes_them(run: Any, tmp_path: Path) -> None:
+def test_floats_as_transformers_writes_them(run, tmp_path):
     import transformers
 
     config = transformers.Mamba2Config(
@@ -85,7 +72,7 @@ def test_floats_as_transformers_writes_them(run: Any, tmp_path: Path) -> None:
     assert run("params", str(tmp_path), "--json").document["total"] > 0
 
 
-def test_a_gate_that_a_t5_names_alone_counts(run: Any, checkpoint: Any, tmp_path: Path) -> None:
+def test_a_gate_that_a_t5_names_alone_counts(run, checkpoint, tmp_path):
     fields = json.loads((checkpoint("t5") / "config.json").read_text())
     totals = []
     for gated in (False, True):

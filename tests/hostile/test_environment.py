@@ -1,7 +1,5 @@
 """Variables, limits, devices and signals that nobody meant: one line, nothing left behind."""
 
-from __future__ import annotations
-
 import importlib.util
 import signal
 import subprocess
@@ -48,9 +46,7 @@ def process(
 
 
 @pytest.mark.long
-def test_a_picture_needs_no_backend_and_pyplot_gets_its_own(
-    process: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_needs_no_backend_and_pyplot_gets_its_own(process, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     saved = ("heads", SENTENCE, "--quiet", "--save", "a.png", "--save", "a.pdf")
     assert process(*saved, env={"MPLBACKEND": "garbage"}) == (0, "")
@@ -80,13 +76,8 @@ def test_a_picture_needs_no_backend_and_pyplot_gets_its_own(
     ],
 )
 def test_a_variable_that_keeps_a_library_from_starting_is_named(
-    process: Callable[..., tuple[int, str]],
-    llama: Callable[..., Path],
-    arguments: Sequence[str],
-    name: str,
-    value: str,
-    library: str,
-) -> None:
+    process, llama, arguments, name, value, library
+):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"without {library}")
     told = [str(llama()) if word == "DIRECTORY" else word for word in arguments]
@@ -99,9 +90,7 @@ def test_a_variable_that_keeps_a_library_from_starting_is_named(
 
 
 @pytest.mark.long
-def test_a_python_without_docstrings(
-    process: Callable[..., tuple[int, str]], llama: Callable[..., Path]
-) -> None:
+def test_a_python_without_docstrings(process, llama):
     optimised = {"PYTHONOPTIMIZE": "2"}
     code, said = process("ablate", "--model", str(llama()), "--backend", "torch", env=optimised)
     assert code == 3
@@ -113,9 +102,7 @@ def test_a_python_without_docstrings(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 @pytest.mark.long
-def test_what_half_a_gigabyte_of_address_space_is_enough_for(
-    process: Callable[..., tuple[int, str]], llama: Callable[..., Path]
-) -> None:
+def test_what_half_a_gigabyte_of_address_space_is_enough_for(process, llama):
     code, said = process("ablate", "--model", str(llama()), "--backend", "torch", megabytes=500)
     assert code == 3
     assert said == (
@@ -129,9 +116,7 @@ _DEVICES = ("privateuseone", "hpu", "meta", "mps:7", "cuda:99", "xla", "hip", "m
 
 
 @pytest.mark.parametrize("device", [*_DEVICES, "cpu:-1", "cpu:999", "CPU", "", "cpu\x1b[31m"])
-def test_a_device_that_is_none(
-    refused: Callable[..., str], llama: Callable[..., Path], device: str
-) -> None:
+def test_a_device_that_is_none(refused, llama, device):
     said = refused(2, "heads", SENTENCE, "--model", str(llama()), "--device", device)
     assert "expected cpu" in said
     assert "\x1b" not in said
@@ -148,9 +133,7 @@ def test_a_device_that_is_none(
     ],
     ids=lambda command: command[0],
 )
-def test_every_command_refuses_it(
-    refused: Callable[..., str], llama: Callable[..., Path], tmp_path: Path, command: Sequence[str]
-) -> None:
+def test_every_command_refuses_it(refused, llama, tmp_path, command):
     (tmp_path / "t.txt").write_text("the cat sat on the mat\n" * 50)
     told = [str(llama()) if word == "DIRECTORY" else word for word in command]
     said = refused(2, *told, "--device", "cpu:3")
@@ -161,9 +144,7 @@ def test_every_command_refuses_it(
 @pytest.mark.parametrize(
     ("words", "buffered"), [(("--version",), ""), (("heads", "--help"), "1"), ((), "")]
 )
-def test_a_full_disk_takes_no_help(
-    program: Sequence[str], environment: dict[str, str], words: Sequence[str], buffered: str
-) -> None:
+def test_a_full_disk_takes_no_help(program, environment, words, buffered):
     with FULL.open("w") as full:
         done = subprocess.run(
             [*program, *words],
@@ -180,9 +161,7 @@ def test_a_full_disk_takes_no_help(
 @POSIX
 @pytest.mark.parametrize(("name", "ending"), [("SIGTERM", "npz"), ("SIGHUP", "png")])
 @pytest.mark.long
-def test_a_file_that_was_begun_is_thrown_away(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path, name: str, ending: str
-) -> None:
+def test_a_file_that_was_begun_is_thrown_away(program, environment, tmp_path, name, ending):
     number = signal.Signals[name]
     slow = (  # a disk that takes its time over what it is given
         "import os, time; plain = os.replace;"

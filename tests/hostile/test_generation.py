@@ -1,7 +1,5 @@
 """A generation_config.json has no say in the text that a model writes: it is plainly greedy."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -38,9 +36,7 @@ def t5(stranger: Callable[..., Path]) -> Callable[..., Path]:
 @pytest.mark.parametrize(
     "some", [ASKED[::6], pytest.param(ASKED, marks=pytest.mark.long)], ids=["few", "all"]
 )
-def test_the_text_is_plainly_greedy(
-    some: list[dict[str, Any]], t5: Callable[..., Path], document: Callable[..., Any]
-) -> None:
+def test_the_text_is_plainly_greedy(some, t5, document):
     """Every sixth setting always, all with ``-m long``: one code ignores them all."""
     directory = t5()
     asked = ("the cat sat", "--kind", "cross", "--model", str(directory))
@@ -51,7 +47,7 @@ def test_the_text_is_plainly_greedy(
         assert document(*asked) == plain, fields
 
 
-def test_the_text_is_the_likeliest_token_each_time(t5: Callable[..., Path]) -> None:
+def test_the_text_is_the_likeliest_token_each_time(t5):
     """By an own loop over the whole model, which writes no text with a configuration at all."""
     import torch
 
@@ -75,7 +71,7 @@ def test_the_text_is_the_likeliest_token_each_time(t5: Callable[..., Path]) -> N
     assert list(found) == ids
 
 
-def test_a_start_that_no_file_names(t5: Callable[..., Path], refused: Callable[..., str]) -> None:
+def test_a_start_that_no_file_names(t5, refused):
     path = t5(decoder_start_token_id=10**9, pad_token_id=None, bos_token_id=None) / "config.json"
     gone = {"decoder_start_token_id": 10**9, "pad_token_id": None, "bos_token_id": -1}
     path.write_text(json.dumps(json.loads(path.read_text()) | gone))
@@ -94,9 +90,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 @pytest.mark.long
-def test_a_file_that_the_library_refuses_is_ignored(
-    kind: str, checkpoint: Callable[[str], Path], document: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_file_that_the_library_refuses_is_ignored(kind, checkpoint, document, tmp_path):
     directory = tmp_path / "m"
     shutil.copytree(checkpoint(kind), directory)
     asked = ("the cat sat", *(("--kind", "cross") if kind == "t5" else ()), "--model", "m")
@@ -106,7 +100,7 @@ def test_a_file_that_the_library_refuses_is_ignored(
         assert document(*asked) == plain, content[:20]
 
 
-def test_a_model_with_such_a_file_is_stored(llama: Callable[..., Path], run: Any) -> None:
+def test_a_model_with_such_a_file_is_stored(llama, run):
     (llama() / "generation_config.json").write_text(REFUSED[0])
     asked = ("prune", "the cat sat on", "--heads", "0.0", "--draws", "0", "--model")
     assert run(*asked, "m", "--out", "smaller").code == 0

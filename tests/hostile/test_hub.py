@@ -1,7 +1,5 @@
 """A hub that lies, drips or damages: nothing is written where it says, nothing is waited for."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -48,7 +46,7 @@ def files_below(directory: Path) -> set[Path]:
 
 @pytest.mark.parametrize("header", ["ETag", "X-Linked-ETag", "X-Repo-Commit"])
 @pytest.mark.long
-def test_a_header_names_no_path(hub: Any, ask: Ask, tmp_path: Path, header: str) -> None:
+def test_a_header_names_no_path(hub, ask, tmp_path, header):
     """Names of every kind for ETag, which all headers are read like: those have the worst two."""
     others = ("..", "a/b", "x" * 200, "") if header == "ETag" else ()
     before = files_below(tmp_path)
@@ -64,9 +62,7 @@ def test_a_header_names_no_path(hub: Any, ask: Ask, tmp_path: Path, header: str)
         assert files_below(tmp_path) == before
 
 
-def test_nor_does_the_commit_of_a_file_that_is_not_there(
-    hub: Any, ask: Ask, tmp_path: Path
-) -> None:
+def test_nor_does_the_commit_of_a_file_that_is_not_there(hub, ask, tmp_path):
     """The client notes down what a commit lacks, in a directory with the commit's name."""
     hub.listing = json.dumps(
         {"id": "some/llama", "siblings": [{"rfilename": "token.json"}]}
@@ -78,7 +74,7 @@ def test_nor_does_the_commit_of_a_file_that_is_not_there(
     assert not (tmp_path / "new").exists()
 
 
-def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: Path) -> None:
+def test_what_lies_outside_the_cache_is_not_used(hub, ask, tmp_path):
     """Where the server told us one name and the client another, by a fake that sees no header."""
     hub.headers["config.json"] = {"ETag": f'"{tmp_path}/x"'}
     blind = "from attnviz.models import hub; hub._refuse_paths = lambda answer: None"
@@ -88,7 +84,7 @@ def test_what_lies_outside_the_cache_is_not_used(hub: Any, ask: Ask, tmp_path: P
 
 
 @pytest.mark.long
-def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> None:
+def test_a_file_that_drips_is_given_up(hub, ask, tmp_path):
     hub.dripping.add("config.json")
     answer = ask(stand_in_hub.SPEC, HF_HUB_DOWNLOAD_TIMEOUT="1")
     assert answer["exit_code"] == 3
@@ -107,14 +103,14 @@ def test_a_file_that_drips_is_given_up(hub: Any, ask: Ask, tmp_path: Path) -> No
     ids=["one name", "none", "deep"],
 )
 @pytest.mark.long
-def test_a_list_that_is_none_is_done_without(hub: Any, ask: Ask, listing: bytes) -> None:
+def test_a_list_that_is_none_is_done_without(hub, ask, listing):
     hub.listing = listing
     directory = Path(ask()["directory"])
     assert (directory / "model.safetensors").is_file()
     assert (directory / "tokenizer.json").is_file()
 
 
-def test_weights_that_are_not_those_of_their_hash(hub: Any, ask: Ask, tmp_path: Path) -> None:
+def test_weights_that_are_not_those_of_their_hash(hub, ask, tmp_path):
     hub.headers["config.json"] = {"X-Linked-ETag": f'"{"0" * 64}"'}
     answer = ask(stand_in_hub.SPEC)
     assert answer["exit_code"] == 3
@@ -127,7 +123,7 @@ def test_weights_that_are_not_those_of_their_hash(hub: Any, ask: Ask, tmp_path: 
     assert "directory" in ask()
 
 
-def test_a_revision_is_no_path(refused: Callable[..., str]) -> None:
+def test_a_revision_is_no_path(refused):
     named = ("../../../../x", "..", "a/../b", "/x", "a b", "a\\b", "a\x1b[31m", "a\n", "", "a:b")
     for command in (("params",), ("heads", "the cat", "--model")):
         for revision in named:

@@ -1,7 +1,5 @@
 """Labels that were measured once never go to a checkpoint that is not the one they are of."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -42,7 +40,7 @@ def widened(directory: Path) -> None:
     random_model(classes, vocab_size=VOCABULARY, **SPECIAL).save_pretrained(directory)
 
 
-def test_what_is_changed_in_place_makes_another_checkpoint(copied: Path) -> None:
+def test_what_is_changed_in_place_makes_another_checkpoint(copied):
     """One head or another that is switched off, one number, and other numbers of heads."""
     widened(copied)
     file, config = copied / "model.safetensors", copied / "config.json"
@@ -64,7 +62,7 @@ def test_what_is_changed_in_place_makes_another_checkpoint(copied: Path) -> None
     assert len(found) == 15
 
 
-def test_the_same_files_elsewhere_are_the_same_checkpoint(copied: Path, tmp_path: Path) -> None:
+def test_the_same_files_elsewhere_are_the_same_checkpoint(copied, tmp_path):
     other = shutil.copytree(copied, tmp_path / "elsewhere")
     first, second = (weights_fingerprint(load(str(each))) for each in (copied, other))
     assert first == second
@@ -78,9 +76,7 @@ FORGED = (
 )
 
 
-def test_a_forged_file_of_labels_counts_as_none(
-    copied: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_forged_file_of_labels_counts_as_none(copied, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = load(str(copied))
     place = label_file(model, "self")

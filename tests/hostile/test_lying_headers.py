@@ -1,7 +1,5 @@
 """``params`` of a directory whose weight files say what they like."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct
@@ -47,11 +45,11 @@ def tensor(dtype: object, shape: object, size: object) -> dict[str, Any]:
     ],
     ids=range(18),
 )  # fmt: skip
-def test_a_header_that_cannot_be_tells_no_dtype(asked: Asked, header: object) -> None:
+def test_a_header_that_cannot_be_tells_no_dtype(asked, header):
     assert asked(header)["weights"]["stated_by"] is None
 
 
-def test_dtypes_of_files_that_are_short_or_of_eight_bits(asked: Asked) -> None:
+def test_dtypes_of_files_that_are_short_or_of_eight_bits(asked):
     """No dtype has fewer than no numbers; keys and values beside float8 files are wider."""
     document = asked({"a": tensor("F16", [10**9], 8), "b": tensor("F32", [10**8], 8)})
     assert document["weights"]["dtype"] == "float16"
@@ -63,9 +61,7 @@ def test_dtypes_of_files_that_are_short_or_of_eight_bits(asked: Asked) -> None:
 
 
 @POSIX
-def test_a_pipe_in_place_of_a_file_is_not_waited_for(
-    stranger: Callable[..., Path], run: Callable[..., Any]
-) -> None:
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(stranger, run):
     directory = stranger("gpt2", "config.json")
     (directory / "model.safetensors").unlink()
     index = {"weight_map": {"a": "p.safetensors"}}

@@ -1,7 +1,5 @@
 """Weights in a file that are no numbers, or too large for a pass: named, not made use of."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -66,9 +64,7 @@ def said(result: Any) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_tensor_is_named_and_no_advice_given(
-    run: Any, broken: Callable[..., str], command: str
-) -> None:
+def test_the_tensor_is_named_and_no_advice_given(run, broken, command):
     """No number and an infinite one in turn."""
     model = broken([math.nan, math.inf][[*COMMANDS].index(command) % 2], QUERY)
     for extra in ((), ("--json",)):
@@ -83,9 +79,7 @@ def test_the_tensor_is_named_and_no_advice_given(
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_a_logit_that_is_none_is_not_taken_apart(
-    run: Any, broken: Callable[..., str], place: str, backend: str
-) -> None:
+def test_a_logit_that_is_none_is_not_taken_apart(run, broken, place, backend):
     """The same words from both; torch's fused attention makes zeros of a query of NaN."""
     model = broken(math.nan, place)
     for extra in ((), ("--json",)):
@@ -98,9 +92,7 @@ def test_a_logit_that_is_none_is_not_taken_apart(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_heads_without_numbers_have_no_trait(
-    run: Any, broken: Callable[..., str], place: str
-) -> None:
+def test_heads_without_numbers_have_no_trait(run, broken, place):
     document = run("heads", TEXT, "--json", "--model", broken(math.nan, place)).document
     named = {head["layer"]: head["trait"]["name"] for head in document["heads"]}
     empty = {0, 1} if place in (PLACES[0], PLACES[2]) else {1} if place == QUERY else set()
@@ -113,9 +105,7 @@ def test_heads_without_numbers_have_no_trait(
 @pytest.mark.parametrize(
     ("value", "place"), [(0.0, ""), (3e38, ""), pytest.param(3e38, QUERY, marks=pytest.mark.long)]
 )
-def test_zeros_and_overflow_crash_nothing(
-    run: Any, broken: Callable[..., str], command: str, value: float, place: str
-) -> None:
+def test_zeros_and_overflow_crash_nothing(run, broken, command, value, place):
     result = run(*on(command, broken(value, place)), "--json")
     assert result.code in (0, 1, 2, 3, 5), result
     assert "unexpected" not in result.err
@@ -126,16 +116,14 @@ def test_zeros_and_overflow_crash_nothing(
 
 @pytest.mark.parametrize("command", ["heads", "patterns", "rollout"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_what_overflows_in_half_precision_is_advised_to_be_wider(
-    run: Any, broken: Callable[..., str], dtype: str, command: str
-) -> None:
+def test_what_overflows_in_half_precision_is_advised_to_be_wider(run, broken, dtype, command):
     largest = torch.finfo(getattr(torch, dtype)).max
     half = (*COMMANDS[command], "--backend", "torch", "--model")
     assert ADVICE in said(run(*half, broken(largest, QUERY, dtype)))
     assert ADVICE not in said(run(*COMMANDS[command], "--model", broken(math.inf, QUERY, dtype)))
 
 
-def test_many_tensors_are_counted_and_named_in_python(run: Any, broken: Callable[..., str]) -> None:
+def test_many_tensors_are_counted_and_named_in_python(run, broken):
     record = attnviz.capture(broken(math.nan, QUERY), TEXT).report.record
     assert any(QUERY in note for note in record.model.notes)
     out = said(run("heads", TEXT, "--model", broken(math.nan)))
@@ -143,14 +131,14 @@ def test_many_tensors_are_counted_and_named_in_python(run: Any, broken: Callable
     assert " more; what they reach has no numbers" in out
 
 
-def test_predictions_that_are_none_are_not_alike(run: Any, broken: Callable[..., str]) -> None:
+def test_predictions_that_are_none_are_not_alike(run, broken):
     other = ("--dtype-b", "bfloat16")
     model = broken(math.nan, "lm_head.weight")
     found = run("diff", model, *other, "--text", TEXT, "--json", "-q").document
     assert (found["kl"], found["same_top"]) == (None, None)
 
 
-def test_a_gate_does_not_hold(run: Any, broken: Callable[..., str]) -> None:
+def test_a_gate_does_not_hold(run, broken):
     rules = (
         "loss_on = 'the cat sat'",
         "head = 'L1H0'\nscore = 'first'",

@@ -1,7 +1,5 @@
 """What is observed is the model's own forward pass, or the run ends with exit 5 and a sentence."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

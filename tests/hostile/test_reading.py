@@ -1,11 +1,8 @@
 """Files without end, files nested too deep, halves of characters: one line, and no full memory."""
 
-from __future__ import annotations
-
 import io
 import os
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,7 +33,7 @@ OPTIONS = [
 
 @POSIX
 @pytest.mark.parametrize("command", OPTIONS, ids=" ".join)
-def test_a_device_without_end(command: Sequence[str], refused: Callable[..., str]) -> None:
+def test_a_device_without_end(command, refused):
     Path("books.txt").write_text("the cat sat on the mat\n" * 50)
     said = refused(2, *command, "/dev/zero")
     assert said == "/dev/zero is a device, which has no end: name a text file" or (
@@ -52,7 +49,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @POSIX
-def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: Path) -> None:
+def test_a_pipe_without_end(short, refused, tmp_path):
     """As of ``--file <(yes)``; a writer that is cut off does not keep the process."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -73,12 +70,12 @@ def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: 
     assert not writer.is_alive()
 
 
-def test_an_input_without_end(short: None, refused: Callable[..., str]) -> None:
+def test_an_input_without_end(short, refused):
     said = refused(3, "heads", "-", stdin=b"the cat " * 10)
     assert said.startswith("standard input has more than 20 bytes")
 
 
-def test_a_file_that_is_as_long_as_it_may_be(short: None, tmp_path: Path) -> None:
+def test_a_file_that_is_as_long_as_it_may_be(short, tmp_path):
     path = tmp_path / "a.txt"
     for size in (0, 7, 8, 9, 16, 20):
         path.write_bytes(b"x" * size)
@@ -88,7 +85,7 @@ def test_a_file_that_is_as_long_as_it_may_be(short: None, tmp_path: Path) -> Non
         read_bytes(path)
 
 
-def test_a_terminal_is_not_asked_for_a_second_end(short: None) -> None:
+def test_a_terminal_is_not_asked_for_a_second_end(short):
     """Its first end comes as an empty answer, and what follows would be asked of the person."""
 
     class Terminal(io.BytesIO):
@@ -104,18 +101,14 @@ def test_a_terminal_is_not_asked_for_a_second_end(short: None) -> None:
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "tokenizer.json"])
-def test_json_of_a_checkpoint_that_is_nested_too_deep(
-    file: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_json_of_a_checkpoint_that_is_nested_too_deep(file, llama, refused):
     directory = llama()
     (directory / file).write_text(DEEP)
     assert "it is nested too deep" in refused(3, "heads", "the cat", "--model", str(directory))
 
 
 @pytest.mark.parametrize("command", ["heads", "params"])
-def test_an_index_and_a_config_that_are_nested_too_deep(
-    command: str, llama: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_an_index_and_a_config_that_are_nested_too_deep(command, llama, refused):
     directory = llama()
     file = "config.json"
     if command == "heads":
@@ -127,7 +120,7 @@ def test_an_index_and_a_config_that_are_nested_too_deep(
     assert said.endswith(f"{file}' cannot be read as JSON: it is nested too deep")
 
 
-def test_toml_and_resume_files_that_are_nested_too_deep(refused: Callable[..., str]) -> None:
+def test_toml_and_resume_files_that_are_nested_too_deep(refused):
     Path("a.toml").write_text("a = " + DEEP)
     Path("b.txt").write_text("the cat")
     for command in (("heads", "a", "--model"), ("train", "b.txt", "--out", "m", "--config")):
@@ -149,7 +142,7 @@ def test_toml_and_resume_files_that_are_nested_too_deep(refused: Callable[..., s
     ],
     ids=str,
 )
-def test_damaged_lines(field: str, command: Sequence[str], refused: Callable[..., str]) -> None:
+def test_damaged_lines(field, command, refused):
     rest = ', "corrupt": "the mat"' * (field == "clean")
     whole = f'{{"{field}": "the \\ud83d\\udc31 sat"{rest}}}\n'
     for value in (DEEP, '"\\ud800 cat"'):
@@ -170,12 +163,12 @@ def test_damaged_lines(field: str, command: Sequence[str], refused: Callable[...
     ],
     ids=["half", "key", "cut", "digits", "bytes"],
 )
-def test_json_that_is_none(text: str | bytes, says: str) -> None:
+def test_json_that_is_none(text, says):
     with pytest.raises(LoadError, match=says):
         parse_json(text, "x")
 
 
-def test_json_that_is_whole_and_what_does_not_fit_the_memory() -> None:
+def test_json_that_is_whole_and_what_does_not_fit_the_memory():
     assert parse_json('["\\ud83d\\udc31", "\\\\ud800"]', "x") == ["🐱", "\\ud800"]
     assert parse_json(b"\xef\xbb\xbf{}", "x") == {}
 
@@ -201,7 +194,7 @@ def test_json_that_is_whole_and_what_does_not_fit_the_memory() -> None:
     ],
     ids=str,
 )
-def test_a_link_to_itself(code: int, command: Sequence[str], refused: Callable[..., str]) -> None:
+def test_a_link_to_itself(code, command, refused):
     Path("b.txt").write_text("the cat sat on the mat\n" * 50)
     Path("r.toml").write_text('[[check]]\nparams = "total"\nat_least = 1\n')
     Path("loop.json").symlink_to("loop.json")

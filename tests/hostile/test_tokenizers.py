@@ -1,7 +1,5 @@
 """A tokenizer.json may panic, fail or grow without end: one line, and nothing of Rust's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -58,12 +56,7 @@ def tokenizer(llama: Callable[..., Path]) -> Callable[..., Path]:
 
 
 @pytest.mark.parametrize("command", ON_A_MODEL)
-def test_a_panic(
-    command: str,
-    tokenizer: Callable[..., Path],
-    refused: Callable[..., str],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_panic(command, tokenizer, refused, capfd):
     """A slow expression and a token that is not there, in turn."""
     slow = ON_A_MODEL.index(command) % 2 == 0
     fields = SLOW if slow else UNKNOWN
@@ -75,9 +68,7 @@ def test_a_panic(
 
 
 @pytest.mark.parametrize("command", ON_A_MODEL)
-def test_unknown_words_without_a_token_and_texts_that_grow_without_end(
-    command: str, tokenizer: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_unknown_words_without_a_token_and_texts_that_grow_without_end(command, tokenizer, refused):
     file = tokenizer({}) / "tokenizer.json"
     before = file.read_text()
     missing: dict[str, Any] = {"unk_token": "<none>"}
@@ -93,16 +84,14 @@ def test_unknown_words_without_a_token_and_texts_that_grow_without_end(
     assert time.monotonic() - began < 20
 
 
-def test_a_text_of_which_nothing_is_left(
-    tokenizer: Callable[..., Path], run: Callable[..., Any], refused: Callable[..., str]
-) -> None:
+def test_a_text_of_which_nothing_is_left(tokenizer, run, refused):
     asked = ("the cat sat on a mat", "--model", str(tokenizer(replacing({"Regex": "."}, ""))))
     assert run("heads", *asked).code == 0
     assert "2 tokens" in refused(2, "patterns", *asked)
 
 
 @POSIX
-def test_what_others_say_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_others_say_meanwhile_is_not_lost(capfd):
     """One inside another leaves no descriptor open; more than a pipe holds blocks nobody."""
     before = sorted(os.listdir("/dev/fd"))
     with tokenizing("m"), tokenizing("m"):
@@ -116,7 +105,7 @@ def test_what_others_say_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]
     assert len(capfd.readouterr().err) == 2**16
 
 
-def test_each_failure_is_a_line_and_the_end_of_a_process_passes() -> None:
+def test_each_failure_is_a_line_and_the_end_of_a_process_passes():
     for stop in (KeyboardInterrupt, SystemExit, GeneratorExit):
         with pytest.raises(stop), third_party("a failure"), tokenizing("m"):
             raise stop
@@ -130,7 +119,7 @@ def test_each_failure_is_a_line_and_the_end_of_a_process_passes() -> None:
         assert str(caught.value) == f"a failure: {says}"
 
 
-def test_what_observes_a_model_may_raise_its_own() -> None:
+def test_what_observes_a_model_may_raise_its_own():
     import torch
 
     from attnviz.engine.replacing import LostTrackError

@@ -1,11 +1,8 @@
 """An index of shards names plain files inside its directory, and none of another kind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -49,25 +46,19 @@ def indexed(llama: Callable[..., Path]) -> Callable[..., Path]:
     ],
     ids=lambda name: ascii(name)[:30],
 )
-def test_an_index_that_names_other_files(
-    shard: str, named: str, indexed: Callable[..., Path], refused: Callable[..., str]
-) -> None:
+def test_an_index_that_names_other_files(shard, named, indexed, refused):
     said = refused(3, "heads", "the cat", "--model", str(indexed(shard, named)))
     assert "model.safetensors.index.json names the file" in said
     assert "expected names that end in .safetensors of files inside its directory" in said
 
 
 @pytest.mark.parametrize("command", ON_A_MODEL)
-def test_an_absolute_name_is_refused(
-    command: str, indexed: Callable[..., Path], refused: Callable[..., str], tmp_path: Path
-) -> None:
+def test_an_absolute_name_is_refused(command, indexed, refused, tmp_path):
     directory = indexed("a.safetensors", str(tmp_path / "m" / "a.safetensors"))
     assert "names the file '/" in refused(3, *asked(command, "the cat sat on", directory))
 
 
-def test_pickles_are_named_by_an_index_of_pickles_alone(
-    indexed: Callable[..., Path], run: Callable[..., Any], refused: Callable[..., str]
-) -> None:
+def test_pickles_are_named_by_an_index_of_pickles_alone(indexed, run, refused):
     index = "pytorch_model.bin.index.json"
     plain = indexed("a.bin", "a.bin", index)
     asked = ("heads", "the cat", "--model", str(plain))
@@ -79,9 +70,7 @@ def test_pickles_are_named_by_an_index_of_pickles_alone(
     assert "names that end in .bin" in refused(3, *asked, "--allow-pickle")
 
 
-def test_a_folder_and_links_to_a_cache_are_followed(
-    indexed: Callable[..., Path], run: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_folder_and_links_to_a_cache_are_followed(indexed, run, tmp_path):
     """A snapshot in the hub's cache is a directory of links to ../../blobs."""
     directory = indexed("sub/a.safetensors", "sub/a.safetensors")
     blobs = tmp_path / "blobs"

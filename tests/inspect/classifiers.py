@@ -1,7 +1,5 @@
 """A small classifier on disk, whose labels have names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

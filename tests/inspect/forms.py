@@ -1,7 +1,5 @@
 """One model in every form: as it is stored, what runs it, and the numbers it is computed in."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ base rate, and nothing names the head. The rates themselves are compared with lo
 that ``masked_models`` writes by hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +67,7 @@ def saved(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_the_mask_of_each_layer_is_seen(name: str) -> None:
+def test_the_mask_of_each_layer_is_seen(name):
     model = opened(name)
     text = model.encode(TEXT)
     record = capture(model, text, kind=model.kinds[0])
@@ -84,7 +82,7 @@ def mean(rates: list[float]) -> float | None:
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_base_rates_by_loops(name: str) -> None:
+def test_base_rates_by_loops(name):
     text = opened(name).encode(TEXT)
     ids, special = text.ids, text.special
     count = len(ids)
@@ -126,7 +124,7 @@ def test_base_rates_by_loops(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_heads_that_look_alike_at_all_they_see_have_no_name(name: str) -> None:
+def test_heads_that_look_alike_at_all_they_see_have_no_name(name):
     model = even(name)
     record = capture(model, model.encode(TEXT), kind=model.kinds[0])
     for entry in head_scores(record):
@@ -140,7 +138,7 @@ def test_heads_that_look_alike_at_all_they_see_have_no_name(name: str) -> None:
                 assert head.scores[measure] == pytest.approx(head.base_rate[measure], abs=1e-5)
 
 
-def test_what_few_queries_see_names_no_head() -> None:
+def test_what_few_queries_see_names_no_head():
     """A window shows separators to the last queries alone: the others' attention is unknown."""
     report = score_patterns(opened("sliding both ways", seed=8), seeds=range(1))
     strong = {(1, 1), (1, 2)}
@@ -152,9 +150,7 @@ def test_what_few_queries_see_names_no_head() -> None:
 
 
 @pytest.mark.parametrize(("seed", "place", "label"), [(8, (0, 0), None), (11, (0, 0), "delimiter")])
-def test_delimiters_are_several_tokens(
-    seed: int, place: tuple[int, int], label: str | None
-) -> None:
+def test_delimiters_are_several_tokens(seed, place, label):
     """A head that attends to one of them says nothing about punctuation."""
     model = opened("both ways", seed=seed)
     report = score_patterns(model, seeds=range(1))
@@ -173,7 +169,7 @@ def test_delimiters_are_several_tokens(
 
 
 @pytest.mark.parametrize("name", WRITE)
-def test_what_is_written_looks_alike_at_all_it_sees(name: str) -> None:
+def test_what_is_written_looks_alike_at_all_it_sees(name):
     shown = _written(even(name))
     assert len(shown.found) == 6
     for found in shown.found.values():
@@ -189,7 +185,7 @@ def _written(model: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", IN_NUMPY)
-def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str], Path]) -> None:
+def test_both_backends_have_the_same_base_rates(name, saved):
     directory = str(saved(name))
     models = [
         load(directory, LoadOptions(backend=backend, work=Work(99)))
@@ -213,7 +209,7 @@ def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str]
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_random_heads_have_no_names(name: str) -> None:
+def test_random_heads_have_no_names(name):
     """A smaller version of ``benchmarks/bench_labels.py``: at most one head in a hundred."""
     named = heads = 0
     for seed in range(2):
@@ -226,6 +222,6 @@ def test_random_heads_have_no_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["causal", "both ways"])
-def test_patterns_label_no_head_as_it_is_initialised(name: str) -> None:
+def test_patterns_label_no_head_as_it_is_initialised(name):
     report = score_patterns(opened(name, spread=0.02, sizes=(4, 6, 48)), seeds=range(1))
     assert [head.label for head in report.heads if head.label] == []

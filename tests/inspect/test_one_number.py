@@ -167,9 +167,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "text", "writes"), PAIRS)
-def test_a_word_of_a_head_has_one_value_on_every_screen(
-    redrawn: Any, named: Callable[[str], str], kind: str, text: str, writes: bool
-) -> None:
+def test_a_word_of_a_head_has_one_value_on_every_screen(redrawn, named, kind, text, writes):
     model = kind if kind == "tiny" else named(kind)
     said = read_screens(redrawn, model, text, writes)
     wrong = differing(said.found)
@@ -180,7 +178,7 @@ def test_a_word_of_a_head_has_one_value_on_every_screen(
     assert max(len(told) for told in said.found.values()) >= 6
 
 
-def test_an_encoder_calls_one_thing_the_sink(redrawn: Any, trained_bert: Path) -> None:
+def test_an_encoder_calls_one_thing_the_sink(redrawn, trained_bert):
     said = read_screens(redrawn, str(trained_bert), TEXTS[1], writes=False)
     assert not (wrong := differing(said.found)), "\n".join(wrong)
     sinks = [claim for claim in said.found if claim.word == "sink"]
@@ -227,7 +225,7 @@ def differing(found: Claims) -> list[str]:
     return wrong
 
 
-def test_the_score_of_the_first_token_is_not_called_sink(run: Any, trained_bert: Path) -> None:
+def test_the_score_of_the_first_token_is_not_called_sink(run, trained_bert):
     """Of an encoder the sink's weight is that of [CLS] and [SEP], this score that of [CLS]."""
     shown = run("heads", TEXTS[1], "--model", str(trained_bert), "--head", "L0H0", "--full").out
     entry = run("heads", TEXTS[1], "--model", str(trained_bert), "--json").document["heads"][0]

@@ -1,11 +1,8 @@
 """Regions in every command: one number everywhere, screens that fit, pages and files."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +32,7 @@ def by_region(weights: Any, queries: list[str], keys: list[str], one: str, other
     return float(np.mean([sum(weights[query][key] for key in found) for query in asking]))
 
 
-def test_shares_are_those_of_the_maps(run: Callable[..., Any]) -> None:
+def test_shares_are_those_of_the_maps(run):
     heads = run("heads", TEXT, *SPANS, "--json").document
     names = ["other"] * len(heads["tokens"])
     for region in heads["regions"]:
@@ -54,7 +51,7 @@ def rows_of(result: Any, path: Path) -> list[dict[str, str]]:
     return [*csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))]
 
 
-def test_tables_have_columns_of_regions(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_tables_have_columns_of_regions(run, tmp_path):
     file = tmp_path / "heads.csv"
     rows = rows_of(run("heads", TEXT, *SPANS, "--save", str(file), "--quiet"), file)
     found = [row for row in rows if row["layer"] == row["head"] == "0"]
@@ -62,9 +59,7 @@ def test_tables_have_columns_of_regions(run: Callable[..., Any], tmp_path: Path)
     assert {row["key_token"] for row in found if row["key_region"] == "who"} == {"The", " cat"}
 
 
-def test_steps_give_the_mean_of_their_weights(
-    run: Callable[..., Any], chat_model: str, tmp_path: Path
-) -> None:
+def test_steps_give_the_mean_of_their_weights(run, chat_model, tmp_path):
     """The share of a region is the mean, over the steps, of what each gives it."""
     chat, file = tmp_path / "chat.json", tmp_path / "run.csv"
     chat.write_text(json.dumps([*CHAT[:2]]))
@@ -84,14 +79,14 @@ def test_steps_give_the_mean_of_their_weights(
     assert head["regions"]["uniform"][0][at] == pytest.approx(np.mean(even), abs=1e-6)
 
 
-def test_nothing_is_said_of_regions_without_any(run: Callable[..., Any]) -> None:
+def test_nothing_is_said_of_regions_without_any(run):
     found = run("heads", TEXT, "--json").document
     assert "regions" not in found
     assert "regions" not in found["heads"][0]
 
 
 @pytest.mark.parametrize("command", ["heads", "generate", "pair", "chosen"])
-def test_first_screens_fit(chat_model: str, command: str) -> None:
+def test_first_screens_fit(chat_model, command):
     report: Any
     if command == "heads":
         report = attnviz.heads(chat_model, chat=[*CHAT])
@@ -108,7 +103,7 @@ def test_first_screens_fit(chat_model: str, command: str) -> None:
             assert any("system" in line or "who" in line for line in shown[3:])
 
 
-def test_the_finding_is_about_the_regions(redrawn: Callable[..., Any]) -> None:
+def test_the_finding_is_about_the_regions(redrawn):
     said = redrawn("heads", TEXT, *SPANS, "--head", "L5H2", "--full").out
     assert "Region “why” attends to region “who” more than uniform attention: L5H2 .52" in said
     assert "|why" in said
@@ -118,7 +113,7 @@ def test_the_finding_is_about_the_regions(redrawn: Callable[..., Any]) -> None:
     assert "regions say nothing of the model" in " ".join(random.split())
 
 
-def test_bands_stand_in_pictures_and_pages(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_bands_stand_in_pictures_and_pages(run, tmp_path):
     for ending in ("svg", "html", "md", "txt"):
         file = tmp_path / f"heads.{ending}"
         result = run("heads", TEXT, *SPANS, "--head", "L5H2", "--save", str(file), "--quiet")
@@ -128,7 +123,7 @@ def test_bands_stand_in_pictures_and_pages(run: Callable[..., Any], tmp_path: Pa
         assert "attention between regions" in content
 
 
-def test_explore_reads_and_tells_regions(chat_model: str) -> None:
+def test_explore_reads_and_tells_regions(chat_model):
     from attnviz.inspect.explore import screen
     from attnviz.inspect.explore.saving import command_line
     from attnviz.inspect.explore.session import open_session
@@ -151,7 +146,7 @@ def test_explore_reads_and_tells_regions(chat_model: str) -> None:
     assert frame.text not in again
 
 
-def test_a_saved_file_keeps_the_regions(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_saved_file_keeps_the_regions(run, tmp_path):
     """``explore`` of a saved file shows them under the text, as it does of a live model."""
     arguments = ("heads", "The cat sat on the mat.", "--span", "who=The cat", "-q")
     assert run(*arguments, "--save", "a.json").code == 0

@@ -1,7 +1,5 @@
 """Records of hand-made weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Intervals, p-values and ranks of means over texts, against values worked out by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics
@@ -18,7 +16,7 @@ from attnviz.measures.bootstrap import (
 )
 
 
-def test_the_interval_has_the_width_that_theory_gives() -> None:
+def test_the_interval_has_the_width_that_theory_gives():
     """Of 400 draws from N(0, 1) the mean has a standard error of 1/20: ±1.96/20."""
     values = np.random.default_rng(5).standard_normal((400, 1))
     low, high = bootstrap_interval((values - values.mean()) / values.std(), 3)
@@ -34,7 +32,7 @@ T_OF_FIVE = 2.77645
     "values",
     [(-1.0, -0.4, 0.1, 0.5, 1.2), (1.0, 2.0, 4.0, 8.0, 16.0), (0.3, -0.1, 0.2, 0.25, -7.0)],
 )
-def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float, ...]) -> None:
+def test_the_ends_are_quantiles_of_every_draw_that_there_is(values):
     """All 3,125 draws of five texts instead of 2,000 of them, between one and two times t."""
     mean, error = statistics.mean(values), statistics.stdev(values) / 5**0.5
     drawn = []
@@ -51,7 +49,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float,
         assert least - 2e-3 <= reach <= most + 2e-3
 
 
-def test_an_end_that_the_draws_leave_open_is_that_of_student_t() -> None:
+def test_an_end_that_the_draws_leave_open_is_that_of_student_t():
     """A third of the draws of 0 0 1 0 0 has no spread. Mean .2, standard error .2."""
     low, high = bootstrap_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
     assert [low[0], high[0]] == pytest.approx(
@@ -60,7 +58,7 @@ def test_an_end_that_the_draws_leave_open_is_that_of_student_t() -> None:
 
 
 @pytest.mark.parametrize("texts", [5, 7, 10])
-def test_texts_of_nearly_two_values_have_no_endless_interval(texts: int) -> None:
+def test_texts_of_nearly_two_values_have_no_endless_interval(texts):
     """A draw of one value has hardly an error: without a bound 18, 5.5 and 2.7 in the mean.
 
     The values are 1 or −1 as often and .1 apart; the mean of 1,000 samples.
@@ -73,7 +71,7 @@ def test_texts_of_nearly_two_values_have_no_endless_interval(texts: int) -> None
     assert ((low <= 0) & (high >= 0)).mean() >= 0.92
 
 
-def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs() -> None:
+def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs():
     values = np.random.default_rng(5).standard_normal((7, 3))
     whole = bootstrap_interval(values, 1)
     values[2, 1], values[3, 2] = np.inf, np.nan
@@ -86,9 +84,7 @@ def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs() -> No
     ("texts", "skewed", "least"),
     [(5, False, 0.94), (10, False, 0.94), (5, True, 0.87), (20, True, 0.9)],
 )
-def test_the_interval_holds_the_mean_as_often_as_it_says(
-    texts: int, skewed: bool, least: float
-) -> None:
+def test_the_interval_holds_the_mean_as_often_as_it_says(texts, skewed, least):
     """Of 1,000 samples; the percentile bootstrap has .84, .90, .73 and .86."""
     rng = np.random.default_rng(texts)
     values = rng.lognormal(0, 1, (texts, 1000)) if skewed else rng.standard_normal((texts, 1000))
@@ -97,7 +93,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(
     assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
 
 
-def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t() -> None:
+def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t():
     """The same 2,000 draws of six texts, written out: each with its own t around the mean."""
     values = np.random.default_rng(7).normal([0.9, 0.1, -0.6, 0.0], 0.7, (6, 4))
     means = [statistics.mean(column) for column in values.T]
@@ -116,7 +112,7 @@ def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t() -> None:
 
 
 @pytest.mark.parametrize(("texts", "skewed"), [(10, True), (20, False)])
-def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int, skewed: bool) -> None:
+def test_chance_alone_finds_something_in_one_of_twenty_models(texts, skewed):
     """24 heads that do nothing, alike by half, over 150 models: 5 % of these name any head."""
     rng = np.random.default_rng(texts)
     values = rng.standard_normal((150, texts, 1)) + rng.standard_normal((150, texts, 24))
@@ -125,7 +121,7 @@ def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int, skewed
     assert np.mean(named) <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5
 
 
-def test_what_is_zero_or_no_number_has_no_small_p() -> None:
+def test_what_is_zero_or_no_number_has_no_small_p():
     values = np.random.default_rng(5).standard_normal((8, 3)) + 5
     values[:, 1], values[3, 2] = 0, np.nan
     found = adjusted_p(values, 0)
@@ -134,7 +130,7 @@ def test_what_is_zero_or_no_number_has_no_small_p() -> None:
     assert np.isnan(found[2])
 
 
-def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum() -> None:
+def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum():
     values = np.random.default_rng(7).normal([0.9, 0.1, -0.6], 0.7, (6, 3))
     values[2, 2] = np.nan
     found = sign_flip_p(values, 0)
@@ -148,7 +144,7 @@ def test_a_p_by_itself_is_the_share_of_all_flips_with_a_larger_sum() -> None:
     assert np.isnan(found[2])
 
 
-def test_q_is_the_least_rate_at_which_a_test_is_named() -> None:
+def test_q_is_the_least_rate_at_which_a_test_is_named():
     """Of four: .005·4/1 = .02, .01·4/2 = .02, .03·4/3 = .04, .04·4/4 = .04."""
     q = benjamini_hochberg(np.array([0.01, 0.04, np.nan, 0.03, 0.005]))
     assert q[[0, 1, 3, 4]] == pytest.approx([0.02, 0.04, 0.04, 0.02])
@@ -167,6 +163,6 @@ def test_q_is_the_least_rate_at_which_a_test_is_named() -> None:
         ([1, 1], [1, 2], None),
     ],
 )
-def test_spearman(first: list[float], second: list[float], expected: float | None) -> None:
+def test_spearman(first, second, expected):
     found = spearman(first, second)
     assert found == (None if expected is None else pytest.approx(expected))

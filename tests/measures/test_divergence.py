@@ -1,7 +1,5 @@
 """Divergences and cosines against sums written out by hand, pairs against brute force."""
 
-from __future__ import annotations
-
 import math
 from itertools import permutations
 
@@ -18,7 +16,7 @@ def entropy(row: list[float]) -> float:
     return -sum(p * math.log2(p) for p in row if p > 0)
 
 
-def test_js_divergence_is_the_entropy_of_the_mixture_less_the_mean_entropy() -> None:
+def test_js_divergence_is_the_entropy_of_the_mixture_less_the_mean_entropy():
     rows = RNG.dirichlet(np.full(7, 0.4), (2, 11))
     rows[0, 0] = np.eye(7)[0]
     rows[1, 0] = np.eye(7)[3]
@@ -33,7 +31,7 @@ def test_js_divergence_is_the_entropy_of_the_mixture_less_the_mean_entropy() -> 
     assert np.isnan(js_divergence(np.zeros(3), np.ones(3)))
 
 
-def test_cosine_and_kl_by_hand() -> None:
+def test_cosine_and_kl_by_hand():
     a, b = RNG.normal(size=(2, 5, 3))
     for one, other, value in zip(a.tolist(), b.tolist(), cosine(a, b), strict=True):
         product_ = sum(x * y for x, y in zip(one, other, strict=True))
@@ -46,7 +44,7 @@ def test_cosine_and_kl_by_hand() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (4, 4), (3, 6), (6, 3)])
-def test_the_cheapest_pairs_are_those_of_brute_force(shape: tuple[int, int]) -> None:
+def test_the_cheapest_pairs_are_those_of_brute_force(shape):
     for _ in range(20):
         costs = RNG.random(shape).round(1)
         pairs = cheapest_pairs(costs)

@@ -1,7 +1,5 @@
 """The weight on equal tokens, and entropy, of blocks of rows: against loops over single cells."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -33,7 +31,7 @@ def looped(weights: Any, block: RowBlock, after: int) -> dict[tuple[int, int], f
 @pytest.mark.parametrize(("length", "kinds"), SIZES)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("view", ["raw", "without-first"])
-def test_rows_of_a_block(length: int, kinds: int, causal: bool, view: Any) -> None:
+def test_rows_of_a_block(length, kinds, causal, view):
     draw = np.random.default_rng(length)
     ids = draw.integers(0, kinds, length).tolist()
     tokens = Tokens((*ids,), (*map(str, ids),), (*(draw.random(length) < 0.1).tolist(),))
@@ -60,7 +58,7 @@ def test_rows_of_a_block(length: int, kinds: int, causal: bool, view: Any) -> No
                 assert entropy == pytest.approx(max(total, 0.0), abs=1e-12)
 
 
-def test_many_pairs_are_a_product_with_a_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pairs_are_a_product_with_a_mask(monkeypatch):
     """To the same numbers, for one head too."""
     draw = np.random.default_rng(1)
     ids = draw.integers(0, 4, 40).tolist()

@@ -1,7 +1,5 @@
 """Evidence against loops over queries and keys, against exact tails, and of heads without any."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +87,7 @@ def by_loops(name: str, ids: Sequence[int], weights: np.ndarray, causal: bool) -
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", ["previous", "self", "next", "duplicate", "induction"])
-def test_events_scores_and_controls_are_those_of_the_definitions(name: str, causal: bool) -> None:
+def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
     maps = np.stack([random_rows(len(IDS), causal, seed) for seed in range(3)])
     found = evidence(facts(IDS, causal), maps)
     assert (name in found) == (name != ("next" if causal else "induction"))
@@ -110,7 +108,7 @@ def exact_tail(chances: Sequence[float], hits: int) -> float:
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("count", [12, 20, 60])
-def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal: bool, count: int) -> None:
+def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal, count):
     """A row with all weight on one key hits by chance with one over the keys that it sees."""
     ids = range(1, count + 1)
     queries = range(1, count)
@@ -143,7 +141,7 @@ def as_checkpoint(ids: Sequence[int], maps: np.ndarray, causal: bool) -> Attenti
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("peak", [3.0, 30.0])
-def test_peaked_random_attention_gets_no_names(causal: bool, peak: float) -> None:
+def test_peaked_random_attention_gets_no_names(causal, peak):
     """Random queries and keys of tokens, whose products are made as large as you please."""
     rng = np.random.default_rng(int(peak))
     found = heads = 0
@@ -167,7 +165,7 @@ def test_peaked_random_attention_gets_no_names(causal: bool, peak: float) -> Non
     assert found <= heads / 100
 
 
-def test_what_is_no_evidence() -> None:
+def test_what_is_no_evidence():
     for count in (1, 2, 7):
         assert evidence(facts(range(1, count + 1), True), np.eye(count)[None]) == {}
     found = evidence(facts(range(1, 10), True), np.eye(9)[None])
@@ -183,7 +181,7 @@ def test_what_is_no_evidence() -> None:
         assert abs(one.deviations[0]) < 1.5
 
 
-def test_a_random_model_is_never_asked() -> None:
+def test_a_random_model_is_never_asked():
     record = as_checkpoint(range(1, 21), np.eye(20)[None].repeat(2, 0), True)
     assert named(record) == 2
     assert named(replace(record, model=replace(record.model, weights="random", seed=1))) == 0
@@ -196,11 +194,11 @@ def test_a_random_model_is_never_asked() -> None:
     ("freedom", "quantile"),
     [(1, 12.706), (2, 4.303), (9, 2.262), (10, 2.228), (11, 2.201), (29, 2.045), (120, 1.980)],
 )
-def test_quantiles_are_those_of_a_printed_table(freedom: int, quantile: float) -> None:
+def test_quantiles_are_those_of_a_printed_table(freedom, quantile):
     assert student_t(freedom) == pytest.approx(quantile, abs=1.5e-3)
 
 
-def test_intervals_of_a_mean_and_of_a_share() -> None:
+def test_intervals_of_a_mean_and_of_a_share():
     # Of 1, 2 and 3 tenths: ± 4.303 · .1 / √3.
     low, high = student_interval([0.1, 0.2, 0.3]) or (math.nan, math.nan)
     assert (low, high) == pytest.approx((0.2 - 0.24843, 0.2 + 0.24843), abs=1e-4)

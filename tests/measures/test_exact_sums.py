@@ -1,7 +1,5 @@
 """Exact sums: equal to sums of fractions, in any order, with means and variances from them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from fractions import Fraction
@@ -17,7 +15,7 @@ numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
 @given(st.lists(numbers, min_size=1, max_size=20))
-def test_an_exact_sum_is_that_of_fractions(values: list[float]) -> None:
+def test_an_exact_sum_is_that_of_fractions(values):
     unit = Fraction(1, 2**56)
     rounded = sum((round(Fraction(value) / unit) * unit for value in values), Fraction(0))
     high, low = exact_sum(values).tolist()
@@ -26,7 +24,7 @@ def test_an_exact_sum_is_that_of_fractions(values: list[float]) -> None:
 
 
 @given(st.lists(numbers, min_size=2, max_size=8), st.randoms())
-def test_an_exact_sum_has_no_order(values: list[float], random: object) -> None:
+def test_an_exact_sum_has_no_order(values, random):
     mixed = list(values)
     random.shuffle(mixed)  # type: ignore[attr-defined]
     one, other = exact_sum(values), exact_sum(mixed[:1]) + exact_sum(mixed[1:])
@@ -34,12 +32,12 @@ def test_an_exact_sum_has_no_order(values: list[float], random: object) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 2.0**30, -(2.0**30)])
-def test_an_exact_sum_refuses_what_it_cannot_hold(value: float) -> None:
+def test_an_exact_sum_refuses_what_it_cannot_hold(value):
     with pytest.raises(ValueError, match="below"):
         exact([1.0, value])
 
 
-def test_means_and_variances() -> None:
+def test_means_and_variances():
     values = np.random.default_rng(0).normal(3, 0.1, (50, 2))
     values[:, 1] = 0.25
     sums, squares = exact_sum(values), exact_sum(values**2)

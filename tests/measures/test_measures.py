@@ -1,7 +1,5 @@
 """Each measure against hand-computed values, a loop over its definition, and its stated range."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -131,13 +129,13 @@ def random_weights(causal: bool, *shape: int, dtype: type = np.float64) -> np.nd
     return weights.astype(dtype)
 
 
-def test_every_formula_is_of_a_measure() -> None:
+def test_every_formula_is_of_a_measure():
     families = {name for name, measure in MEASURES.items() if measure.family != "relation"}
     assert {*FORMULAS, *EQUAL_FORMULAS} == families - {"monotone"}  # no mean over rows
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_a_measure_is_in_the_manual_and_is_tested(name: str) -> None:
+def test_a_measure_is_in_the_manual_and_is_tested(name):
     """Loops over the definitions stand here, and those over many texts with ``patterns``."""
     page = Path(attnviz.__file__).with_name("docs") / "measures.md"
     assert f"`{name}`" in page.read_text(encoding="utf-8")
@@ -151,9 +149,7 @@ def test_a_measure_is_in_the_manual_and_is_tested(name: str) -> None:
     [(name, bool(place)) for name, loops in LOOPS.items() for place in (0, 1) if loops[1 - place]],
 )
 @pytest.mark.parametrize(("dtype", "close"), [(np.float64, 1e-12), (np.float32, 2e-6)])
-def test_a_measure_is_what_its_sentence_says(
-    name: str, causal: bool, dtype: type, close: float
-) -> None:
+def test_a_measure_is_what_its_sentence_says(name, causal, dtype, close):
     loop = LOOPS[name][0 if causal else 1]
     weights = random_weights(causal, 3, len(IDS), len(IDS), dtype=dtype)
     expected = [loop(head.astype(float).tolist()) for head in weights]
@@ -161,13 +157,13 @@ def test_a_measure_is_what_its_sentence_says(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_leading_axes_are_kept(name: str) -> None:
+def test_leading_axes_are_kept(name):
     weights = random_weights(True, 2, 3, len(IDS), len(IDS))
     assert value(name, weights).shape == (2, 3)
     np.testing.assert_array_equal(value(name, weights)[1, 2], value(name, weights[1, 2]))
 
 
-def test_uniform_causal_by_hand() -> None:
+def test_uniform_causal_by_hand():
     four, six = (uniform_weights(n, n, True) for n in (4, 6))
     assert shown("entropy", four) == pytest.approx(math.log(24) / 4)
     assert shown("distance", four) == pytest.approx(0.75)
@@ -180,7 +176,7 @@ def test_uniform_causal_by_hand() -> None:
     assert measured("next", six, causal=False) == 0
 
 
-def test_perfect_heads() -> None:
+def test_perfect_heads():
     n = 5
     one_before = np.eye(n, k=-1)
     one_before[0, 0] = 1
@@ -198,7 +194,7 @@ def test_perfect_heads() -> None:
     assert measured("induction", follow, (1, 2, 3, 1)) == 1
 
 
-def test_a_double_token_is_a_duplicate_but_no_induction() -> None:
+def test_a_double_token_is_a_duplicate_but_no_induction():
     """In a a the follower of the earlier a is the query itself."""
     weights = uniform_weights(2, 2, True)
     assert measured("duplicate", weights, (4, 4)) == 0.5
@@ -206,7 +202,7 @@ def test_a_double_token_is_a_duplicate_but_no_induction() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_one_token_measures_nothing_but_itself(causal: bool) -> None:
+def test_one_token_measures_nothing_but_itself(causal):
     one = np.ones((2, 1, 1))
     for name in ("previous", "first"):
         assert np.isnan(shown(name, one, causal)).all()
@@ -217,14 +213,14 @@ def test_one_token_measures_nothing_but_itself(causal: bool) -> None:
     np.testing.assert_array_equal(shown("distance", one), [0, 0])
 
 
-def test_what_a_text_cannot_show_is_nan_not_zero() -> None:
+def test_what_a_text_cannot_show_is_nan_not_zero():
     weights = random_weights(True, 2, 4, 4)
     assert np.isnan(measured("duplicate", weights, (1, 2, 3, 4))).all()
     assert np.isnan(measured("induction", weights, (1, 2, 3, 4))).all()
     assert np.isnan(measured("confidence", weights, special=(True,) * 4)).all()
 
 
-def test_no_entropy_is_zero_without_a_sign() -> None:
+def test_no_entropy_is_zero_without_a_sign():
     """Minus zero would be printed as -0.00; a weight rounded above one gives less than zero."""
     for weights in (np.eye(3), np.full((1, 1), 1.0000001)):
         value = float(shown("entropy", weights))
@@ -232,7 +228,7 @@ def test_no_entropy_is_zero_without_a_sign() -> None:
         assert math.copysign(1, value) == 1
 
 
-def test_a_sink_that_takes_weight_away_is_measured_as_it_is() -> None:
+def test_a_sink_that_takes_weight_away_is_measured_as_it_is():
     """Rows of gpt_oss do not sum to one: what is left counts, nothing is rescaled."""
     half = uniform_weights(4, 4, True) / 2
     assert shown("first", half) == pytest.approx(shown("first", 2 * half) / 2)
@@ -241,7 +237,7 @@ def test_a_sink_that_takes_weight_away_is_measured_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(2, 5), (5, 2), (1, 3), (3, 1)])
-def test_cross_attention_need_not_be_square(queries: int, keys: int) -> None:
+def test_cross_attention_need_not_be_square(queries, keys):
     weights = uniform_weights(queries, keys, False)
     assert weights.shape == (queries, keys)
     assert shown("entropy", weights) == pytest.approx(math.log(keys))
@@ -264,7 +260,7 @@ def attention(draw: st.DrawFn) -> tuple[np.ndarray, bool]:
 
 
 @given(attention(), st.data())
-def test_ranges(drawn: tuple[np.ndarray, bool], data: st.DataObject) -> None:
+def test_ranges(drawn, data):
     weights, causal = drawn
     n = len(weights)
     ids = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
@@ -287,7 +283,7 @@ def test_ranges(drawn: tuple[np.ndarray, bool], data: st.DataObject) -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.booleans())
-def test_uniform_rows_sum_to_one_over_what_is_seen(queries: int, keys: int, causal: bool) -> None:
+def test_uniform_rows_sum_to_one_over_what_is_seen(queries, keys, causal):
     weights = uniform_weights(queries, keys, causal)
     np.testing.assert_allclose(weights.sum(-1), 1)
     if causal:

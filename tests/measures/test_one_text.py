@@ -1,9 +1,6 @@
 """Hand-made heads whose name is known."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,9 +10,7 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.registry import OF_ONE_TEXT, label_named
 from attnviz.measures.uniform import uniform_weights
-from attnviz.records import AttentionRecord, HeadLabel, HeadScores
-
-MakeRecord = Callable[..., AttentionRecord]
+from attnviz.records import HeadLabel, HeadScores
 
 N = 7
 
@@ -50,7 +45,7 @@ PERFECT = ("previous", "first", "self", "duplicate", "induction", "spread")
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_a_perfect_head_has_its_name(name: str, make_record: MakeRecord) -> None:
+def test_a_perfect_head_has_its_name(name, make_record):
     label = head_scores(make_record([perfect(name)], LONG))[0].label
     measure = label_named(name)
     assert (label.name, label.letter) == (name, measure.letter)
@@ -61,7 +56,7 @@ def test_a_perfect_head_has_its_name(name: str, make_record: MakeRecord) -> None
 
 
 @pytest.mark.parametrize("name", PERFECT)
-def test_random_weights_get_no_name_but_are_described(name: str, make_record: MakeRecord) -> None:
+def test_random_weights_get_no_name_but_are_described(name, make_record):
     record = make_record([perfect(name)], LONG)
     drawn = replace(record, model=replace(record.model, weights="random", seed=0))
     label = head_scores(drawn)[0].label
@@ -69,7 +64,7 @@ def test_random_weights_get_no_name_but_are_described(name: str, make_record: Ma
     assert label.name in ("first", "spread", "peaked")
 
 
-def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
+def test_what_was_measured_before_names_a_head(make_record):
     heads = [perfect("previous"), perfect("previous"), perfect("first"), perfect("self")]
     labels = {
         (0, 0): KnownLabel("induction", 0.87),
@@ -86,7 +81,7 @@ def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
     assert not fourth.is_finding  # a head that nobody measured
 
 
-def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record: MakeRecord) -> None:
+def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record):
     heads = [perfect("first"), perfect("previous")]
     labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
     found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
@@ -95,7 +90,7 @@ def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(make_record: 
     assert (second.name, second.source) == ("peaked", "none")
 
 
-def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> None:
+def test_a_next_token_head_needs_to_see_the_future(make_record):
     ahead = looking_at(*range(1, M), M - 1, size=M)
     scores = head_scores(make_record([ahead], LONG, causal=False))[0]
     assert (scores.label.name, scores.label.score) == ("next", 1)
@@ -105,7 +100,7 @@ def test_a_next_token_head_needs_to_see_the_future(make_record: MakeRecord) -> N
 
 
 @pytest.mark.parametrize("size", [7, 8, 9])
-def test_eight_events_name_a_head(size: int, make_record: MakeRecord) -> None:
+def test_eight_events_name_a_head(size, make_record):
     """``size`` tokens before which the first token is special: as many that attend to another."""
     count = size + 2
     keys = [0, *range(count - 1)]
@@ -113,7 +108,7 @@ def test_eight_events_name_a_head(size: int, make_record: MakeRecord) -> None:
     assert (entry.label.name == "previous") == (size >= 8)
 
 
-def test_what_is_no_pattern(make_record: MakeRecord) -> None:
+def test_what_is_no_pattern(make_record):
     ids = [0, *[4, 5] * 10]
     head = looking_at(*[0, *range(len(ids) - 1)], size=len(ids))
     assert not head_scores(make_record([head], ids))[0].label.is_finding
@@ -130,16 +125,12 @@ def test_what_is_no_pattern(make_record: MakeRecord) -> None:
 
 
 @pytest.mark.parametrize(("share", "name"), [(0.15, "spread"), (0.35, "previous")])
-def test_a_name_needs_a_fifth_of_what_it_could_gain(
-    share: float, name: str, make_record: MakeRecord
-) -> None:
+def test_a_name_needs_a_fifth_of_what_it_could_gain(share, name, make_record):
     mixed = share * perfect("previous") + (1 - share) * perfect("spread")
     assert head_scores(make_record([mixed], range(M)))[0].label.name == name
 
 
-def test_one_token_that_comes_again_does_not_name_a_head_that_rests(
-    make_record: MakeRecord,
-) -> None:
+def test_one_token_that_comes_again_does_not_name_a_head_that_rests(make_record):
     ids = (0, 4, 5, 6, 4, 7, 8)
     weights = looking_at(*[0] * N)
     weights[4] = (looking_at(0, size=N)[0] + looking_at(2, size=N)[0]) / 2
@@ -147,14 +138,14 @@ def test_one_token_that_comes_again_does_not_name_a_head_that_rests(
     assert (entry.label.name, entry.scores["induction"]) == ("first", 0.5)
 
 
-def test_the_base_rate_is_uniform_attention(make_record: MakeRecord) -> None:
+def test_the_base_rate_is_uniform_attention(make_record):
     label = head_scores(make_record([perfect("previous")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(1, M)]))
     label = head_scores(make_record([perfect("duplicate")], LONG))[0].label
     assert label.base_rate == pytest.approx(np.mean([1 / (i + 1) for i in range(11, M)]))
 
 
-def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
+def test_every_measure_has_its_place_and_order(make_record):
     record = make_record([perfect(name) for name in PERFECT], LONG)
     found = head_scores(record)
     assert [(entry.layer, entry.head) for entry in found] == [(0, h) for h in range(len(PERFECT))]
@@ -163,7 +154,7 @@ def test_every_measure_has_its_place_and_order(make_record: MakeRecord) -> None:
         assert all(value is None or type(value) is float for value in entry.scores.values())
 
 
-def test_what_cannot_be_scored_is_left_out(make_record: MakeRecord) -> None:
+def test_what_cannot_be_scored_is_left_out(make_record):
     scores = head_scores(make_record([looking_at(*[0] * N)], range(N)))[0].scores
     assert scores["duplicate"] is None
     assert scores["induction"] is None
@@ -184,7 +175,7 @@ def _entry(head: int, name: str, score: float, base: float = 0.2) -> HeadScores:
     return HeadScores(0, head, {}, HeadLabel(name, label_named(name).letter, score, base))
 
 
-def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
+def test_notable_heads_show_each_trait_before_a_second_of_one():
     heads = [
         _entry(0, "first", 0.99),
         _entry(1, "first", 0.98),
@@ -198,7 +189,7 @@ def test_notable_heads_show_each_trait_before_a_second_of_one() -> None:
     assert notable_heads(heads, 2) == ((0, 2), (0, 3))
 
 
-def test_notable_heads_weigh_the_gain_and_are_no_more_than_there_are() -> None:
+def test_notable_heads_weigh_the_gain_and_are_no_more_than_there_are():
     heads = [_entry(0, "next", 0.75, 0.7), _entry(1, "previous", 0.7, 0.1)]
     assert notable_heads(heads, 1) == ((0, 1),)
     assert notable_heads([_entry(0, "first", 0.5)], 3) == ((0, 0),)

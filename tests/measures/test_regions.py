@@ -1,7 +1,5 @@
 """Shares between regions, against a loop over their definition and values known by hand."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,9 +75,7 @@ def by_loop(
     st.sets(st.integers(0, 13)),
     st.integers(0, 99),
 )
-def test_shares_are_those_of_the_definition(
-    regions: list[str], causal: bool, special: set[int], seed: int
-) -> None:
+def test_shares_are_those_of_the_definition(regions, causal, special, seed):
     weights = drawn(seed, len(regions), causal)
     found = region_shares(record(weights, told(regions, [*special]), causal))
     assert found is not None
@@ -93,7 +89,7 @@ def test_shares_are_those_of_the_definition(
                     np.testing.assert_allclose(array[at, q, k], value, atol=1e-12)
 
 
-def test_values_known_by_hand() -> None:
+def test_values_known_by_hand():
     """Uniform causal attention over a a b b: its share is uniform, and nothing stands above."""
     even = np.tri(4) / np.arange(1, 5)[:, None]
     found = region_shares(record(even[None, None], told(["a", "a", "b", "b"]), True))
@@ -106,7 +102,7 @@ def test_values_known_by_hand() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 50])
-def test_blocks_of_rows_give_the_shares_of_the_whole(rows: int) -> None:
+def test_blocks_of_rows_give_the_shares_of_the_whole(rows):
     """As long texts are read: causal blocks leave out the keys behind their last query."""
     regions = [NAMES[at // 9 % 3] for at in range(41)]
     weights, tokens = drawn(2, 41, True)[0], told(regions)
@@ -122,7 +118,7 @@ def test_blocks_of_rows_give_the_shares_of_the_whole(rows: int) -> None:
     assert (found.clear == whole.clear).all()
 
 
-def test_a_window_hides_keys_from_uniform_attention_too() -> None:
+def test_a_window_hides_keys_from_uniform_attention_too():
     """What a layer cannot see does not count as visible."""
     near = np.tri(6, dtype=bool) & ~np.tri(6, k=-2, dtype=bool)
     weights = (near / near.sum(-1, keepdims=True))[None]
@@ -135,7 +131,7 @@ def test_a_window_hides_keys_from_uniform_attention_too() -> None:
     np.testing.assert_allclose(found.share[0, 1], [0.5 / 4, 3.5 / 4])
 
 
-def test_only_attention_beyond_the_sink_is_clear() -> None:
+def test_only_attention_beyond_the_sink_is_clear():
     """Both heads of a 12-token answer give .8 to the prompt: one to its first token alone."""
     regions = ["prompt"] * 8 + ["answer"] * 12
     weights = np.zeros((2, 20, 20))
@@ -152,7 +148,7 @@ def test_only_attention_beyond_the_sink_is_clear() -> None:
     assert clearest(found) == (1, 1, 0)
 
 
-def test_few_queries_and_random_attention_claim_nothing() -> None:
+def test_few_queries_and_random_attention_claim_nothing():
     weights = np.zeros((1, 1, 12, 12))
     weights[..., range(12), range(12)] = 1
     weights[..., 8:, :] = 0
@@ -170,5 +166,5 @@ def test_few_queries_and_random_attention_claim_nothing() -> None:
     assert clear <= 2
 
 
-def test_no_regions_no_shares() -> None:
+def test_no_regions_no_shares():
     assert region_shares(record(drawn(0, 3, True), replace(told("abc"), regions=()), True)) is None

@@ -1,9 +1,5 @@
 """The attention sink: its keys, its weight and attention without it, against sums by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -15,16 +11,14 @@ from attnviz.measures.sinks import (
     sink_weights,
     without_sink,
 )
-from attnviz.records import HeadsRecord, Tokens
-
-Reports = Callable[..., HeadsRecord]
+from attnviz.records import Tokens
 
 
 def tokens(*special: bool) -> Tokens:
     return Tokens(tuple(range(len(special))), ("x",) * len(special), special)
 
 
-def test_special_tokens_and_the_first_of_causal_attention_are_the_sink() -> None:
+def test_special_tokens_and_the_first_of_causal_attention_are_the_sink():
     bert = tokens(True, False, False, True)
     assert sink_keys(bert, causal=False).tolist() == [True, False, False, True]
     plain = tokens(False, False, False)
@@ -32,7 +26,7 @@ def test_special_tokens_and_the_first_of_causal_attention_are_the_sink() -> None
     assert not sink_keys(plain, causal=False).any()
 
 
-def test_the_sink_weight_is_the_mean_of_what_other_queries_give(reports: Reports) -> None:
+def test_the_sink_weight_is_the_mean_of_what_other_queries_give(reports):
     report = reports()  # <s> The cat saw the cat .
     queries, keys = sink_of(report.record)
     for _, _, weights in report.record:
@@ -44,14 +38,14 @@ def test_the_sink_weight_is_the_mean_of_what_other_queries_give(reports: Reports
     assert np.isnan(sink_weights(np.ones((3, 1, 1)), alone, alone)).all()
 
 
-def test_in_cross_attention_every_query_counts(reports: Reports) -> None:
+def test_in_cross_attention_every_query_counts(reports):
     report = reports(["a", "b"], keys=["<s>", "c"], kind="cross")
     queries, keys = sink_of(report.record)
     assert not queries.any()
     assert keys.tolist() == [True, False]
 
 
-def test_a_head_rests_from_thirty_percent_or_twice_uniform(reports: Reports) -> None:
+def test_a_head_rests_from_thirty_percent_or_twice_uniform(reports):
     long = reports([f"w{place}" for place in range(60)])
     assert resting_weight(long.record) == 0.3
     short = reports(["a", "b", "c", "d"])
@@ -60,7 +54,7 @@ def test_a_head_rests_from_thirty_percent_or_twice_uniform(reports: Reports) -> 
     assert resting_weight(reports(["a", "b"], causal=False).record) == 1.0
 
 
-def test_without_the_sink_rows_sum_to_one_or_are_blank() -> None:
+def test_without_the_sink_rows_sum_to_one_or_are_blank():
     weights = np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0], [0.5, 0.2, 0.3]])
     keys = np.array([True, False, False])
     found = without_sink(weights, keys)

@@ -1,7 +1,5 @@
 """Which link is told first, on maps in which it is planted, shuffled maps and random ones."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

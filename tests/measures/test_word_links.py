@@ -1,7 +1,5 @@
 """Links between words beyond a head's habit, and beyond chance, against loops and draws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -78,7 +76,7 @@ def reversed_by_hand(weights: Floats) -> Floats:
     return found
 
 
-def test_the_excess_is_what_loops_find() -> None:
+def test_the_excess_is_what_loops_find():
     maps = random_maps(9, 8, seed=3)
     excess = np.stack([excess_by_hand(each) for each in maps])
     found = agreed_links(record([maps[:4], maps[4:8]]))
@@ -96,7 +94,7 @@ def test_the_excess_is_what_loops_find() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_chance_is_that_of_heads_that_are_reversed_at_random(seed: int) -> None:
+def test_the_chance_is_that_of_heads_that_are_reversed_at_random(seed):
     """Reverse each head or not in 20,000 draws; count how often some pair has as large a sum."""
     maps = random_maps(16, 9, seed=seed)
     both = [[excess_by_hand(each), excess_by_hand(reversed_by_hand(each))] for each in maps]
@@ -120,7 +118,7 @@ def planted(heads: int, agreeing: int) -> Floats:
     return maps
 
 
-def test_heads_that_agree_on_a_link_beat_chance_and_one_does_not() -> None:
+def test_heads_that_agree_on_a_link_beat_chance_and_one_does_not():
     found = agreed_links(record([planted(16, 8)]))
     assert found is not None
     link = found.links[0]
@@ -134,14 +132,14 @@ def test_heads_that_agree_on_a_link_beat_chance_and_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("mark", [".", "\u200b", "\u202e\u2069", "\x1b", "+", "—"])
-def test_marks_and_what_is_invisible_have_no_links(mark: str) -> None:
+def test_marks_and_what_is_invisible_have_no_links(mark):
     found = agreed_links(record([random_maps(8, 4, seed=2)], ["<s>", " a", mark, " b"]))
     assert found is not None
     assert found.pairs == 1
 
 
 @pytest.mark.parametrize("offset", [1, 2])
-def test_a_habit_is_no_news(offset: int) -> None:
+def test_a_habit_is_no_news(offset):
     """All heads attend a fixed number of tokens back, and always to the same word."""
     count = 12
     maps = np.zeros((12, count, count))
@@ -153,7 +151,7 @@ def test_a_habit_is_no_news(offset: int) -> None:
     assert not any(link.beats_chance for link in found.links)
 
 
-def test_few_heads_cannot_tell_chance() -> None:
+def test_few_heads_cannot_tell_chance():
     found = agreed_links(record([planted(FEWEST_HEADS - 1, 5)]))
     assert found is not None
     assert all(math.isnan(link.chance) and not link.beats_chance for link in found.links)
@@ -161,7 +159,7 @@ def test_few_heads_cannot_tell_chance() -> None:
     assert excesses == sorted(excesses, reverse=True)
 
 
-def test_tokens_of_a_word_count_together() -> None:
+def test_tokens_of_a_word_count_together():
     texts = ["<s>", " a", " la", "rge", " w", "ord", " is", " here", ".", " so", " there"]
     maps = random_maps(8, 11, seed=5)
     found = agreed_links(record([maps], texts))
@@ -189,7 +187,7 @@ def test_tokens_of_a_word_count_together() -> None:
         ),
     ],
 )
-def test_the_words_of_a_text(texts: list[str], words: list[str]) -> None:
+def test_the_words_of_a_text(texts, words):
     special = tuple(text in ("<s>", "[CLS]") for text in texts)
     tokens = Tokens(tuple(range(len(texts))), tuple(texts), special)
     found = word_ranges(tokens)
@@ -202,13 +200,13 @@ def test_the_words_of_a_text(texts: list[str], words: list[str]) -> None:
     assert [each.replace("##", "") for each in shown] == [each.replace("##", "") for each in words]
 
 
-def test_too_much_work_is_not_begun() -> None:
+def test_too_much_work_is_not_begun():
     count = 2 + math.isqrt(MOST_CELLS)
     none = np.zeros((1, count, count), np.float32)
     assert agreed_links(record([none])) is None
 
 
-def test_a_word_unlike_the_others_is_no_link() -> None:
+def test_a_word_unlike_the_others_is_no_link():
     """Heads with random weights that read one stream, in which two words stand apart.
 
     They draw much or little attention in every head, so that heads agree on them for no reason.
@@ -226,7 +224,7 @@ def test_a_word_unlike_the_others_is_no_link() -> None:
     assert sum(claims) <= 0.05 * len(claims)
 
 
-def test_a_word_of_many_tokens_is_no_link() -> None:
+def test_a_word_of_many_tokens_is_no_link():
     """Heads with random weights over three words of nine tokens each, as of Korean in bytes.
 
     The many weights to such a word add up to much in every head; so they do in a reversed head.
@@ -242,7 +240,7 @@ def test_a_word_of_many_tokens_is_no_link() -> None:
 
 
 @pytest.mark.parametrize("slopes", [0.3, 1.0])
-def test_a_bias_by_distance_is_no_link(slopes: float) -> None:
+def test_a_bias_by_distance_is_no_link(slopes):
     """Scores that fall with the distance, as ALiBi's: late words see more, but nothing new."""
     away = np.arange(14)[:, None] - np.arange(14)
     maps = np.stack(

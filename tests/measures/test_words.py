@@ -1,7 +1,5 @@
 """Words are found in whatever pieces a tokenizer leaves them."""
 
-from __future__ import annotations
-
 import itertools
 import unicodedata
 
@@ -37,11 +35,11 @@ def byte_tokens(text: str) -> list[str]:
         (["[CLS]", "cat"], "[CLS]", [range(1)]),
     ],
 )
-def test_spans(texts: list[str], word: str, spans: list[range]) -> None:
+def test_spans(texts, word, spans):
     assert word_spans(tokens(*texts), word) == spans
 
 
-def test_case_and_whole_words_count_where_they_help() -> None:
+def test_case_and_whole_words_count_where_they_help():
     text = tokens(" The", " cat", " the", " THE")
     assert word_spans(text, "the") == [range(2, 3)]
     assert word_spans(text, "tHE") == [range(1), range(2, 3), range(3, 4)]
@@ -54,7 +52,7 @@ def test_case_and_whole_words_count_where_they_help() -> None:
     assert word_spans(tokens("at", "home", "at", "."), "at") == [range(1), range(2, 3)]
 
 
-def test_words_of_bytes() -> None:
+def test_words_of_bytes():
     text = tokens("<s>", *byte_tokens("나"), " ", *byte_tokens("오늘"), " ok", *byte_tokens("🎉"))
     assert word_spans(text, "나") == [range(1, 4)]
     assert word_spans(text, "오늘") == [range(5, 11)]  # without the blank before it
@@ -66,7 +64,7 @@ def test_words_of_bytes() -> None:
 
 
 @given(st.lists(st.text("ab한", min_size=1, max_size=3), min_size=1, max_size=5), st.data())
-def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject) -> None:
+def test_however_a_word_is_cut_it_is_found(words, data):
     """Cut each word anywhere, even inside a character: a word of the text is where it was put."""
     texts: list[str] = []
     places: dict[str, list[range]] = {}
@@ -86,7 +84,7 @@ def test_however_a_word_is_cut_it_is_found(words: list[str], data: st.DataObject
         assert set(spans) <= set(found)
 
 
-def test_a_word_is_found_whether_its_letters_are_composed_or_not() -> None:
+def test_a_word_is_found_whether_its_letters_are_composed_or_not():
     word = "\ub9e4\ud2b8"
     apart = unicodedata.normalize("NFD", word)
     pieces = (apart[0], *(f"##{letter}" for letter in apart[1:]), "on")
@@ -95,18 +93,18 @@ def test_a_word_is_found_whether_its_letters_are_composed_or_not() -> None:
 
 
 @pytest.mark.parametrize("typed", ["cat (3)", "“cat” (3)", "cat#3", "cat:2", "3", "-1", "CAT (3)"])
-def test_a_token_is_typed_as_screens_show_it(typed: str) -> None:
+def test_a_token_is_typed_as_screens_show_it(typed):
     word = find_in(tokens("<s>", " cat", " and", " cat"), typed)
     assert word is not None
     assert word.span == range(3, 4)
 
 
 @pytest.mark.parametrize("typed", ["cat (2)", "dog (3)", "cat#0", "cat:3", "cat (9)"])
-def test_a_number_that_is_not_of_the_word_finds_nothing(typed: str) -> None:
+def test_a_number_that_is_not_of_the_word_finds_nothing(typed):
     assert find_in(tokens("<s>", " cat", " and", " cat"), typed) is None
 
 
-def test_a_sign_of_the_text_is_no_number() -> None:
+def test_a_sign_of_the_text_is_no_number():
     found = find_in(tokens("f", " (", "1", ")", " c#4"), "c#4")
     assert found is not None
     assert found.span == range(4, 5)

@@ -1,7 +1,5 @@
 """Tiny random checkpoints with tokenizers built on the spot, as directories on the disk."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,10 +1,8 @@
 """LoRA adapters: what is merged is what peft computes, and what is more than LoRA is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from attnviz.models.work import Work
 
 _FIELDS = {"peft_type": "LORA", "lora_alpha": 8, "r": 3, "init_lora_weights": True}
 _QUERY = "model.layers.0.self_attn.q_proj"
-Checkpoint = Callable[[str], Path]
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
@@ -52,9 +49,7 @@ def written(
         ({"alpha_pattern": {"proj": 5}}, 8 / 3),  # names a module from a dot on
     ],
 )
-def test_a_matrix_gains_scale_times_b_a(
-    tmp_path: Path, fields: dict[str, Any], scale: float
-) -> None:
+def test_a_matrix_gains_scale_times_b_a(tmp_path, fields, scale):
     parts = pair(_QUERY, 5, 7)
     adapter = LoraAdapter("name", written(tmp_path, parts, **fields))
     down, up = parts.values()
@@ -65,7 +60,7 @@ def test_a_matrix_gains_scale_times_b_a(
     np.testing.assert_allclose(turned, changed.T, rtol=1e-5, atol=1e-6)
 
 
-def test_tables_and_modules_saved_whole(tmp_path: Path) -> None:
+def test_tables_and_modules_saved_whole(tmp_path):
     table = {
         f"base_model.model.wte.lora_embedding_{side}": one
         for side, one in [("A", drawn(3, 11)), ("B", drawn(5, 3))]
@@ -100,9 +95,7 @@ def test_tables_and_modules_saved_whole(tmp_path: Path) -> None:
         ({"base_model_name_or_path": None}, "has no base_model_name_or_path"),
     ],
 )
-def test_more_than_lora_is_refused_by_name(
-    tmp_path: Path, fields: dict[str, Any], named: str
-) -> None:
+def test_more_than_lora_is_refused_by_name(tmp_path, fields, named):
     with pytest.raises(AttnvizError, match=named):
         LoraAdapter("name", written(tmp_path, pair(_QUERY, 5, 7), **fields))
 
@@ -116,14 +109,12 @@ def test_more_than_lora_is_refused_by_name(
         ({**pair("q", 5, 7), "base_model.model.q.lora_B.weight": drawn(7, 2)}, r"got \(7, 2\)"),
     ],
 )
-def test_tensors_that_do_not_fit_each_other(
-    tmp_path: Path, tensors: dict[str, np.ndarray], named: str
-) -> None:
+def test_tensors_that_do_not_fit_each_other(tmp_path, tensors, named):
     with pytest.raises(AttnvizError, match=named):
         LoraAdapter("name", written(tmp_path, tensors))
 
 
-def test_another_model_is_no_base(tmp_path: Path) -> None:
+def test_another_model_is_no_base(tmp_path):
     adapter = LoraAdapter("name", written(tmp_path, pair("q", 5, 7)))
     with pytest.raises(LoadError, match=r"changes q\.weight, which its base model does not have"):
         adapter.on(["k.weight"], ())
@@ -141,9 +132,7 @@ def maps(model: Model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_both_backends_open_the_tuned_model(
-    checkpoint: Checkpoint, tmp_path: Path, alone: bool
-) -> None:
+def test_both_backends_open_the_tuned_model(checkpoint, tmp_path, alone):
     base = checkpoint("llama")
     stored = load_file(base / "model.safetensors")
     outputs, inputs = stored[f"{_QUERY}.weight"].shape
@@ -168,7 +157,7 @@ def test_both_backends_open_the_tuned_model(
     assert weights_fingerprint(plain) not in prints
 
 
-def test_a_base_that_is_gone_or_an_adapter_itself_is_named(tmp_path: Path) -> None:
+def test_a_base_that_is_gone_or_an_adapter_itself_is_named(tmp_path):
     first = written(tmp_path / "first", pair(_QUERY, 5, 7), "/nowhere/at all")
     with pytest.raises(LoadError, match="LoRA adapter of '/nowhere/at all', which is needed too"):
         load(str(first))
@@ -191,9 +180,7 @@ def test_a_base_that_is_gone_or_an_adapter_itself_is_named(tmp_path: Path) -> No
         {"target_modules": ["o_proj", "embed_tokens"], "modules_to_save": ["lm_head"]},
     ],
 )
-def test_peft_computes_the_same(
-    checkpoint: Checkpoint, tmp_path: Path, fields: dict[str, Any]
-) -> None:
+def test_peft_computes_the_same(checkpoint, tmp_path, fields):
     peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM
 

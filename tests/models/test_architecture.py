@@ -1,9 +1,5 @@
 """The shape and the context of many architectures, from the defaults of their configs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import transformers
 from torch import nn
@@ -41,15 +37,13 @@ from attnviz.records import ModelInfo
         ("led", {}, (12, 16, 16, 64), 16384),
     ],
 )
-def test_shape_and_context(
-    model_type: str, fields: dict[str, Any], expected: tuple[int, ...], context: int | None
-) -> None:
+def test_shape_and_context(model_type, fields, expected, context):
     config = transformers.AutoConfig.for_model(model_type, **fields)
     assert read_shape(config, "name") == HeadCounts(*expected)
     assert context_length(config, nn.Module()) == context
 
 
-def test_decoders_have_contexts_of_their_own() -> None:
+def test_decoders_have_contexts_of_their_own():
     assert context_length(transformers.LEDConfig(), nn.Module(), decoder=True) == 1024
     joined = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
@@ -62,19 +56,19 @@ def test_decoders_have_contexts_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 1, None])
-def test_positions_behind_the_padding_shorten_the_context(padding: int | None) -> None:
+def test_positions_behind_the_padding_shorten_the_context(padding):
     config = transformers.BertConfig(max_position_embeddings=13)
     model = nn.ModuleDict({"position_embeddings": nn.Embedding(13, 2, padding_idx=padding)})
     assert context_length(config, model) == 13 - (0 if padding is None else padding + 1)
 
 
 @pytest.mark.parametrize("model_type", ["mamba", "rwkv", "fnet"])
-def test_no_heads_at_all(model_type: str) -> None:
+def test_no_heads_at_all(model_type):
     with pytest.raises(UnsupportedError, match=f"'name' is a {model_type} model"):
         read_shape(transformers.AutoConfig.for_model(model_type), "name")
 
 
-def test_only_layers_that_attend_have_heads() -> None:
+def test_only_layers_that_attend_have_heads():
     """Convolutions and linear attention have none; a hybrid layer has heads and another mixer."""
     fields = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}
     conv = read_shape(transformers.Lfm2Config(**fields), "name")

@@ -1,7 +1,5 @@
 """Which of NumPy and torch runs a checkpoint, that both say the same, and what is read for it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -75,9 +73,7 @@ def same(one: Any, other: Any, path: str = "") -> None:
 
 
 @pytest.mark.parametrize(("kind", "command"), ASKED)
-def test_both_say_the_same(
-    run: Any, directory: Any, kind: str, command: str, tmp_path: Path
-) -> None:
+def test_both_say_the_same(run, directory, kind, command, tmp_path):
     """The whole of ``--json``; and ``patterns`` keeps the labels under the same name."""
     asked = (*COMMANDS[command], "--model", directory(kind), "--json")
     found, kept = {}, {}
@@ -97,9 +93,7 @@ def test_both_say_the_same(
 @pytest.mark.parametrize(
     ("command", "model"), [(command, "checkpoint") for command in TORCH_ONLY] + [("ablate", "tiny")]
 )
-def test_what_runs_on_torch_refuses_numpy_and_says_torch(
-    run: Any, checkpoint: Any, command: str, model: str
-) -> None:
+def test_what_runs_on_torch_refuses_numpy_and_says_torch(run, checkpoint, command, model):
     name = model if model == "tiny" else str(checkpoint("gpt2"))
     asked = (*TORCH_ONLY[command], "--model", name)
     result = run(*asked, "--backend", "numpy")
@@ -111,7 +105,7 @@ def test_what_runs_on_torch_refuses_numpy_and_says_torch(
         assert json.loads(run(*asked, "--json").out)["model"]["backend"] == "torch"
 
 
-def test_the_python_api_takes_the_backend(directory: Any) -> None:
+def test_the_python_api_takes_the_backend(directory):
     place = directory("gpt2")
     runs = [attnviz.capture(attnviz.load(place, backend=name), TEXT) for name in ("numpy", "torch")]
     assert [one.report.record.model.backend for one in runs] == ["numpy", "torch"]
@@ -125,7 +119,7 @@ def test_the_python_api_takes_the_backend(directory: Any) -> None:
 # What is read -----------------------------------------------------------------------------------
 
 
-def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
+def test_only_what_is_needed_is_read(tmp_path):
     """Of the layer that is wanted no more than makes its weights, of later ones nothing."""
     model = open_numpy(str(made(tmp_path, "gpt2")), None, None)
     assert model.stored.read == set()
@@ -136,7 +130,7 @@ def test_only_what_is_needed_is_read(tmp_path: Path) -> None:
     assert not {name for name in model.stored.read if "ln_f" in name or "h.1.mlp" in name}
 
 
-def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path: Path) -> None:
+def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path):
     file = made(tmp_path, "gpt2") / "model.safetensors"
     tensors = load_file(file)
     tensors["transformer.h.1.attn.c_attn.weight"][0, 0] = torch.nan
@@ -165,9 +159,7 @@ def llama_7b(directory: Path) -> Path:
     return directory
 
 
-def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(tmp_path, monkeypatch):
     """There is no tokenizer either: what is too large is known before one is opened."""
     opened: list[StoredTensors] = []
     start = StoredTensors.__init__

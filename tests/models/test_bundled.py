@@ -29,7 +29,7 @@ def observe_all(model: Bundled, text: str) -> dict[int, np.ndarray]:
     return whole_weights(model, model.encode(text))
 
 
-def test_it_is_a_numpy_model_that_tells_its_shape(model: Bundled) -> None:
+def test_it_is_a_numpy_model_that_tells_its_shape(model):
     config = json.loads((DIRECTORY / "config.json").read_text())
     assert isinstance(model, NumpyModel)
     info = model.info
@@ -45,20 +45,20 @@ def test_it_is_a_numpy_model_that_tells_its_shape(model: Bundled) -> None:
     assert model.context == config["max_position_embeddings"]
 
 
-def test_the_revision_names_the_content(model: Bundled) -> None:
+def test_the_revision_names_the_content(model):
     digest = hashlib.sha256()
     for name, tensor in sorted(load_file(DIRECTORY / "model.safetensors").items()):
         digest.update(name.encode() + tensor.tobytes())
     assert model.info.revision == digest.hexdigest()[:12]
 
 
-def test_it_is_small_enough_for_a_wheel() -> None:
+def test_it_is_small_enough_for_a_wheel():
     assert sum(path.stat().st_size for path in DIRECTORY.iterdir()) < 16_000_000
     dtypes = {one.dtype for one in load_file(DIRECTORY / "model.safetensors").values()}
     assert dtypes == {np.dtype(np.float16)}
 
 
-def test_tokens_are_those_of_the_text(model: Bundled) -> None:
+def test_tokens_are_those_of_the_text(model):
     tokens = model.encode(SENTENCE)
     assert tokens.ids[0] == 0
     assert tokens.texts[:4] == ("<|endoftext|>", "The", " cat", " sat")
@@ -76,18 +76,18 @@ def test_tokens_are_those_of_the_text(model: Bundled) -> None:
 @pytest.mark.parametrize(
     "text", [SENTENCE, "", " two  spaces\n", "나는 학교에 갔다 🐈", "again<|endoftext|> and"]
 )
-def test_transformers_reads_the_same_ids(model: Bundled, text: str) -> None:
+def test_transformers_reads_the_same_ids(model, text):
     tokenizer = AutoTokenizer.from_pretrained(DIRECTORY)
     assert tuple(tokenizer(text)["input_ids"]) == model.encode(text).ids
     assert tokenizer.decode(model.encode(text).ids) == f"<|endoftext|>{text}"
 
 
-def test_another_type_is_refused() -> None:
+def test_another_type_is_refused():
     with pytest.raises(UsageError, match=r"float32 or float64, got bfloat16"):
         Bundled("bfloat16")
 
 
-def test_it_is_trained_for_its_context(model: Bundled) -> None:
+def test_it_is_trained_for_its_context(model):
     # Random tokens said twice surprise it the first time and not the second.
     length = 40
     half = np.random.default_rng(0).integers(1, model.stack.shape.vocabulary, size=length)

@@ -1,7 +1,5 @@
 """A chat template is a program from a stranger: it is run with limits."""
 
-from __future__ import annotations
-
 import pytest
 
 from attnviz.errors import LoadError
@@ -23,12 +21,12 @@ CHAT = [{"role": "user", "content": "Hello"}]
     ],
     ids=["loops", "doubled", "large", "long", "deep"],
 )
-def test_a_template_without_end_is_refused(source: str) -> None:
+def test_a_template_without_end_is_refused(source):
     with pytest.raises(LoadError, match=r"the chat template of 'm' (takes more|cannot be used)"):
         chat_text("m", ChatTemplate(source, {}), CHAT, True)
 
 
-def test_what_a_program_returns_or_raises_is_returned_and_raised() -> None:
+def test_what_a_program_returns_or_raises_is_returned_and_raised():
     assert confined("it", lambda: "é\n\u2028" * 1000) == "é\n\u2028" * 1000
 
     def refusing() -> str:

@@ -1,8 +1,5 @@
 """A file that is given as a model is named as what it is, with what to type in its place."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +24,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_file_is_named_and_its_directory_offered(name: str, beside: bool, tmp_path: Path) -> None:
+def test_a_file_is_named_and_its_directory_offered(name, beside, tmp_path):
     first, kind = FILES[name]
     (tmp_path / name).write_bytes(first)
     if beside:
@@ -38,9 +35,7 @@ def test_a_file_is_named_and_its_directory_offered(name: str, beside: bool, tmp_
     assert is_offered == ((beside or name == "config.json") and name != "model.gguf")
 
 
-def test_a_bare_name_with_an_ending_is_the_file_and_without_one_the_hub_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bare_name_with_an_ending_is_the_file_and_without_one_the_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a-model", "model.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
@@ -64,7 +59,7 @@ class Reads(nn.Module):
         return self.table
 
 
-def test_the_number_of_embeddings_is_that_of_the_table_or_the_model_is_to_blame() -> None:
+def test_the_number_of_embeddings_is_that_of_the_table_or_the_model_is_to_blame():
     wrapped = nn.Module()
     wrapped.weight = nn.Parameter(nn.Embedding(13, 2).weight.detach())
     assert [embedding_rows(Reads(table)) for table in (nn.Embedding(11, 2), wrapped)] == [11, 13]

@@ -1,14 +1,12 @@
 """Uniform shapes, worked out by hand."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.models.head_plan import cut_plans
 
 
-def test_the_smallest_shape_holds_what_the_fullest_layer_keeps() -> None:
+def test_the_smallest_shape_holds_what_the_fullest_layer_keeps():
     plans = cut_plans({0: {1}, 2: {0, 4}}, (0, 2), heads=5, kv_heads=5)
     assert [plan.heads for plan in plans] == [4]
     # layer 0 keeps four; layer 2 keeps three, and the first of its removed ones as padding
@@ -16,12 +14,12 @@ def test_the_smallest_shape_holds_what_the_fullest_layer_keeps() -> None:
     assert plans[0].key == plans[0].query
 
 
-def test_one_full_layer_leaves_nothing_to_cut() -> None:
+def test_one_full_layer_leaves_nothing_to_cut():
     assert cut_plans({0: {1, 2}}, (0, 1), heads=3, kv_heads=3) == ()
     assert cut_plans({}, (0, 1), heads=3, kv_heads=3) == ()
 
 
-def test_a_key_head_goes_only_with_all_its_query_heads() -> None:
+def test_a_key_head_goes_only_with_all_its_query_heads():
     # groups 0 1 2 and 3 4 5; layer 0 loses the first, layer 1 the second
     plans = cut_plans({0: {0, 1, 2}, 1: {3, 4, 5}}, (0, 1), heads=6, kv_heads=2)
     assert (plans[0].heads, plans[0].kv_heads) == (3, 1)
@@ -35,19 +33,19 @@ def test_a_key_head_goes_only_with_all_its_query_heads() -> None:
     assert cut_plans({0: {0, 1}}, (0,), heads=6, kv_heads=2) == ()
 
 
-def test_larger_shapes_follow_where_a_config_refuses_the_smallest() -> None:
+def test_larger_shapes_follow_where_a_config_refuses_the_smallest():
     plans = cut_plans({0: {0, 1, 2, 3}}, (0,), heads=6, kv_heads=6)
     assert [plan.heads for plan in plans] == [2, 3, 4, 5]
     assert [plan.query[0] for plan in plans][1] == (0, 4, 5)
 
 
-def test_where_nothing_can_be_cut() -> None:
+def test_where_nothing_can_be_cut():
     assert cut_plans({0: {0, 1}}, (0,), heads=2, kv_heads=2)[0].query == {0: (0,)}
     assert cut_plans({0: {0}}, (0,), heads=5, kv_heads=2) == ()
 
 
 @given(st.data())
-def test_every_plan_keeps_every_head_that_is_left(data: st.DataObject) -> None:
+def test_every_plan_keeps_every_head_that_is_left(data):
     kv_heads, size = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     heads = kv_heads * size
     removed = {layer: data.draw(st.sets(st.integers(0, heads - 1))) for layer in range(3)}

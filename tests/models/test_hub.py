@@ -1,7 +1,5 @@
 """The network path with the real client, in a process of its own, against a hub on loopback."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import socket
@@ -77,9 +75,7 @@ def free_port() -> int:
 
 
 @pytest.mark.long
-def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(
-    hub: Any, run: Run, ask_all: AskAll
-) -> None:
+def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub, run, ask_all):
     weights = hub.models["some/gpt2"] / "model.safetensors"
     size = weights.stat().st_size
     (weights.parent / "pytorch_model.bin").write_bytes(b"not wanted")
@@ -108,14 +104,14 @@ def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(
 
 
 @pytest.mark.long
-def test_a_server_that_lists_no_files(hub: Any, run: Run) -> None:
+def test_a_server_that_lists_no_files(hub, run):
     hub.listed = False
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
     assert (directory / "model.safetensors").is_file()
     assert (directory / "tokenizer.json").is_file()
 
 
-def test_shards_come_with_their_index(hub: Any, run: Run) -> None:
+def test_shards_come_with_their_index(hub, run):
     source = hub.models["some/gpt2"]
     shard = "model-00001-of-00001.safetensors"
     (source / "model.safetensors").rename(source / shard)
@@ -126,7 +122,7 @@ def test_shards_come_with_their_index(hub: Any, run: Run) -> None:
     assert (directory / shard).is_file()
 
 
-def test_pickles_are_not_even_fetched(hub: Any, run: Run, ask_all: AskAll) -> None:
+def test_pickles_are_not_even_fetched(hub, run, ask_all):
     source = hub.models["some/gpt2"]
     (source / "model.safetensors").rename(source / "pytorch_model.bin")
     refused = run(_FIND, hub.endpoint, "some/gpt2")
@@ -142,13 +138,13 @@ def test_pickles_are_not_even_fetched(hub: Any, run: Run, ask_all: AskAll) -> No
 
 
 @pytest.mark.long
-def test_code_is_fetched_only_when_trusted(hub: Any, run: Run) -> None:
+def test_code_is_fetched_only_when_trusted(hub, run):
     (hub.models["some/gpt2"] / "own.py").touch()
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2", with_code=True)["directory"])
     assert (directory / "own.py").is_file()
 
 
-def test_what_cannot_be_had(hub: Any, ask_all: AskAll, tmp_path: Path) -> None:
+def test_what_cannot_be_had(hub, ask_all, tmp_path):
     (tmp_path / "empty").mkdir()
     held = hub.models["some/gpt2"]
     hub.models |= {"some/gated": held, "some/down": held, "some/empty": tmp_path / "empty"}
@@ -177,9 +173,7 @@ def test_what_cannot_be_had(hub: Any, ask_all: AskAll, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_transfer_that_breaks_off_leaves_nothing_behind(
-    hub: Any, run: Run, ask_all: AskAll
-) -> None:
+def test_a_transfer_that_breaks_off_leaves_nothing_behind(hub, run, ask_all):
     hub.broken.add("model.safetensors")
     calls = [("some/gpt2", {"offline": offline}) for offline in (False, True)]
     answer, offline = ask_all(_FIND, hub.endpoint, *calls)
@@ -192,7 +186,7 @@ def test_a_transfer_that_breaks_off_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("silent", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
+def test_an_unreachable_network_is_told_soon(run, silent):
     with socket.socket() as listener:  # it accepts a connection, and never answers
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -209,7 +203,7 @@ def test_an_unreachable_network_is_told_soon(run: Run, silent: bool) -> None:
 
 
 @pytest.mark.parametrize("by_variable", [False, True])
-def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
+def test_offline_asks_nobody(hub, run, by_variable):
     env = {"HF_HUB_OFFLINE": "1"} if by_variable else {}
     answer = run(_FIND, hub.endpoint, "some/gpt2", env=env, offline=not by_variable)
     assert (answer["kind"], answer["exit_code"]) == ("OfflineError", 4)
@@ -219,7 +213,7 @@ def test_offline_asks_nobody(hub: Any, run: Run, by_variable: bool) -> None:
 
 
 @pytest.mark.long
-def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run, ask_all: AskAll) -> None:
+def test_a_cached_model_without_tokenizer_is_completed(hub, run, ask_all):
     directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
     (directory / "tokenizer.json").unlink()
     calls = [("some/gpt2", {"offline": offline}) for offline in (True, False)]
@@ -228,7 +222,7 @@ def test_a_cached_model_without_tokenizer_is_completed(hub: Any, run: Run, ask_a
 
 
 @pytest.mark.long
-def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(hub, run, tmp_path):
     occupied = tmp_path / "occupied"
     occupied.write_text("a file where the cache should be")
     answer = run(_FIND, hub.endpoint, "some/gpt2", env={"HF_HUB_CACHE": str(occupied)})
@@ -238,9 +232,7 @@ def test_a_cache_that_cannot_be_written(hub: Any, run: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_of_a_model_to_count_only_the_config_is_fetched(
-    hub: Any, run: Run, ask_all: AskAll
-) -> None:
+def test_of_a_model_to_count_only_the_config_is_fetched(hub, run, ask_all):
     first = run(_DESIGN, hub.endpoint, "some/gpt2")
     assert (first["revision"], first["layers"]) == (stand_in_hub.COMMIT, 2)
     assert first["heavy"] == []
@@ -255,7 +247,7 @@ def test_of_a_model_to_count_only_the_config_is_fetched(
 
 
 @pytest.mark.long
-def test_a_config_that_cannot_be_had(hub: Any, run: Run, ask_all: AskAll) -> None:
+def test_a_config_that_cannot_be_had(hub, run, ask_all):
     hub.gated.add("some/gpt2")
     gated, offline, missing = ask_all(
         _DESIGN,
@@ -279,7 +271,7 @@ def test_a_config_that_cannot_be_had(hub: Any, run: Run, ask_all: AskAll) -> Non
 # The callback, driven the way the hub's client drives its progress bar
 
 
-def test_bytes_add_up() -> None:
+def test_bytes_add_up():
     said: list[tuple[str, int, int | None]] = []
     bar = progress_bar("a.bin", lambda *step: said.append(step))
     with bar(total=7, initial=0, desc="other", unit="B") as counting:
@@ -289,14 +281,14 @@ def test_bytes_add_up() -> None:
     assert said == [("a.bin", 0, 7), ("a.bin", 3, 7), ("a.bin", 7, 7)]
 
 
-def test_nobody_has_to_listen() -> None:
+def test_nobody_has_to_listen():
     bar = progress_bar("a.bin", None)(total=None)
     bar.update(5)
     assert bar.n == 5
 
 
 @pytest.mark.parametrize("rolled_back", [True, False])
-def test_a_transfer_that_never_ends_is_given_up(rolled_back: bool) -> None:
+def test_a_transfer_that_never_ends_is_given_up(rolled_back):
     # A server that cannot resume: the client starts anew, and older ones do not count back.
     bar = progress_bar("a.bin", None)(total=10)
 

@@ -1,9 +1,6 @@
 """Directories: what is opened, and what a sound model tells about itself."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +13,6 @@ from attnviz.models.huggingface import load_transformers
 from attnviz.models.prepare import prepared
 from attnviz.records import Tokens
 
-Checkpoint = Callable[..., Path]
-
 
 def edit(path: Path, **fields: object) -> None:
     """Set fields of a JSON file; None takes a field away."""
@@ -25,7 +20,7 @@ def edit(path: Path, **fields: object) -> None:
     path.write_text(json.dumps({key: field for key, field in content.items() if field is not None}))
 
 
-def test_a_decoder_directory(checkpoint: Checkpoint) -> None:
+def test_a_decoder_directory(checkpoint):
     directory = checkpoint("gpt2")
     model = load_transformers(str(directory))
     info = model.info
@@ -51,9 +46,7 @@ def test_a_decoder_directory(checkpoint: Checkpoint) -> None:
         ("bart", (2, 3, 3, 2), 19),
     ],
 )
-def test_shape_and_context(
-    checkpoint: Checkpoint, kind: str, shape: tuple[int, ...], context: int | None
-) -> None:
+def test_shape_and_context(checkpoint, kind, shape, context):
     model = load_transformers(str(checkpoint(kind)))
     info = model.info
     assert (info.layers, info.heads, info.kv_heads, info.head_dim) == shape
@@ -62,7 +55,7 @@ def test_shape_and_context(
     assert model.kinds == stacks
 
 
-def test_the_longest_roberta_text_runs_and_a_longer_one_does_not(checkpoint: Checkpoint) -> None:
+def test_the_longest_roberta_text_runs_and_a_longer_one_does_not(checkpoint):
     model = load_transformers(str(checkpoint("roberta")))
     assert model.context is not None
     with torch.no_grad():
@@ -71,7 +64,7 @@ def test_the_longest_roberta_text_runs_and_a_longer_one_does_not(checkpoint: Che
             model.model(torch.full((1, model.context + 1), 4))
 
 
-def test_tokens_know_which_were_added_and_a_cut_text_keeps_them(checkpoint: Checkpoint) -> None:
+def test_tokens_know_which_were_added_and_a_cut_text_keeps_them(checkpoint):
     model = load_transformers(str(checkpoint("bert")))
     tokens = model.encode("the cat sat")
     assert tokens.ids == (1, 4, 5, 6, 2)
@@ -83,7 +76,7 @@ def test_tokens_know_which_were_added_and_a_cut_text_keeps_them(checkpoint: Chec
         model.encode("the cat", limit=1)
 
 
-def test_a_tokenizer_of_another_model_is_told(checkpoint: Checkpoint) -> None:
+def test_a_tokenizer_of_another_model_is_told(checkpoint):
     directory = checkpoint("gpt2")
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     tokenizer.add_tokens(["dog", "hen", "cow"])
@@ -97,9 +90,7 @@ def test_a_tokenizer_of_another_model_is_told(checkpoint: Checkpoint) -> None:
     # T5 starts with its padding, BART with its end token; the last label is shifted out.
     [("t5", (0, 1, 5, 6)), ("bart", (2, 1, 5, 6))],
 )
-def test_a_target_is_shifted_right(
-    checkpoint: Checkpoint, kind: str, expected: tuple[int, ...]
-) -> None:
+def test_a_target_is_shifted_right(checkpoint, kind, expected):
     model = load_transformers(str(checkpoint(kind)))
     target = model.encode_target("cat sat")
     assert target.ids == expected
@@ -107,7 +98,7 @@ def test_a_target_is_shifted_right(
     assert model.encode_target("cat sat", limit=2).ids == expected[:2]
 
 
-def test_no_word_is_shifted_out_where_the_tokenizer_adds_no_end(checkpoint: Checkpoint) -> None:
+def test_no_word_is_shifted_out_where_the_tokenizer_adds_no_end(checkpoint):
     directory = Path(checkpoint("t5"))
     path = directory / "tokenizer.json"
     description = json.loads(path.read_text())
@@ -116,7 +107,7 @@ def test_no_word_is_shifted_out_where_the_tokenizer_adds_no_end(checkpoint: Chec
     assert load_transformers(str(directory)).encode_target("cat sat").texts[1:] == ("cat", "sat")
 
 
-def test_a_decoder_deeper_than_its_encoder_writes_a_target() -> None:
+def test_a_decoder_deeper_than_its_encoder_writes_a_target():
     """transformers sizes a cache by the encoder's layers."""
     sizes: dict[str, int] = {"d_model": 6, "d_kv": 5, "d_ff": 7, "num_heads": 3, "vocab_size": 13}
     config = transformers.T5Config(
@@ -129,7 +120,7 @@ def test_a_decoder_deeper_than_its_encoder_writes_a_target() -> None:
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
-def test_the_default_target_is_the_greedy_output(checkpoint: Checkpoint, kind: str) -> None:
+def test_the_default_target_is_the_greedy_output(checkpoint, kind):
     model = load_transformers(str(checkpoint(kind)))
     source = model.encode("the cat sat")
     target = model.greedy_target(source, limit=7)
@@ -147,7 +138,7 @@ def test_the_default_target_is_the_greedy_output(checkpoint: Checkpoint, kind: s
     assert len(model.greedy_target(source, limit=1)) == 1
 
 
-def test_a_bare_encoder_decoder_cannot_write_its_target(checkpoint: Checkpoint) -> None:
+def test_a_bare_encoder_decoder_cannot_write_its_target(checkpoint):
     model = load_transformers(str(checkpoint("bart", "BartModel")))
     assert model.kinds == ("encoder", "decoder", "cross")
     assert model.encode_target("cat").ids == (2, 1, 5)
@@ -155,14 +146,14 @@ def test_a_bare_encoder_decoder_cannot_write_its_target(checkpoint: Checkpoint) 
         model.greedy_target(model.encode("cat"), limit=3)
 
 
-def test_a_bare_encoder_says_so(checkpoint: Checkpoint) -> None:
+def test_a_bare_encoder_says_so(checkpoint):
     model = load_transformers(str(checkpoint("bert", "BertModel")))
     assert model.info.architecture == "BertModel"
     assert len(model.info.notes) == 1
     assert "no language-model head" in model.info.notes[0]
 
 
-def test_a_head_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
+def test_a_head_without_weights_is_left_away(checkpoint):
     directory = checkpoint("bert", "BertModel")
     edit(directory / "config.json", architectures=["BertForMaskedLM"])
     model = load_transformers(str(directory))
@@ -170,7 +161,7 @@ def test_a_head_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
     assert "lacks the weights of BertForMaskedLM's head" in model.info.notes[0]
 
 
-def test_a_pooler_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
+def test_a_pooler_without_weights_is_left_away(checkpoint):
     directory = checkpoint("bert")
     edit(directory / "config.json", architectures=["BertModel"])
     model = load_transformers(str(directory))
@@ -179,15 +170,13 @@ def test_a_pooler_without_weights_is_left_away(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("named", [None, ["pipeline"]])
-def test_what_names_no_model_class_is_the_bare_model(
-    checkpoint: Checkpoint, named: list[str] | None
-) -> None:
+def test_what_names_no_model_class_is_the_bare_model(checkpoint, named):
     directory = checkpoint("gpt2")
     edit(directory / "config.json", architectures=named)
     assert load_transformers(str(directory)).info.architecture == "GPT2Model"
 
 
-def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint: Checkpoint) -> None:
+def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint):
     directory = checkpoint("gpt2")
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         assert load_transformers(str(directory), dtype=dtype).info.dtype == dtype
@@ -197,14 +186,14 @@ def test_a_chosen_dtype_and_the_checkpoints_own(checkpoint: Checkpoint) -> None:
     assert load_transformers(str(directory)).info.dtype == "bfloat16"
 
 
-def test_nothing_is_printed(checkpoint: Checkpoint, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed(checkpoint, capfd):
     directory = checkpoint("bert", "BertModel")
     edit(directory / "config.json", architectures=["BertForMaskedLM"])
     load_transformers(str(directory)).encode("the cat " * 40)
     assert capfd.readouterr() == ("", "")
 
 
-def test_models_without_heads_or_text_are_unsupported(checkpoint: Checkpoint) -> None:
+def test_models_without_heads_or_text_are_unsupported(checkpoint):
     directory = checkpoint("gpt2")
     mamba = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
     vit = transformers.ViTConfig(architectures=["ViTModel"])
@@ -222,14 +211,12 @@ def test_models_without_heads_or_text_are_unsupported(checkpoint: Checkpoint) ->
         ({"revision": "main"}, "has no revision 'main'"),
     ],
 )
-def test_what_a_directory_has_not_is_a_usage_error(
-    checkpoint: Checkpoint, options: dict[str, str], said: str
-) -> None:
+def test_what_a_directory_has_not_is_a_usage_error(checkpoint, options, said):
     with pytest.raises(UsageError, match=said):
         load_transformers(str(checkpoint("gpt2")), **options)
 
 
-def test_layers_beyond_the_config_are_mentioned(checkpoint: Checkpoint) -> None:
+def test_layers_beyond_the_config_are_mentioned(checkpoint):
     directory = checkpoint("llama")
     config = json.loads((directory / "config.json").read_text())
     layers = config["num_hidden_layers"]
@@ -239,7 +226,7 @@ def test_layers_beyond_the_config_are_mentioned(checkpoint: Checkpoint) -> None:
     assert any(note in one for one in load_transformers(str(directory)).info.notes)
 
 
-def test_a_directory_of_sentence_transformers_is_its_transformer(tmp_path: Path) -> None:
+def test_a_directory_of_sentence_transformers_is_its_transformer(tmp_path):
     assert local_directory(str(tmp_path), None) == tmp_path
     inner = tmp_path / "0_Transformer"
     inner.mkdir()

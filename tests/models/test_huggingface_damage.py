@@ -1,7 +1,5 @@
 """Directories that cannot be opened: each is one line that says what is wrong, and exit 3."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +13,6 @@ from attnviz.errors import LoadError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_transformers
 
-Checkpoint = Callable[..., Path]
 WEIGHTS = "model.safetensors"
 OTHER = save({"other": torch.zeros(2)}, {"format": "pt"})
 
@@ -115,15 +112,13 @@ def take_away_the_tokenizer(directory: Path, kept: str = "") -> None:
         ),
     ],
 )
-def test_what_is_damaged_is_said(
-    checkpoint: Checkpoint, damage: Callable[[Path], object], said: str
-) -> None:
+def test_what_is_damaged_is_said(checkpoint, damage, said):
     directory = checkpoint("gpt2")
     damage(directory)
     assert said in refusal(directory)
 
 
-def test_pickles_are_refused_unless_allowed(checkpoint: Checkpoint) -> None:
+def test_pickles_are_refused_unless_allowed(checkpoint):
     directory = checkpoint("gpt2")
     pickle_only(directory)
     assert "--allow-pickle" in refusal(directory)
@@ -131,7 +126,7 @@ def test_pickles_are_refused_unless_allowed(checkpoint: Checkpoint) -> None:
     assert model.info.architecture == "GPT2LMHeadModel"
 
 
-def test_a_damaged_pickle(checkpoint: Checkpoint) -> None:
+def test_a_damaged_pickle(checkpoint):
     directory = checkpoint("gpt2")
     pickle_only(directory)
     (directory / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
@@ -157,9 +152,7 @@ def own_code(directory: Path) -> Path:
     return trace
 
 
-def test_code_of_the_checkpoint_runs_only_when_trusted(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_code_of_the_checkpoint_runs_only_when_trusted(checkpoint, monkeypatch, tmp_path):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "hf"))
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     directory = checkpoint("gpt2")
@@ -172,7 +165,7 @@ def test_code_of_the_checkpoint_runs_only_when_trusted(
     assert model.encode("the cat").ids == (1, 4, 5, 2)
 
 
-def test_code_of_the_tokenizer_runs_only_when_trusted(checkpoint: Checkpoint) -> None:
+def test_code_of_the_tokenizer_runs_only_when_trusted(checkpoint):
     directory = checkpoint("gpt2")
     edit(
         directory / "tokenizer_config.json",
@@ -182,13 +175,11 @@ def test_code_of_the_tokenizer_runs_only_when_trusted(checkpoint: Checkpoint) ->
     assert "--trust-remote-code" in refusal(directory)
 
 
-def test_what_does_not_fit_is_refused_before_it_is_read(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_is_refused_before_it_is_read(checkpoint, monkeypatch):
     directory = checkpoint("gpt2")
     monkeypatch.setattr(memory, "free_memory", lambda device: 1000)
     assert "1.00 kB are free on cpu" in refusal(directory)
 
 
-def test_a_path_that_is_no_directory() -> None:
+def test_a_path_that_is_no_directory():
     assert "neither a directory nor" in refusal(Path("no") / "such" / "directory")

@@ -1,7 +1,5 @@
 """Sizes in words, and the limits of control groups, from trees of files like those of Linux."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -24,12 +22,12 @@ from attnviz.models.memory import byte_text
         (4_943_257_600_000, "4,943.26 GB"),
     ],
 )
-def test_a_size_is_said_in_the_largest_unit_that_it_fills(count: int, expected: str) -> None:
+def test_a_size_is_said_in_the_largest_unit_that_it_fills(count, expected):
     assert byte_text(count) == expected
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
-def test_what_torch_keeps_for_later_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_torch_keeps_for_later_counts_as_free(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 9_000))
@@ -38,7 +36,7 @@ def test_what_torch_keeps_for_later_counts_as_free(monkeypatch: pytest.MonkeyPat
     assert memory.free_memory(torch.device("cuda")) == 1_200
 
 
-def test_freed_memory_is_kept_for_the_next_array() -> None:
+def test_freed_memory_is_kept_for_the_next_array():
     code = (
         "import resource, sys; import numpy as np; from attnviz.models.memory import keep_freed; "
         "keep_freed(); faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt; "
@@ -92,9 +90,7 @@ def v1(quota: str) -> dict[str, str]:
         ("1:cpu:/x\n0::/\n", v1("-1"), None),
     ],
 )
-def test_the_smallest_quota_of_all_groups_counts(
-    groups: str, files: dict[str, str], expected: float | None, lay: Lay
-) -> None:
+def test_the_smallest_quota_of_all_groups_counts(groups, files, expected, lay):
     lay(groups, files)
     assert memory.processors() == expected
 
@@ -122,15 +118,11 @@ def test_the_smallest_quota_of_all_groups_counts(
         ("0::/\n", {"memory.max": "100"}, None),
     ],
 )
-def test_what_is_left_of_the_memory(
-    groups: str, files: dict[str, str], expected: int | None, lay: Lay
-) -> None:
+def test_what_is_left_of_the_memory(groups, files, expected, lay):
     lay(groups, files)
     assert memory.memory_left() == expected
 
 
-def test_a_system_without_groups_limits_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_without_groups_limits_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_SELF", tmp_path / "missing")
     assert memory.processors() is memory.memory_left() is None

@@ -1,7 +1,5 @@
 """What models of every kind share: vocabularies, twins with random weights, notes about texts."""
 
-from __future__ import annotations
-
 import weakref
 from pathlib import Path
 
@@ -31,7 +29,7 @@ from attnviz.records import Tokens
 from ..small_models import whole_weights
 
 
-def test_a_vocabulary_does_not_keep_its_model_in_memory() -> None:
+def test_a_vocabulary_does_not_keep_its_model_in_memory():
     model = Bundled()
     kept = model.vocabulary()
     assert kept is model.vocabulary()
@@ -41,7 +39,7 @@ def test_a_vocabulary_does_not_keep_its_model_in_memory() -> None:
     assert kept.texts([5])
 
 
-def test_random_copies_stand_in_their_frame() -> None:
+def test_random_copies_stand_in_their_frame():
     tokens = random_copies(Bundled().vocabulary(), 7, 3, seed=1)
     assert tokens.ids[0] == 0
     first, second, third = (tokens.ids[1 + 7 * n : 8 + 7 * n] for n in range(3))
@@ -60,14 +58,14 @@ def test_random_copies_stand_in_their_frame() -> None:
     ("special", "before", "after"),
     [((1, 0, 0, 1, 1), 1, 2), ((0, 1, 0), 0, 0), ((1, 1), 2, 0), ((), 0, 0)],
 )
-def test_the_frame_is_what_stands_outside(special: tuple, before: int, after: int) -> None:
+def test_the_frame_is_what_stands_outside(special, before, after):
     n = len(special)
     tokens = Tokens(tuple(range(n)), ("x",) * n, tuple(map(bool, special)))
     found = frame_of(tokens)
     assert (len(found[0]), len(found[1])) == (before, after)
 
 
-def test_the_bundled_model_draws_no_special_token() -> None:
+def test_the_bundled_model_draws_no_special_token():
     vocabulary = Bundled().vocabulary()
     assert len(vocabulary.plain) == 4095
     assert 0 not in vocabulary.plain
@@ -75,7 +73,7 @@ def test_the_bundled_model_draws_no_special_token() -> None:
     assert vocabulary.ranked
 
 
-def test_made_up_words_of_the_own_attention() -> None:
+def test_made_up_words_of_the_own_attention():
     model = OwnAttention(8, 2)
     tokens = random_copies(model.vocabulary(), 3, 2, seed=0)
     assert len(tokens) == 6
@@ -84,7 +82,7 @@ def test_made_up_words_of_the_own_attention() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
-def test_a_checkpoints_own_frame(kind: str, checkpoint) -> None:
+def test_a_checkpoints_own_frame(kind, checkpoint):
     model = load_transformers(str(checkpoint(kind)))
     vocabulary = model.vocabulary()
     assert set(vocabulary.plain.tolist()) == set(range(4, 11))  # neither special nor padding rows
@@ -94,7 +92,7 @@ def test_a_checkpoints_own_frame(kind: str, checkpoint) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "t5", "llama"])
-def test_a_twin_has_the_shape_but_not_the_weights(kind: str, checkpoint) -> None:
+def test_a_twin_has_the_shape_but_not_the_weights(kind, checkpoint):
     model = load_transformers(str(checkpoint(kind)))
     state = torch.random.get_rng_state()
     twin, again, other = (random_twin(model, seed) for seed in (1, 1, 2))
@@ -109,7 +107,7 @@ def test_a_twin_has_the_shape_but_not_the_weights(kind: str, checkpoint) -> None
     assert not torch.equal(weights[1], weights[3])
 
 
-def test_twins_of_the_built_in_models() -> None:
+def test_twins_of_the_built_in_models():
     twin = random_twin(Bundled("float64"), 3)
     assert (twin.info.weights, twin.info.seed, twin.info.dtype) == ("random", 3, "float64")
     assert twin.info.revision is None
@@ -118,7 +116,7 @@ def test_twins_of_the_built_in_models() -> None:
     assert (other.info.seed, other.info.kv_heads, other.causal) == (9, 2, True)
 
 
-def test_what_cannot_be_built_anew() -> None:
+def test_what_cannot_be_built_anew():
     class Made:
         info = Bundled().info
 
@@ -131,7 +129,7 @@ def tokens(*texts: str) -> Tokens:
 
 
 @pytest.mark.parametrize(("unknown", "told"), [(1, False), (2, True), (10, True)])
-def test_unknown_tokens_above_a_tenth_are_told(unknown: int, told: bool) -> None:
+def test_unknown_tokens_above_a_tenth_are_told(unknown, told):
     read = tokens(*["[UNK]"] * unknown, *["word"] * (10 - unknown))
     assert text_notes(None, read) == (
         (f"{unknown} of 10 tokens are unknown to the tokenizer: the model cannot tell them apart",)
@@ -152,7 +150,7 @@ def opened(directory: Path, metadata: dict[str, str]) -> tuple[TransformersModel
     return load_transformers(str(directory)), revision
 
 
-def test_a_text_longer_than_those_of_the_training_has_a_note(tmp_path: Path) -> None:
+def test_a_text_longer_than_those_of_the_training_has_a_note(tmp_path):
     model, revision = opened(tmp_path, {"trained_tokens": "9"})
     assert model.info.revision == revision
     short = model.encode("The cat sat.")
@@ -166,12 +164,12 @@ def test_a_text_longer_than_those_of_the_training_has_a_note(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "metadata", [{}, {"trained_tokens": "many"}, {"trained_tokens": "9" * 999}]
 )
-def test_a_file_that_does_not_say_how_long(metadata: dict[str, str], tmp_path: Path) -> None:
+def test_a_file_that_does_not_say_how_long(metadata, tmp_path):
     assert trained_tokens(metadata) is None
     model, _ = opened(tmp_path, metadata)
     assert model.notes_for(model.encode("cat " * 300)) == ()
 
 
 @pytest.mark.parametrize("stated", ["", "main", "\x1b[31mabcdef0123456", "0123456789abcdef\n"])
-def test_a_revision_that_is_no_digest_is_not_repeated(stated: str) -> None:
+def test_a_revision_that_is_no_digest_is_not_repeated(stated):
     assert stated_revision({"revision": stated}) is None

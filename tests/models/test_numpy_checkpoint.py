@@ -84,7 +84,7 @@ def weights(model: Any, text: str) -> list[NDArray[np.floating]]:
     return [layer.weights for layer in capture_text(model, text, Choice())[0].layers]
 
 
-def test_tokens_weights_and_words_are_the_same(directory: Path) -> None:
+def test_tokens_weights_and_words_are_the_same(directory):
     ours = open_numpy(str(directory), None, None)
     theirs: Any = load(str(directory), LoadOptions(backend="torch"))
     for text in TEXTS[:40]:
@@ -102,7 +102,7 @@ def test_tokens_weights_and_words_are_the_same(directory: Path) -> None:
     assert one.texts([5, 9]) == other.texts([5, 9])
 
 
-def test_shards_are_one(tmp_path: Path) -> None:
+def test_shards_are_one(tmp_path):
     made(tmp_path / "one", "gpt2")
     made(tmp_path / "many", "gpt2", max_shard_size="20KB")
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 1
@@ -122,9 +122,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_tokenizer_that_transformers_would_change_is_left_to_it(
-    change: str, tmp_path: Path
-) -> None:
+def test_a_tokenizer_that_transformers_would_change_is_left_to_it(change, tmp_path):
     made(tmp_path, "bert")
     file, fields = CHANGES[change]
     path = tmp_path / file
@@ -134,9 +132,7 @@ def test_a_tokenizer_that_transformers_would_change_is_left_to_it(
         open_numpy(str(tmp_path), None, None)
 
 
-def test_what_takes_longer_than_torch_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_longer_than_torch_is_left_to_it(tmp_path, monkeypatch):
     for name in ("workers", "allowed_processors"):
         monkeypatch.setattr(numpy_checkpoint, name, lambda: 2)
     made(tmp_path, "gpt2")
@@ -164,9 +160,7 @@ def test_what_takes_longer_than_torch_is_left_to_it(
         (Work(67_000, texts=11), True),
     ],
 )
-def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(
-    work: Work, runs: bool, tmp_path: Path
-) -> None:
+def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(work, runs, tmp_path):
     made(tmp_path, "gpt2")
     with nullcontext() if runs else pytest.raises(NotUnderstoodError, match="sooner run by torch"):
         open_numpy(str(tmp_path), None, work, threads=1)
@@ -180,7 +174,7 @@ def test_long_texts_whose_maps_fill_the_memory_are_left_to_torch(
         LoadOptions(backend="numpy", work=Work(9), device="cuda"),
     ],
 )
-def test_numpy_alone_says_why_not(options: LoadOptions, tmp_path: Path) -> None:
+def test_numpy_alone_says_why_not(options, tmp_path):
     made(tmp_path, "gpt2")
     with pytest.raises(UnsupportedError, match=r"--backend numpy cannot run .*; leave it out"):
         load(str(tmp_path), options)
@@ -202,7 +196,7 @@ def attnviz(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_neither_torch_nor_transformers_is_imported(tmp_path: Path) -> None:
+def test_neither_torch_nor_transformers_is_imported(tmp_path):
     made(tmp_path, "bert")
     done = attnviz("heads", "the cat", "--model", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "[]\n")
@@ -240,9 +234,7 @@ def cached(cache: Path) -> Path:
         ),
     ],
 )
-def test_the_cache_of_the_hub_is_read(
-    cache: str, variable: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_of_the_hub_is_read(cache, variable, words, tmp_path, monkeypatch):
     for other in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(other, raising=False)
     cached(tmp_path / cache)
@@ -256,7 +248,7 @@ def test_the_cache_of_the_hub_is_read(
 @pytest.mark.parametrize(
     "lack", ["a branch", "a commit", "a commit in letters", "a shard", "the snapshot", "nothing"]
 )
-def test_what_the_cache_lacks(lack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_cache_lacks(lack, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     snapshot = cached(tmp_path)
     match lack:
@@ -354,7 +346,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", DAMAGES)
-def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_said_as_ever(way, tmp_path):
     made(tmp_path, "gpt2")
     DAMAGES[way](tmp_path)
     said = []
@@ -368,7 +360,7 @@ def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
     assert said[0] == said[1]
 
 
-def test_a_bert_with_sharp_heads(trained_bert: Path) -> None:
+def test_a_bert_with_sharp_heads(trained_bert):
     ours = open_numpy(str(trained_bert), None, None)
     theirs: Any = load(str(trained_bert), LoadOptions(backend="torch"))
     for text in TEXTS:

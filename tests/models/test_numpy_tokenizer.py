@@ -122,7 +122,7 @@ CASES: dict[str, Writer] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_tokens_are_those_of_transformers(case: str, tmp_path: Path) -> None:
+def test_tokens_are_those_of_transformers(case, tmp_path):
     model_type, write = case.partition(",")[0], CASES[case]
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     write(tmp_path)

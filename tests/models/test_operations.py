@@ -1,10 +1,7 @@
 """Operations are those of the products that a run makes, and single numbers count for little."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +27,7 @@ WIDE = ModelSizes(
 )
 
 
-def test_the_sizes_of_the_bundled_model_are_those_of_its_tensors() -> None:
+def test_the_sizes_of_the_bundled_model_are_those_of_its_tensors():
     model = Bundled()
     sizes = sizes_of(model)
     layers = [tensor for name, tensor in model.tensors.items() if "layers.0." in name]
@@ -43,7 +40,7 @@ def test_the_sizes_of_the_bundled_model_are_those_of_its_tensors() -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bert", "mistral"])
-def test_numpy_and_torch_have_the_same_sizes(family: str, tmp_path: Any) -> None:
+def test_numpy_and_torch_have_the_same_sizes(family, tmp_path):
     directory = str(made(tmp_path, family))
     ours = sizes_of(open_numpy(directory, None, None))
     theirs = sizes_of(attnviz.load(directory, backend="torch"))
@@ -52,12 +49,12 @@ def test_numpy_and_torch_have_the_same_sizes(family: str, tmp_path: Any) -> None
     assert replace(theirs, matrices=0) == replace(ours, matrices=0)
 
 
-def test_a_model_without_sizes_has_those_of_its_info() -> None:
+def test_a_model_without_sizes_has_those_of_its_info():
     sizes = sizes_of(OwnAttention(d_model=64, heads=4))
     assert (sizes.layers, sizes.heads, sizes.width, sizes.vocabulary) == (1, 4, 64, 0)
 
 
-def test_a_forward_pass_is_counted_as_torch_counts_it() -> None:
+def test_a_forward_pass_is_counted_as_torch_counts_it():
     """Within a third: single numbers are added to the products, which torch alone counts."""
     model = GPT2LMHeadModel(GPT2Config(n_layer=2))
     sizes = replace(WIDE, layers=2)
@@ -66,7 +63,7 @@ def test_a_forward_pass_is_counted_as_torch_counts_it() -> None:
     assert 1 <= sizes.forward(64) / counted.get_total_flops() < 4 / 3
 
 
-def test_each_change_is_a_row_from_its_layer_on() -> None:
+def test_each_change_is_a_row_from_its_layer_on():
     nothing = WIDE.changed(40, [])
     assert nothing == pytest.approx(WIDE.forward(40) + WIDE.read_out(40))
     costs = [WIDE.changed(40, [layer]) - nothing for layer in range(12)]
@@ -76,7 +73,7 @@ def test_each_change_is_a_row_from_its_layer_on() -> None:
     assert WIDE.changed(40, [3], read=1) < WIDE.changed(40, [3])
 
 
-def test_what_is_held_grows_and_every_head_is_counted() -> None:
+def test_what_is_held_grows_and_every_head_is_counted():
     assert WIDE.numbers_kept(20) == 2 * WIDE.numbers_kept(10)
     one, two = (WIDE.numbers_inside(64, rows) for rows in (1, 2))
     assert two == pytest.approx(2 * one)

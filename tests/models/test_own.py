@@ -23,7 +23,7 @@ def weights_of(model: OwnAttention, text: str) -> np.ndarray:
     return weights[0]
 
 
-def test_it_is_a_numpy_model_that_says_it_is_random() -> None:
+def test_it_is_a_numpy_model_that_says_it_is_random():
     model = OwnAttention(30, 6, 2, seed=7)
     assert isinstance(model, NumpyModel)
     info = model.info
@@ -34,7 +34,7 @@ def test_it_is_a_numpy_model_that_says_it_is_random() -> None:
     assert (model.kinds, model.context) == (("self",), None)
 
 
-def test_words_of_any_language_are_the_tokens() -> None:
+def test_words_of_any_language_are_the_tokens():
     tokens = OwnAttention().encode(f"  {KOREAN}\n")
     assert tokens.texts == ("나는", "오늘", "학교에", "갔다", ".")
     assert tokens.ids == (0, 1, 2, 3, 4)
@@ -44,13 +44,13 @@ def test_words_of_any_language_are_the_tokens() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
-def test_a_text_without_words_is_refused(text: str) -> None:
+def test_a_text_without_words_is_refused(text):
     with pytest.raises(UsageError, match="at least one word"):
         OwnAttention().encode(text)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_weights_are_those_of_the_formula(causal: bool) -> None:
+def test_the_weights_are_those_of_the_formula(causal):
     """Head by head, from the seeds: softmax(Q Kᵀ / √d_k) over embeddings and weights drawn anew."""
     d_model, heads, kv_heads, head_dim, seed = 15, 4, 2, 3, 11
     actual = weights_of(
@@ -75,7 +75,7 @@ def test_the_weights_are_those_of_the_formula(causal: bool) -> None:
             np.testing.assert_allclose(actual[head, row], expected, atol=1e-6)
 
 
-def test_nothing_wanted_is_nothing_handed_over() -> None:
+def test_nothing_wanted_is_nothing_handed_over():
     model = OwnAttention()
     observed: list[int] = []
     ids = [model.encode("a b").ids]
@@ -95,9 +95,7 @@ def test_nothing_wanted_is_nothing_handed_over() -> None:
         ({"seed": -1}, "seed must be 0 or more, got -1"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused_in_one_line(
-    arguments: dict[str, int], message: str
-) -> None:
+def test_sizes_that_do_not_fit_are_refused_in_one_line(arguments, message):
     with pytest.raises(UsageError, match=message) as caught:
         OwnAttention(**arguments)
     assert "\n" not in str(caught.value)
@@ -108,7 +106,7 @@ def crossed(model: OwnAttention, text: str, target: str) -> np.ndarray:
     return model.cross_weights(model.encode_queries(target, keys), keys)
 
 
-def test_one_text_looks_at_another() -> None:
+def test_one_text_looks_at_another():
     # A text that looks at itself is self-attention; its words may stand in any order.
     model = OwnAttention(24, 4, 2, seed=3)
     assert crossed(model, "a b c d e f", "w x y z").shape == (4, 4, 6)
@@ -126,7 +124,7 @@ def test_one_text_looks_at_another() -> None:
 
 
 @pytest.mark.parametrize("score", ["scaled-dot", "dot", "additive"])
-def test_the_score_is_the_one_asked_for(score: str) -> None:
+def test_the_score_is_the_one_asked_for(score):
     model = OwnAttention(12, 3, score=score, seed=4)
     assert model.info.score == model.redrawn(9).info.score == score
     words = model.embed((0, 1, 2))

@@ -44,7 +44,7 @@ def text_back(texts: tuple[str, ...]) -> bytes:
     )
 
 
-def test_byte_level_pieces_become_text_with_their_space() -> None:
+def test_byte_level_pieces_become_text_with_their_space():
     pieces = ["The", "Ġcat", "Ċ", "Ã©", "Ġí", "ķ", "ľê", "ê°Ģí"]
     assert token_texts(byte_level(), pieces) == (
         "The",
@@ -66,13 +66,13 @@ def test_byte_level_pieces_become_text_with_their_space() -> None:
         | st.sampled_from("🐈‍⬛👩🏽\u200d🚀 \n")
     ).filter(lambda text: "<0x" not in text and "<|" not in text)
 )
-def test_byte_level_texts_give_back_every_byte(text: str) -> None:
+def test_byte_level_texts_give_back_every_byte(text):
     tokenizer = byte_level()
     pieces = tokenizer.encode(text).tokens
     assert text_back(token_texts(tokenizer, pieces)) == text.encode()
 
 
-def test_special_and_added_tokens_stay_verbatim() -> None:
+def test_special_and_added_tokens_stay_verbatim():
     tokenizer = tokenizer_with(decoders.ByteLevel())
     tokenizer.add_special_tokens(["<|Ġend|>"])
     tokenizer.add_tokens([AddedToken("한국"), AddedToken("▁▁")])
@@ -95,28 +95,28 @@ def test_special_and_added_tokens_stay_verbatim() -> None:
     ],
     ids=["metaspace", "sequence"],
 )
-def test_metaspace_becomes_a_space_and_fallback_bytes_stay(decoder: decoders.Decoder) -> None:
+def test_metaspace_becomes_a_space_and_fallback_bytes_stay(decoder):
     pieces = ["▁The", "▁", "cat", "<0xE2>", "Ġ"]
     assert token_texts(tokenizer_with(decoder), pieces) == (" The", " ", "cat", "<0xE2>", "Ġ")
 
 
-def test_a_sequence_may_hold_the_byte_level_decoder() -> None:
+def test_a_sequence_may_hold_the_byte_level_decoder():
     decoder = decoders.Sequence([decoders.Sequence([decoders.ByteLevel()]), decoders.Fuse()])
     assert token_texts(tokenizer_with(decoder), ["Ġcat", "▁cat"]) == (" cat", "▁cat")
 
 
 @pytest.mark.parametrize("decoder", [decoders.WordPiece(), None])
-def test_other_pieces_stay_as_they_are(decoder: decoders.Decoder | None) -> None:
+def test_other_pieces_stay_as_they_are(decoder):
     pieces = ("walk", "##ing", "cat</w>", "Ġcat", "▁cat")
     assert token_texts(tokenizer_with(decoder), pieces) == pieces
 
 
-def test_a_regular_expression_is_no_business_of_a_single_piece() -> None:
+def test_a_regular_expression_is_no_business_of_a_single_piece():
     decoder = decoders.Replace(Regex("a+"), "b")
     assert token_texts(tokenizer_with(decoder), ["aa"]) == ("aa",)
 
 
-def test_a_decoder_written_in_python_tells_no_rules() -> None:
+def test_a_decoder_written_in_python_tells_no_rules():
     class Shout:
         def decode_chain(self, tokens: list[str]) -> list[str]:
             return [token.upper() for token in tokens]
@@ -128,7 +128,7 @@ def test_a_decoder_written_in_python_tells_no_rules() -> None:
 # Marks that no decoder undoes piece by piece
 
 
-def test_the_end_of_a_word_is_a_blank_behind_it() -> None:
+def test_the_end_of_a_word_is_a_blank_behind_it():
     tokenizer = tokenizer_with(decoders.BPEDecoder(suffix="</w>"))
     tokenizer.add_special_tokens(["<s>"])
     assert token_texts(tokenizer, ["<s>", "c", "at</w>", ".</w>"]) == ("<s>", "c", "at ", ". ")
@@ -147,9 +147,7 @@ def test_the_end_of_a_word_is_a_blank_behind_it() -> None:
         (("Ġ", "Ã©"), ("Ã©", "Ġat"), ("é", " at")),
     ],
 )
-def test_a_tokenizer_in_python_is_told_by_its_vocabulary(
-    vocabulary: tuple[str, ...], pieces: tuple[str, ...], texts: tuple[str, ...]
-) -> None:
+def test_a_tokenizer_in_python_is_told_by_its_vocabulary(vocabulary, pieces, texts):
     read = reader_by(vocabulary, {"at@@"})
     assert tuple(map(read, ("<s>", "at@@", *pieces))) == ("<s>", "at@@", *texts)
 
@@ -168,11 +166,11 @@ def test_a_tokenizer_in_python_is_told_by_its_vocabulary(
         ("Ġorġ café naïve 나는 @@ a@@b", ("Ġorġ", "café", "naïve", "나는", "@@", "a@@b")),
     ],
 )
-def test_pieces_of_an_unknown_tokenizer_bear_its_marks(pieces: str, texts: tuple[str, ...]) -> None:
+def test_pieces_of_an_unknown_tokenizer_bear_its_marks(pieces, texts):
     assert undone(pieces.split(" ")) == texts
 
 
-def test_an_added_token_that_the_text_spells_is_not_doubled() -> None:
+def test_an_added_token_that_the_text_spells_is_not_doubled():
     tokens = Tokens((1, 1, 5, 2, 2), ("[CLS]", "[CLS]", "a", "[SEP]", "[SEP]"), (False,) * 5)
     kept = as_spelled(tokens, (1, 0, 0, 0, 1), {1, 2})
     assert (kept.ids, kept.special) == ((1, 5, 2), (True, False, True))
@@ -183,7 +181,7 @@ def test_an_added_token_that_the_text_spells_is_not_doubled() -> None:
     assert as_spelled(alone, (1, 0), {1}).ids == (1, 5)
 
 
-def test_tokens_of_words_are_not_special() -> None:
+def test_tokens_of_words_are_not_special():
     texts = ("<s>", "<unk>", "<mask>", "<extra_id_0>", "<|end|>")
     added = {at: AddedToken(text, special=True) for at, text in enumerate(texts)}
     assert special_ids(added, {"mask": 2, "unk": 4}) == {0}

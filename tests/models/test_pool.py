@@ -1,7 +1,5 @@
 """Tasks dealt out to threads: in order, in their context, BLAS on one thread, and no further."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -28,7 +26,7 @@ def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_process", type(threads._process)())
 
 
-def test_results_come_in_the_order_of_the_tasks() -> None:
+def test_results_come_in_the_order_of_the_tasks():
     def slow_at_first(task: int) -> int:
         time.sleep(0.02 if task == 0 else 0)
         return task * task
@@ -36,7 +34,7 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
     assert spread(slow_at_first, range(20)) == [task * task for task in range(20)]
 
 
-def test_several_threads_work_and_blas_has_one() -> None:
+def test_several_threads_work_and_blas_has_one():
     meeting = threading.Barrier(4, timeout=10)
 
     def meet(task: int) -> tuple[int, int]:
@@ -53,22 +51,18 @@ def test_several_threads_work_and_blas_has_one() -> None:
     ("quota", "tasks", "expected"),
     [(None, 9, 4), (None, 3, 3), (1.2, 9, 2), (0.3, 9, 1), (64.0, 9, 4), (None, 0, 1)],
 )
-def test_no_more_threads_than_processors_quota_and_tasks(
-    quota: float | None, tasks: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_threads_than_processors_quota_and_tasks(quota, tasks, expected, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: quota)
     assert workers(tasks) == expected
 
 
 @pytest.mark.parametrize(("number", "expected"), [("1", 1), ("3,2", 3), ("99", 4), ("no", 4)])
-def test_the_environment_is_respected(
-    number: str, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_is_respected(number, expected, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", number)
     assert workers(9) == expected
 
 
-def test_what_the_user_asked_for_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_asked_for_is_respected(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with threads_kept():
         ask_for(2)
@@ -76,7 +70,7 @@ def test_what_the_user_asked_for_is_respected(monkeypatch: pytest.MonkeyPatch) -
     assert workers(9) == 1
 
 
-def test_a_program_that_gave_numpy_fewer_threads_keeps_them() -> None:
+def test_a_program_that_gave_numpy_fewer_threads_keeps_them():
     HELD["blas"] = 2
     with threads_kept():
         use_threads(1)  # of a small model, whose products run on one
@@ -85,13 +79,13 @@ def test_a_program_that_gave_numpy_fewer_threads_keeps_them() -> None:
     assert HELD["blas"] == 2
 
 
-def test_a_single_task_and_little_work_stay_where_they_are() -> None:
+def test_a_single_task_and_little_work_stay_where_they_are():
     assert spread(lambda task: threading.get_ident(), [0]) == [threading.get_ident()]
     here = threading.get_ident()
     assert set(spread(lambda task: threading.get_ident(), range(9), 1e6)) == {here}
 
 
-def test_tasks_within_tasks_are_shared_by_the_same_threads() -> None:
+def test_tasks_within_tasks_are_shared_by_the_same_threads():
     meeting = threading.Barrier(4, timeout=10)
 
     def inner(task: int) -> int:
@@ -106,7 +100,7 @@ def test_tasks_within_tasks_are_shared_by_the_same_threads() -> None:
     assert len(set(second)) == 4  # two for the outer tasks, and two more
 
 
-def test_many_tasks_within_tasks_end() -> None:
+def test_many_tasks_within_tasks_end():
     def inner(task: int) -> int:
         return task
 
@@ -117,7 +111,7 @@ def test_many_tasks_within_tasks_end() -> None:
         assert spread(outer, range(50)) == [sum(range(task % 7)) for task in range(50)]
 
 
-def test_an_error_within_a_task_is_that_of_the_task() -> None:
+def test_an_error_within_a_task_is_that_of_the_task():
     def inner(task: int) -> int:
         return 1 // task
 
@@ -130,7 +124,7 @@ def test_an_error_within_a_task_is_that_of_the_task() -> None:
         next(results)
 
 
-def test_threads_have_the_callers_context() -> None:
+def test_threads_have_the_callers_context():
     def overflow(task: int) -> float:
         return float(np.exp(np.float32(1000)))
 
@@ -138,7 +132,7 @@ def test_threads_have_the_callers_context() -> None:
         assert spread(overflow, range(8)) == [np.inf] * 8
 
 
-def test_an_error_comes_in_its_turn_and_ends_the_others() -> None:
+def test_an_error_comes_in_its_turn_and_ends_the_others():
     begun = []
 
     def fail_at_two(task: int) -> int:
@@ -156,7 +150,7 @@ def test_an_error_comes_in_its_turn_and_ends_the_others() -> None:
     assert HELD["blas"] == 4
 
 
-def test_ctrl_c_ends_what_the_other_threads_do_between_inner_tasks() -> None:
+def test_ctrl_c_ends_what_the_other_threads_do_between_inner_tasks():
     begun, steps = threading.Event(), []
 
     def interrupt_here() -> None:

@@ -1,7 +1,5 @@
 """Named shapes: their files and published numbers, what is built, and what a name stands for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +37,7 @@ SMALL = Shape(
 )
 
 
-def test_what_cannot_be_built_is_said() -> None:
+def test_what_cannot_be_built_is_said():
     with pytest.raises(LoadError, match=r"can be counted .* but not built: transformers has no"):
         load_shape(find_shape("openvla-7b"))
     unknown = replace(SMALL, config={"model_type": "gpt77", "architectures": ["GPT77"]})
@@ -48,7 +46,7 @@ def test_what_cannot_be_built_is_said() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_random_weights_are_seeded_and_said_to_be_random() -> None:
+def test_random_weights_are_seeded_and_said_to_be_random():
     state = torch.random.get_rng_state()
     first, same, other = (load_shape(SMALL, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(state, torch.random.get_rng_state())
@@ -61,12 +59,12 @@ def test_random_weights_are_seeded_and_said_to_be_random() -> None:
     assert "split into words" in first.info.notes[1]
 
 
-def test_a_shape_in_half_precision() -> None:
+def test_a_shape_in_half_precision():
     assert load_shape(SMALL, dtype="float16").info.dtype == "float16"
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_words_are_numbered_as_they_come() -> None:
+def test_words_are_numbered_as_they_come():
     model = load_shape(SMALL)
     tokens = model.encode("나는 학교에 나는 갔다 .  또 왔다")
     assert tokens.texts == ("나는", "학교에", "나는", "갔다", ".", "또", "왔다")
@@ -78,7 +76,7 @@ def test_words_are_numbered_as_they_come() -> None:
         model.encode(" \n")
 
 
-def test_a_shape_writes_and_takes_decoder_text() -> None:
+def test_a_shape_writes_and_takes_decoder_text():
     model = load_shape(SMALL)
     assert model.encode_target("a b a").ids == (0, 1, 2, 1)
     target = model.greedy_target(model.encode("a b"), limit=4)
@@ -87,12 +85,12 @@ def test_a_shape_writes_and_takes_decoder_text() -> None:
 
 
 @pytest.mark.parametrize("name", ["vit-base", "whisper-tiny"])
-def test_a_shape_that_takes_no_text_is_not_built(name: str) -> None:
+def test_a_shape_that_takes_no_text_is_not_built(name):
     with pytest.raises(UnsupportedError, match="which takes no text"):
         load_shape(find_shape(name))
 
 
-def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 2_000_000_000)
     with pytest.raises(LoadError, match=r"need 4\.94 GB, and 2\.00 GB are free on cpu"):
         load_shape(find_shape("llama-3.2-1b"))
@@ -113,14 +111,12 @@ def test_weights_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         (".", "directory"),
     ],
 )
-def test_what_a_name_stands_for(
-    name: str, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_a_name_stands_for(name, kind, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert resolve(name).kind == kind
 
 
-def test_a_directory_comes_before_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_directory_comes_before_the_hub(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpt2").mkdir()
     assert resolve("gpt2").kind == "directory"
@@ -129,13 +125,13 @@ def test_a_directory_comes_before_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     "name", ["./none", "../none", "/none/here", "~/none", "~who/none", "configs/none"]
 )
-def test_a_path_to_nothing(name: str) -> None:
+def test_a_path_to_nothing(name):
     with pytest.raises(LoadError) as caught:
         resolve(name)
     assert repr(name.removeprefix("configs/")) in str(caught.value)
 
 
-def test_hints() -> None:
+def test_hints():
     assert hint("gpt2").endswith("`--model configs/gpt2` builds its shape with random weights")
     assert hint("tinny") == "; did you mean 'tiny'?"
     random = " (a named shape: as a model it has random weights)"
@@ -145,11 +141,11 @@ def test_hints() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b"])
-def test_odd_names_are_no_directory(name: str) -> None:
+def test_odd_names_are_no_directory(name):
     assert resolve(name).kind == "hub"
 
 
-def test_a_shape_file_is_built(tmp_path: Path) -> None:
+def test_a_shape_file_is_built(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(
         '[config]\nmodel_type = "gpt2"\narchitectures = ["GPT2LMHeadModel"]\n'
@@ -159,7 +155,7 @@ def test_a_shape_file_is_built(tmp_path: Path) -> None:
     assert (info.name, info.heads, info.seed, info.dtype) == (str(path), 3, 2, "float64")
 
 
-def test_built_in_models_load() -> None:
+def test_built_in_models_load():
     assert load("tiny").info.name == "tiny"
     info = load("mha", LoadOptions(d_model=12, heads=6, kv_heads=2, causal=True, seed=7)).info
     assert (info.heads, info.kv_heads, info.head_dim, info.seed) == (6, 2, 2, 7)
@@ -211,26 +207,26 @@ def counted(name: str) -> CostReport:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_published_parameters(name: str) -> None:
+def test_the_published_parameters(name):
     assert counted(name).spec.total == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", CACHE_PER_TOKEN)
-def test_the_published_cache(name: str) -> None:
+def test_the_published_cache(name):
     assert counted(name).cache.bytes_per_token == CACHE_PER_TOKEN[name]
 
 
 @pytest.mark.parametrize(
     "name", one_in(3, [name for name in shape_names() if find_shape(name).config])
 )
-def test_the_library_builds_as_many(name: str) -> None:
+def test_the_library_builds_as_many(name):
     shape = find_shape(name)
     built = count_on_meta(shape.config, name=name, architecture=shape.counts or None)
     count = counted(name)
     assert (count.total, count.buffer_total) == (built.total, built.buffers)
 
 
-def test_every_shape_that_is_promised_is_there() -> None:
+def test_every_shape_that_is_promised_is_there():
     others = {"gpt-3-175b", "vit-large", "original-transformer", "textbook-vla"}
     assert set(shape_names()) == set(PUBLISHED) | others
     for name in shape_names():
@@ -240,7 +236,7 @@ def test_every_shape_that_is_promised_is_there() -> None:
         assert spec(name).source == shape.source
 
 
-def test_gpt_3_is_gpt_2_grown() -> None:
+def test_gpt_3_is_gpt_2_grown():
     grown = {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
@@ -254,7 +250,7 @@ def test_gpt_3_is_gpt_2_grown() -> None:
     assert round(total / 10**9) == 175
 
 
-def test_the_original_transformer() -> None:
+def test_the_original_transformer():
     d, f = 512, 2048
     encoder = 4 * d * d + 2 * d * f + f + d + 2 * 2 * d
     decoder = encoder + 4 * d * d + 2 * d
@@ -265,7 +261,7 @@ def test_the_original_transformer() -> None:
     assert count.cache.bytes == 6 * 2 * 2 * d * 2 * count.tokens  # own and cross, 2 bytes each
 
 
-def test_the_towers_of_openvla() -> None:
+def test_the_towers_of_openvla():
     count = counted("openvla-7b")
     names = [stack.name for stack in count.spec.stacks]
     assert names == ["vision: DINOv2 ViT-L/14", "vision: SigLIP SO400M/14", "decoder"]
@@ -280,7 +276,7 @@ def test_the_towers_of_openvla() -> None:
     assert count.cache.bytes_per_token == 524_288  # the towers that see keep nothing
 
 
-def test_the_textbook_s_model_is_its_two_parts() -> None:
+def test_the_textbook_s_model_is_its_two_parts():
     total = counted("textbook-vla").total
     pooler = 1024 * 1024 + 1024
     seeing = counted("vit-large").total - pooler
@@ -288,13 +284,13 @@ def test_the_textbook_s_model_is_its_two_parts() -> None:
     assert [stack.depth for stack in spec("textbook-vla").stacks] == [24, 32]
 
 
-def test_active_parameters_of_mixtures() -> None:
+def test_active_parameters_of_mixtures():
     assert spec("mixtral-8x7b").active == 12_879_925_248
     deepseek = counted("deepseek-v3")
     assert deepseek.spec.active + deepseek.buffer_total == 37_552_297_472
 
 
-def test_layers_that_differ_are_told_apart() -> None:
+def test_layers_that_differ_are_told_apart():
     large = spec("llama-2-70b").stacks[0].groups[0].layer.attentions[0]
     assert (large.heads, large.kv_heads) == (64, 8)
     small = shares_of(spec("llama-2-7b").placed)
@@ -308,7 +304,7 @@ def test_layers_that_differ_are_told_apart() -> None:
     assert [group.repeat for group in spec("t5-base").stacks[1].groups] == [1, 11]
 
 
-def test_names_and_the_hub() -> None:
+def test_names_and_the_hub():
     assert find_spec("gpt2", shapes_first=True).spec == spec("gpt2")
     assert find_spec("configs/gpt2").config["n_embd"] == 768
     assert find_spec("llama-2-7b").name == "llama-2-7b"
@@ -331,14 +327,14 @@ def refused(tmp_path: Path, text: str) -> str:
     return message
 
 
-def test_an_own_shape(tmp_path: Path) -> None:
+def test_an_own_shape(tmp_path):
     path = written(tmp_path, "[shape]\nd-model = 12\nheads = 4\nkv_heads = 2\nbias = true\n")
     found = find_spec(str(path)).spec
     assert found is not None
     assert found.total == 2 * 144 + 2 * 72 + 12 + 6 + 6 + 12
 
 
-def test_an_own_config(tmp_path: Path) -> None:
+def test_an_own_config(tmp_path):
     text = '[config]\nmodel_type = "gpt2"\narchitectures = ["GPT2Model"]\nn_layer = 2\nn_head = 3\n'
     found = find_spec(str(written(tmp_path, text))).spec
     assert found is not None
@@ -383,5 +379,5 @@ STACK = "[[stack]]\nname = 'x'\ngroups = []\n"
         ("= 1", "cannot be read as a shape"),
     ],
 )
-def test_a_file_that_is_wrong(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_that_is_wrong(tmp_path, text, says):
     assert says in refused(tmp_path, text)

@@ -54,7 +54,7 @@ def numbers() -> set[int]:
 REAL = threads._libraries
 
 
-def test_the_libraries_are_those_that_compute() -> None:
+def test_the_libraries_are_those_that_compute():
     import torch
 
     found = REAL()
@@ -70,14 +70,12 @@ def test_the_libraries_are_those_that_compute() -> None:
 @pytest.mark.parametrize(
     ("quota", "expected"), [(None, 8), (0.5, 1), (1.9, 1), (2.0, 2), (64.0, 8)]
 )
-def test_the_processors_allowed_are_those_of_affinity_and_quota(
-    quota: float | None, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_processors_allowed_are_those_of_affinity_and_quota(quota, expected, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: quota)
     assert allowed_processors() == expected
 
 
-def test_without_affinity_the_processors_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_affinity_the_processors_are_counted(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
     assert allowed_processors() == 5
@@ -85,17 +83,13 @@ def test_without_affinity_the_processors_are_counted(monkeypatch: pytest.MonkeyP
     assert allowed_processors() == 1
 
 
-def test_small_models_have_one_thread_and_larger_ones_what_is_allowed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_small_models_have_one_thread_and_larger_ones_what_is_allowed(monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: 2.0)
     assert threads_for(19_999_999) == 1
     assert threads_for(20_000_000) == 2
 
 
-def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_gets_fewer_threads_never_more_than_the_program_has(monkeypatch):
     with threads_kept():
         use_threads(1)
         assert numbers() == {1}
@@ -110,9 +104,7 @@ def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
 @pytest.mark.parametrize(
     ("number", "threads"), [("3", 3), ("3,2", 3), (" 3", 3), ("", 1), ("0", 1), ("many", 1)]
 )
-def test_what_a_person_set_stays_where_it_is_a_number(
-    number: str, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_person_set_stays_where_it_is_a_number(number, threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", number)
     with threads_kept():
         suit(Bundled())
@@ -120,9 +112,7 @@ def test_what_a_person_set_stays_where_it_is_a_number(
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(1, 1), (2, 2), (5, 5), (100, 8)])
-def test_what_is_asked_for_goes_before_all_up_to_the_processors(
-    asked: int, expected: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_for_goes_before_all_up_to_the_processors(asked, expected, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     model = Bundled()
     with threads_kept():
@@ -179,9 +169,7 @@ CALLS: dict[str, Callable[[Model | str], object]] = {
 @pytest.mark.parametrize(
     ("name", "by_name"), [(name, bool(at % 2)) for at, name in enumerate(CALLS)]
 )
-def test_functions_set_the_threads_and_give_them_back(
-    name: str, by_name: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_functions_set_the_threads_and_give_them_back(name, by_name, monkeypatch):
     model = "tiny" if by_name else attnviz.load("tiny", threads=2)
     seen = seen_by(monkeypatch)
     CALLS[name](model)
@@ -191,9 +179,7 @@ def test_functions_set_the_threads_and_give_them_back(
 
 @pytest.mark.parametrize("command", ["heads", "ablate"])
 @pytest.mark.parametrize(("given", "expected"), [((), 1), (("--threads", "2"), 2)])
-def test_the_command_line_asks_for_threads(
-    command: str, given: tuple[str, ...], expected: int, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_asks_for_threads(command, given, expected, run, monkeypatch):
     seen = seen_by(monkeypatch)
     assert run(command, SENTENCE, *given, "--json").code == 0
     assert all_had(seen, expected)
@@ -201,17 +187,17 @@ def test_the_command_line_asks_for_threads(
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "x", "1.5"])
-def test_what_is_no_number_of_threads_is_refused(given: str, refused: Any) -> None:
+def test_what_is_no_number_of_threads_is_refused(given, refused):
     assert "--threads" in refused(2, "heads", SENTENCE, "--threads", given)
 
 
-def test_an_error_gives_the_threads_back() -> None:
+def test_an_error_gives_the_threads_back():
     with pytest.raises(attnviz.errors.UsageError):
         attnviz.ablate("tiny", SENTENCE, head="L99H0")
     assert numbers() == {3}
 
 
-def test_a_function_within_another_gives_nothing_back_before_its_end() -> None:
+def test_a_function_within_another_gives_nothing_back_before_its_end():
     with threads_kept():
         use_threads(1)
         attnviz.capture("tiny", SENTENCE)
@@ -219,7 +205,7 @@ def test_a_function_within_another_gives_nothing_back_before_its_end() -> None:
     assert numbers() == {3}
 
 
-def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
+def test_two_threads_of_a_program_leave_its_number_as_it_was():
     begun, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -243,9 +229,7 @@ def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
     [({}, "PASSIVE 0"), ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9")],
 )
 @pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api.opening"])
-def test_threads_wait_without_spinning_but_where_a_person_wants_it(
-    environment: dict[str, str], expected: str, first: str
-) -> None:
+def test_threads_wait_without_spinning_but_where_a_person_wants_it(environment, expected, first):
     names = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME")
     told = (
         f"import {first}, os, sys; assert 'torch' not in sys.modules; "

@@ -1,7 +1,5 @@
 """The card of the bundled model: every score in it, computed anew from the weights."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re
@@ -51,7 +49,7 @@ def best(scores: ModelScores, name: str, probe: str) -> float:
 
 
 @pytest.mark.long
-def test_every_score_of_the_card_is_what_its_weights_give(scores: ModelScores) -> None:
+def test_every_score_of_the_card_is_what_its_weights_give(scores):
     stated = tables()
     assert len(stated) == 2
     for table, probe in zip(stated, ("text", "random"), strict=True):
@@ -67,7 +65,7 @@ def test_every_score_of_the_card_is_what_its_weights_give(scores: ModelScores) -
 
 
 @pytest.mark.long
-def test_the_losses_of_the_card_are_what_its_weights_give(scores: ModelScores) -> None:
+def test_the_losses_of_the_card_are_what_its_weights_give(scores):
     second = re.search(r"second copy \*\*([\d.]+) ±", CARD)
     first = re.search(r"first copy ([\d.]+) ±", CARD)
     assert second is not None
@@ -77,7 +75,7 @@ def test_the_losses_of_the_card_are_what_its_weights_give(scores: ModelScores) -
 
 
 @pytest.mark.long
-def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
+def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows():
     """The card's loss is over all of five books; the windows here are an even sample of them."""
     stated = re.search(r"\*\*([\d.]+) nats per token\*\*", CARD)
     assert stated is not None
@@ -94,7 +92,7 @@ def test_the_loss_on_text_is_that_of_transformers_on_the_same_windows() -> None:
 
 
 @pytest.mark.long
-def test_it_shows_what_it_is_bundled_for(scores: ModelScores) -> None:
+def test_it_shows_what_it_is_bundled_for(scores):
     config = open_decoder(TINY).shape
     assert config.layers * config.heads >= 24
     assert best(scores, "previous", "random") >= 0.9
@@ -106,7 +104,7 @@ def test_it_shows_what_it_is_bundled_for(scores: ModelScores) -> None:
     assert scores.second_copy.mean < 0.3
 
 
-def test_its_recipe_and_its_curve_are_kept() -> None:
+def test_its_recipe_and_its_curve_are_kept():
     recipe = read_recipe(ROOT / "configs" / "tiny.toml")
     assert f"seed {recipe.seed}" in CARD
     stated = re.search(r"```toml\n(.*?)```", CARD, flags=re.DOTALL)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,7 @@ def made(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("gone", [1, 2])
-def test_layers_that_are_gone_are_missed(gone: int) -> None:
+def test_layers_that_are_gone_are_missed(gone):
     model = made()
     del model.model.layers[:gone]
     with pytest.raises(UnsupportedError, match=f"it has {4 - gone} layers, and its config names 4"):
@@ -79,9 +77,7 @@ QUESTIONS = {
         ),
     ],
 )
-def test_a_layer_that_takes_no_part_is_missed(
-    spoil: Callable[[Any], None], said: str, question: str, checkpoint: Callable[[str], Path]
-) -> None:
+def test_a_layer_that_takes_no_part_is_missed(spoil, said, question, checkpoint):
     path = checkpoint("llama")
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     model = made(vocab_size=len(tokenizer)).eval()
@@ -91,9 +87,7 @@ def test_a_layer_that_takes_no_part_is_missed(
         QUESTIONS[question](model, tokenizer)
 
 
-def test_an_encoder_decoder_without_a_decoder_layer_is_refused(
-    checkpoint: Callable[[str], Path],
-) -> None:
+def test_an_encoder_decoder_without_a_decoder_layer_is_refused(checkpoint):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint("t5"))
     layers = len(model.decoder.block)
     require_whole(model, "t5", len(model.encoder.block))
@@ -102,7 +96,7 @@ def test_an_encoder_decoder_without_a_decoder_layer_is_refused(
         require_whole(model, "t5", len(model.encoder.block))
 
 
-def test_layers_that_share_their_weights_are_whole() -> None:
+def test_layers_that_share_their_weights_are_whole():
     config = transformers.AlbertConfig(
         vocab_size=11,
         hidden_size=12,
@@ -118,9 +112,7 @@ def test_layers_that_share_their_weights_are_whole() -> None:
 @pytest.mark.parametrize(
     "wrap", [nn.DataParallel, pytest.param(torch.compile, marks=pytest.mark.long)]
 )
-def test_a_wrapper_that_holds_the_whole_model_is_opened(
-    wrap: Any, checkpoint: Callable[[str], Path]
-) -> None:
+def test_a_wrapper_that_holds_the_whole_model_is_opened(wrap, checkpoint):
     path = checkpoint("llama")
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
@@ -129,7 +121,7 @@ def test_a_wrapper_that_holds_the_whole_model_is_opened(
     assert (found["L0H0"] == inside["L0H0"]).all()
 
 
-def test_a_model_of_images_is_named_as_one(tmp_path: Path, run: Any) -> None:
+def test_a_model_of_images_is_named_as_one(tmp_path, run):
     config = transformers.ViTConfig(
         hidden_size=12,
         num_hidden_layers=2,
@@ -160,20 +152,20 @@ class Peft:
         return self._model
 
 
-def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost() -> None:
+def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost():
     model = made()
     assert unwrapped(Peft(model, prompts=False)) is model
     with pytest.raises(UnsupportedError, match="'tuned' of this Peft has a Config"):
         unwrapped(Peft(model, prompts=True))
 
 
-def test_a_wrapped_table_has_the_rows_of_its_embedding() -> None:
+def test_a_wrapped_table_has_the_rows_of_its_embedding():
     config = transformers.LlamaConfig(vocab_size=13)
     assert table_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17
     assert table_rows(Passed(), config) == 13
 
 
-def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint() -> None:
+def test_settings_of_a_foreign_layer_are_part_of_the_fingerprint():
     model = made()
     layer: Any = Passed(model.model.layers[0])
     model.model.layers[0] = layer

@@ -7,8 +7,6 @@ Renewed, once a change has been looked at, by
     ATTNVIZ_RENEW_ORACLE=1 python -m pytest tests/oracle -n 0
 """
 
-from __future__ import annotations
-
 import difflib
 import gzip
 import itertools
@@ -136,16 +134,14 @@ def folder(
     return tmp_path
 
 
-def test_every_command_has_a_line() -> None:
+def test_every_command_has_a_line():
     """But for those whose numbers rounding decides, and those that print none."""
     without = {"diff", "check", "docs", "explore", "merge", "use"}
     assert {line.split()[0] for line in _lines()} >= set(COMMANDS) - without
 
 
 @pytest.mark.parametrize("line", list(_lines()))
-def test_the_outputs_are_as_they_were(
-    line: str, run: Any, redrawn: Any, folder: Path, recorded: dict[str, dict[str, str]]
-) -> None:
+def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
     before = set(folder.rglob("*"))
     arguments = [Template(part).safe_substitute(_TEXTS) for part in shlex.split(line)]
     result = (run if _RENEW else redrawn)(*arguments, env={"COLUMNS": "80", "LINES": "24"})

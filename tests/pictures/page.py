@@ -7,8 +7,6 @@ Renewed by
 which needs Playwright and a Chromium, as the tests of pages do.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import tempfile

@@ -7,8 +7,6 @@ Renewed by
 which draws all of them, or those that are named, into this folder.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

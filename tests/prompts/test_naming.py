@@ -1,7 +1,5 @@
 """A predicted token is said alone, as a piece where it may be one, and never as a guessed word."""
 
-from __future__ import annotations
-
 import pytest
 
 from attnviz.prompts.naming import next_word
@@ -21,8 +19,6 @@ def tokens(*texts: str) -> Tokens:
         ((" the", " old", " sail"), "or", "“sail·or”"),
     ],
 )
-def test_no_word_of_the_text_stands_for_a_piece(
-    texts: tuple[str, ...], predicted: str, said: str
-) -> None:
+def test_no_word_of_the_text_stands_for_a_piece(texts, predicted, said):
     """What the model goes on to write after “p” is not known: perhaps “park”, not “pier”."""
     assert next_word(tokens(*texts), len(texts) - 1, predicted) == said

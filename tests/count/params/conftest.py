@@ -1,7 +1,5 @@
 """Architectures of small primes, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

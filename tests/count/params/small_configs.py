@@ -1,7 +1,5 @@
 """Fields of small configs: sizes that cannot be mistaken for one another."""
 
-from __future__ import annotations
-
 DECODER = {
     "vocab_size": 29,
     "hidden_size": 48,

@@ -1,7 +1,5 @@
 """Cards: a table with sources, found by the names that people type; what they hold, how fast."""
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib
@@ -37,7 +35,7 @@ def named(name: str) -> ModelSpec:
     return spec
 
 
-def test_llama_2_7b_on_24_gib_by_hand() -> None:
+def test_llama_2_7b_on_24_gib_by_hand():
     d, layers, f, vocab, tokens, batch = 4096, 32, 11008, 32000, 1024, 4
     layer = 4 * d * d + 3 * d * f + 2 * d
     parameters = layers * layer + 2 * vocab * d + d
@@ -72,7 +70,7 @@ def test_llama_2_7b_on_24_gib_by_hand() -> None:
     assert fit.prefill == pytest.approx(prompts / 1e14)
 
 
-def test_experts_are_read_once_if_a_token_was_sent_to_them() -> None:
+def test_experts_are_read_once_if_a_token_was_sent_to_them():
     """Mixtral: 8 experts, 2 of them active; B tokens use 8 (1 − (3/4)^B) with even routing."""
     spec = named("mixtral-8x7b")
     expert, layers = 3 * 4096 * 14336, 32
@@ -89,7 +87,7 @@ def test_experts_are_read_once_if_a_token_was_sent_to_them() -> None:
     assert one.read == rest - 2 * layers * 6 * expert + token
 
 
-def test_a_source_is_read_as_cache_and_the_encoder_not_at_all() -> None:
+def test_a_source_is_read_as_cache_and_the_encoder_not_at_all():
     """T5-small: decoder weights less cross keys and values, with the tied token table."""
     spec = named("t5-small")
     cost = count_cost(spec, tokens=7, source_tokens=11, dtype="float32")
@@ -101,7 +99,7 @@ def test_a_source_is_read_as_cache_and_the_encoder_not_at_all() -> None:
     assert decode.read == 4 * (weights + layers * 2 * d * (7 + 11))
 
 
-def test_tokens_that_a_window_hides_are_kept_but_not_read() -> None:
+def test_tokens_that_a_window_hides_are_kept_but_not_read():
     spec = spec_from_options(d_model=64, heads=4, window=5)
     attention = spec.stacks[0].groups[0].layer.attentions[0]._replace(keeps_all=True)
     layer = spec.stacks[0].groups[0].layer._replace(attentions=(attention,))
@@ -114,14 +112,14 @@ def test_tokens_that_a_window_hides_are_kept_but_not_read() -> None:
     assert long.decode.read == short.decode.read
 
 
-def test_an_encoder_takes_its_batch_at_once_and_writes_nothing() -> None:
+def test_an_encoder_takes_its_batch_at_once_and_writes_nothing():
     fit = fitted(count_cost(named("bert-base"), tokens=512, batch=32))
     assert fit.need.step == 32 * 512
     assert (fit.need.cache, fit.need.logits) == (0, 0)
     assert (fit.decode, fit.full) == (None, None)
 
 
-def test_too_large_for_one_card() -> None:
+def test_too_large_for_one_card():
     fit = fitted(count_cost(named("llama-2-70b"), tokens=4096))
     each = 24 * GIB - fit.need.activations - fit.need.logits - GIB
     assert fit.cards == math.ceil((fit.need.weights + fit.need.cache) / each)
@@ -147,8 +145,8 @@ DTYPES = st.sampled_from(["float32", "bfloat16", "int8", "int4"])
 @settings(deadline=None, max_examples=25)
 @given(SHAPES, EXPERTS, DTYPES, st.integers(1, 3000), st.integers(1, 40), st.integers(20, 400))
 def test_one_more_never_fits_and_more_memory_never_holds_less(
-    shape: dict[str, Any], experts: dict[str, Any], dtype: str, tokens: int, batch: int, mib: int
-) -> None:
+    shape, experts, dtype, tokens, batch, mib
+):
     spec = spec_from_options(**shape, **experts)
     small = {"chunk": 64, "overhead": 2**20}
 
@@ -192,7 +190,7 @@ FIELDS = {"name", "aliases", "year", "memory_mib", "bandwidth", "flops", "source
 
 
 @pytest.mark.parametrize(("file", "entry"), ENTRIES, ids=[entry["name"] for _, entry in ENTRIES])
-def test_an_entry_is_complete(file: str, entry: dict[str, Any]) -> None:
+def test_an_entry_is_complete(file, entry):
     assert set(entry) == FIELDS
     assert 2017 <= entry["year"] <= 2026
     assert entry["source"].startswith({"nvidia": "NVIDIA ", "amd": "AMD "}[file])
@@ -210,7 +208,7 @@ def test_an_entry_is_complete(file: str, entry: dict[str, Any]) -> None:
     assert 0.9 * advertised <= entry["memory_mib"] / 1024 <= advertised
 
 
-def test_no_name_stands_twice() -> None:
+def test_no_name_stands_twice():
     names = [card.name for card in all_cards()]
     assert len(names) == len(set(names)) == len(ENTRIES) >= 15
 
@@ -226,7 +224,7 @@ def test_no_name_stands_twice() -> None:
         (["mi250x"], ["MI250X die"]),
     ],
 )
-def test_the_names_that_people_type(typed: list[str], found: list[str]) -> None:
+def test_the_names_that_people_type(typed, found):
     assert [card.name for card in find_cards(typed)] == found
 
 
@@ -237,12 +235,12 @@ def test_the_names_that_people_type(typed: list[str], found: list[str]) -> None:
         ("abacus", "no card 'abacus'; --gpu all lists those that are known"),
     ],
 )
-def test_an_unknown_name(typed: str, line: str) -> None:
+def test_an_unknown_name(typed, line):
     with pytest.raises(UsageError, match=f"^{re.escape(line)}$"):
         find_cards([typed])
 
 
-def test_completion() -> None:
+def test_completion():
     assert complete_gpu("h1") == ["H100 PCIe", "H100 SXM", "H100 NVL"]
     assert complete_gpu("al") == ["all"]
 
@@ -258,7 +256,5 @@ def test_completion() -> None:
         ("T4", "float64", 8.1e12),
     ],
 )
-def test_the_rate_is_the_fastest_of_equal_or_wider_dtypes(
-    card: str, dtype: str, rate: float
-) -> None:
+def test_the_rate_is_the_fastest_of_equal_or_wider_dtypes(card, dtype, rate):
     assert find_cards([card])[0].rate(dtype) == rate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ def finding() -> Callable[..., str]:
     return lambda *models, **options: attnviz.params(list(models), **options).document().finding
 
 
-def test_findings(finding: Any) -> None:
+def test_findings(finding):
     assert finding("llama-3-8b", gpu="L4", batch=2) == (
         "Fits on L4: needs 17.88 GB of 23.80 GB; at most 38.6 tokens/s (19.3 each)."
     )
@@ -40,7 +39,7 @@ def test_findings(finding: Any) -> None:
     )
 
 
-def test_cautions(run: Run) -> None:
+def test_cautions(run):
     out = run("params", "llama-2-7b", "--gpu", "T4,L4,H200").out
     assert "T4: no bfloat16, taken as float16." in out
     assert "max tokens: by memory; the model's positions end at 4,096." in out
@@ -48,7 +47,7 @@ def test_cautions(run: Run) -> None:
     assert "no bfloat16" not in run("params", "gpt2", "--dtype", "float16", "--gpu", "T4").out
 
 
-def test_json(run: Run) -> None:
+def test_json(run):
     both = json.loads(
         run("params", "llama-2-7b", "--tokens", "512", "--gpu", "L4,T4", "--json").out
     )
@@ -65,7 +64,7 @@ def test_json(run: Run) -> None:
     assert {key: value for key, value in both.items() if key != "gpus"} == plain
 
 
-def test_csv(tmp_path: Path) -> None:
+def test_csv(tmp_path):
     report = attnviz.params("bert-base", gpu="L4")
     report.save(tmp_path / "cards.csv")
     lines = (tmp_path / "cards.csv").read_text(encoding="utf-8").splitlines()
@@ -77,7 +76,7 @@ def test_csv(tmp_path: Path) -> None:
     assert found["decode"] == ("", "tokens/s")
 
 
-def test_chunk_and_overhead() -> None:
+def test_chunk_and_overhead():
     one, other = (
         attnviz.params("llama-2-7b", gpu="L4", **more).to_dict()["gpus"][0]["needs"]
         for more in ({}, {"chunk": 512, "overhead": "2GiB"})

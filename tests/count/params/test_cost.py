@@ -1,7 +1,5 @@
 """The cache, a pass, what fits and what maps take: by hand, at the border, against the library."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -48,7 +46,7 @@ def cache(*attentions: AttentionSpec, tokens: int, **more: Any) -> CacheCount:
     return count_cost(spec(*attentions), tokens=tokens, **more).cache
 
 
-def test_grouped_heads_keep_their_groups() -> None:
+def test_grouped_heads_keep_their_groups():
     grouped = AttentionSpec(12, 6, 2, 2, 3)
     count = cache(grouped, grouped, tokens=5, batch=7)
     assert count.values_per_token == 2 * 2 * (2 + 3)
@@ -58,13 +56,13 @@ def test_grouped_heads_keep_their_groups() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "held"), [(9, 9), (10, 10), (11, 10), (100, 10)])
-def test_a_sliding_layer_keeps_its_window(tokens: int, held: int) -> None:
+def test_a_sliding_layer_keeps_its_window(tokens, held):
     count = cache(SLIDING, PLAIN, tokens=tokens, dtype="int8")
     assert count.bytes == 16 * held + 16 * tokens
     assert (count.bytes_per_token, count.bytes_per_token_late) == (32, 16)
 
 
-def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
+def test_linear_attention_keeps_a_state_that_does_not_grow():
     linear = AttentionSpec(8, 2, 2, 4, 3, linear=True)
     short, long = (cache(linear, tokens=tokens, dtype="float32") for tokens in (1, 10**9))
     assert short.bytes == long.bytes == short.constant_bytes == 2 * 4 * 3 * 4
@@ -74,12 +72,12 @@ def test_linear_attention_keeps_a_state_that_does_not_grow() -> None:
     assert long.attention_scores == 2 * short.attention_scores
 
 
-def test_an_encoder_keeps_nothing() -> None:
+def test_an_encoder_keeps_nothing():
     count = count_cost(spec(PLAIN, layers=3, causal=False), tokens=5).cache
     assert (count.bytes, count.bytes_per_token, count.lines) == (0, 0, ())
 
 
-def test_the_library_keeps_as_many_bytes_of_two_towers() -> None:
+def test_the_library_keeps_as_many_bytes_of_two_towers():
     """Of one tower ``test_every_config.py`` compares what the library keeps."""
     torch.manual_seed(3)
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).eval()
@@ -96,7 +94,7 @@ def test_the_library_keeps_as_many_bytes_of_two_towers() -> None:
     assert count.bytes - count.cross_bytes == kept(past.self_attention_cache.layers)
 
 
-def test_names_of_dtypes() -> None:
+def test_names_of_dtypes():
     assert set(BITS) == {"float32", "float16", "bfloat16", "float8", "int8", "int4"}
     assert bits("torch.bfloat16") == bits("bf16") == 16
     assert bits("float64") == 64
@@ -105,7 +103,7 @@ def test_names_of_dtypes() -> None:
 
 
 @given(st.integers(0, 10**60))
-def test_bytes_are_never_rounded_through_floats(numbers: int) -> None:
+def test_bytes_are_never_rounded_through_floats(numbers):
     assert byte_count(numbers, "float32") == 4 * numbers
     assert 2 * byte_count(numbers, "int4") - numbers in (0, 1)
 
@@ -113,7 +111,7 @@ def test_bytes_are_never_rounded_through_floats(numbers: int) -> None:
 # What fits ------------------------------------------------------------------------------------
 
 
-def test_the_longest_context_is_the_last_that_fits() -> None:
+def test_the_longest_context_is_the_last_that_fits():
     weights = 512
     fit = longest_context(count_cost(spec(PLAIN)), weights + 32 * 10 + 31)
     assert (fit.tokens, fit.binds, fit.weights, fit.cache, fit.left) == (10, "memory", 512, 320, 31)
@@ -126,9 +124,7 @@ def test_the_longest_context_is_the_last_that_fits() -> None:
     st.sampled_from(sorted(BITS)),
     st.sampled_from([(PLAIN,), (PLAIN, SLIDING), (PLAIN, LINEAR), (PLAIN, PLAIN, CROSS)]),
 )
-def test_one_token_more_would_not_fit(
-    memory: int, batch: int, dtype: str, attentions: tuple[AttentionSpec, ...]
-) -> None:
+def test_one_token_more_would_not_fit(memory, batch, dtype, attentions):
     cost = count_cost(spec(*attentions), batch=batch, dtype=dtype)
     fit = longest_context(cost, memory)
     if fit.binds == "weights":
@@ -141,7 +137,7 @@ def test_one_token_more_would_not_fit(
     assert cost.cache_at(fit.tokens + 1).bytes > memory - fit.weights
 
 
-def test_weights_or_positions_may_end_before_the_memory() -> None:
+def test_weights_or_positions_may_end_before_the_memory():
     fit = longest_context(count_cost(spec(PLAIN)), 511)
     assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
     full = longest_context(count_cost(spec(PLAIN)), 512)
@@ -152,7 +148,7 @@ def test_weights_or_positions_may_end_before_the_memory() -> None:
 
 
 @pytest.mark.parametrize("attention", [SLIDING, LINEAR])
-def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> None:
+def test_a_cache_that_stops_growing_ends_nothing(attention):
     fit = longest_context(count_cost(spec(attention)), 10**6)
     assert (fit.tokens, fit.binds, fit.by_memory) == (None, "nothing", None)
     assert fit.cache == (320 if attention is SLIDING else 64)
@@ -160,7 +156,7 @@ def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> No
     assert (limited.tokens, limited.binds) == (5, "positions")
 
 
-def test_maps_that_are_kept() -> None:
+def test_maps_that_are_kept():
     three = spec(PLAIN, SLIDING, LINEAR)
     maps = count_cost(three, tokens=11, batch=3, dtype="float32").maps
     assert (maps.maps, maps.values) == (4, 3 * 4 * 11**2)  # linear attention has none
@@ -171,7 +167,7 @@ def test_maps_that_are_kept() -> None:
     assert count_cost(spec(CROSS), tokens=11, source_tokens=5).maps.values == 2 * 11 * 5
 
 
-def test_lengths_of_two_towers() -> None:
+def test_lengths_of_two_towers():
     written = spec(PLAIN).main
     read = written._replace(name="encoder", causal=False, reads="source")
     heard = read._replace(tokens=1500)
@@ -182,7 +178,7 @@ def test_lengths_of_two_towers() -> None:
     assert Lengths.for_model(free, 5, 9).of(written) == 5
 
 
-def test_what_is_counted_unless_asked() -> None:
+def test_what_is_counted_unless_asked():
     limits = {None: DEFAULT_TOKENS, 77: 77, 10**6: 2048}
     for limit, tokens in limits.items():
         assert count_cost(spec(PLAIN, max_positions=limit)).tokens == tokens
@@ -193,7 +189,7 @@ def test_what_is_counted_unless_asked() -> None:
 # The operations of a pass ---------------------------------------------------------------------
 
 
-def test_the_formulas_of_the_definitions() -> None:
+def test_the_formulas_of_the_definitions():
     b, n, d, heads, groups, dim, layers = 3, 11, 14, 6, 2, 5, 4
     shape = spec(AttentionSpec(d, heads, groups, dim, dim), layers=layers)
     flops = count_cost(shape, tokens=n, batch=b).flops
@@ -206,7 +202,7 @@ def test_the_formulas_of_the_definitions() -> None:
     assert flops.scores_per_token == layers * 4 * n * heads * dim
 
 
-def test_pairs_that_are_seen() -> None:
+def test_pairs_that_are_seen():
     flops = count_cost(spec(SLIDING), tokens=16).flops
     pairs = (16**2 - 6**2) / 2  # the triangle, less the triangle that slid out of sight
     assert flops.attention_scores_visible == int(4 * 8 * pairs)
@@ -217,7 +213,7 @@ def test_pairs_that_are_seen() -> None:
     assert flops.attention_scores_visible == flops.attention_scores
 
 
-def test_head_and_feed_forward() -> None:
+def test_head_and_feed_forward():
     layer = LayerSpec((AttentionSpec(6, 2, 2, 3, 3),), FeedForwardSpec(6, 5, True))
     stack = StackSpec(
         "decoder",
@@ -233,7 +229,7 @@ def test_head_and_feed_forward() -> None:
     assert sum(term.number for term in flops.terms) == flops.total
 
 
-def test_absurd_lengths_stay_exact() -> None:
+def test_absurd_lengths_stay_exact():
     n = 10**25 + 1
     assert count_cost(spec(PLAIN), tokens=n).flops.attention_scores == 4 * n * n * 8
 
@@ -280,7 +276,7 @@ def counted(kind: str, name: str, fields: dict[str, Any], **more: Any) -> CostRe
 
 
 @pytest.mark.parametrize(("kind", "name", "fields"), CASES)
-def test_torch_counts_the_same(kind: str, name: str, fields: dict[str, Any]) -> None:
+def test_torch_counts_the_same(kind, name, fields):
     torch.manual_seed(5)
     config = transformers.AutoConfig.for_model(kind, **fields)
     config._experts_implementation = "eager"

@@ -1,10 +1,5 @@
 """Specs from configs: what is assumed, what is refused, and what is left to the library."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from attnviz.count.params.families import misspelt_field, spec_from_config
@@ -15,7 +10,7 @@ from attnviz.errors import LoadError, UsageError
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
 
-def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
+def test_a_config_without_a_class_is_counted_with_its_usual_one():
     causal = spec_from_config({"model_type": "llama"})
     assert causal is not None
     assert causal.architecture == "LlamaForCausalLM"
@@ -41,7 +36,7 @@ def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
         {},
     ],
 )
-def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
+def test_what_the_arithmetic_does_not_claim(config):
     assert spec_from_config(config) is None
 
 
@@ -54,13 +49,13 @@ def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
         ({"n_positions": 1.5}, "max_position_embeddings = 1.5: expected"),
     ],
 )
-def test_numbers_that_do_not_fit(fields: dict[str, Any], says: str) -> None:
+def test_numbers_that_do_not_fit(fields, says):
     with pytest.raises(LoadError) as caught:
         spec_from_config({**GPT2, **fields}, name="x")
     assert says in str(caught.value)
 
 
-def test_groups_and_lists_that_do_not_fit() -> None:
+def test_groups_and_lists_that_do_not_fit():
     fields = {"num_attention_heads": 6, "num_key_value_heads": 4, "hidden_size": 12}
     with pytest.raises(LoadError, match="4 key/value heads, which do not divide its 6 heads"):
         spec_from_config({"model_type": "llama", **fields}, name="x")
@@ -68,7 +63,7 @@ def test_groups_and_lists_that_do_not_fit() -> None:
         spec_from_config({"model_type": "gemma2", "layer_types": ["full_attention"]}, name="x")
 
 
-def test_fields_are_read_in_both_spellings() -> None:
+def test_fields_are_read_in_both_spellings():
     assert misspelt_field({**GPT2, "n_embed": 3}) == ("n_embed", "n_embd")
     assert misspelt_field({**GPT2, "n_ctx": 1024, "resid_pdrop": 0.1}) is None
     assert misspelt_field({"model_type": "mamba", "n_embed": 3}) is None
@@ -77,7 +72,7 @@ def test_fields_are_read_in_both_spellings() -> None:
     assert spec_from_config({**GPT2, **ours}) == spec_from_config({**GPT2, **theirs})
 
 
-def test_an_absurd_number_of_layers() -> None:
+def test_an_absurd_number_of_layers():
     found = spec_from_config({**GPT2, "n_layer": 10**15})
     assert found is not None
     assert found.total > 10**21
@@ -85,7 +80,7 @@ def test_an_absurd_number_of_layers() -> None:
     assert spec_from_config(mixed) is None  # one entry per layer would be needed
 
 
-def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
+def test_what_is_not_claimed_is_built_on_the_meta_device():
     config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
     assert spec_from_config(config) is None
     built = count_on_meta(config, name="x")
@@ -106,7 +101,7 @@ def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
         {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
     ],
 )
-def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
+def test_fields_that_change_no_parameter(extra):
     built = count_on_meta({"model_type": "bert", "architectures": ["BertModel"], **extra}, name="x")
     assert built.total == 109_482_240
 
@@ -127,7 +122,7 @@ def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
+def test_what_nobody_can_build(config, says):
     with pytest.raises(LoadError) as caught:
         count_on_meta(config, name="x")
     assert says in str(caught.value)
@@ -142,19 +137,19 @@ def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
         ("[]", "should hold a JSON object, not list"),
     ],
 )
-def test_a_directory_without_a_config(tmp_path: Path, text: str | None, says: str) -> None:
+def test_a_directory_without_a_config(tmp_path, text, says):
     if text is not None:
         (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(LoadError, match=says):
         find_spec(str(tmp_path))
 
 
-def test_a_directory_has_no_revisions(tmp_path: Path) -> None:
+def test_a_directory_has_no_revisions(tmp_path):
     with pytest.raises(UsageError, match="is a directory and has no revision 'main'"):
         find_spec(str(tmp_path), revision="main")
 
 
-def test_built_in_models() -> None:
+def test_built_in_models():
     tiny, own = find_spec("tiny").spec, find_spec("mha").spec
     assert tiny is not None
     assert own is not None

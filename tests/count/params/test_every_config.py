@@ -4,9 +4,6 @@ The oracles know nothing of our counting: the parameters of the class itself on 
 device, and the bytes of the tensors in the cache that a real model hands out after a pass.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,9 +89,7 @@ def kept(config: PretrainedConfig) -> int | None:
 @pytest.mark.parametrize(
     "kind", [*sorted(QUICK), *(pytest.param(kind, marks=pytest.mark.long) for kind in SLOW)]
 )
-def test_params_counts_what_the_library_builds_and_keeps(
-    kind: str, run: Any, tmp_path: Path
-) -> None:
+def test_params_counts_what_the_library_builds_and_keeps(kind, run, tmp_path):
     logging.set_verbosity_error()
     config = small_config(kind)
     config.save_pretrained(tmp_path / "m")

@@ -1,7 +1,5 @@
 """The arithmetic against the library, which builds each claimed class on the meta device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -182,13 +180,13 @@ def compare(kind: str, architecture: str, fields: dict[str, Any]) -> ModelSpec:
     return spec
 
 
-def test_at_least_25_architectures_are_claimed() -> None:
+def test_at_least_25_architectures_are_claimed():
     assert len(families()) >= 50
     assert set(ODD) == set(families())
 
 
 @pytest.mark.parametrize(("kind", "architecture"), one_in(2, dict(CLASSES).items()))
-def test_default_sizes(kind: str, architecture: str) -> None:
+def test_default_sizes(kind, architecture):
     compare(kind, architecture, COMPLETED.get(kind, {}))
 
 
@@ -200,7 +198,7 @@ def test_default_sizes(kind: str, architecture: str) -> None:
         for at, fields in enumerate(ODD[kind] if dict(CLASSES)[kind] == name else ODD[kind][:1])
     ],
 )
-def test_odd_sizes(kind: str, architecture: str, fields: dict[str, Any]) -> None:
+def test_odd_sizes(kind, architecture, fields):
     """Of every class the first fields, and of the last class of a kind all of them."""
     spec = compare(kind, architecture, fields)
     # What the library writes into a config.json reads as the same design.
@@ -228,7 +226,7 @@ SWITCHED = {"use_sliding_window": True, "sliding_window": 11, "max_window_layers
         ("gemma2", {**DECODER, **SLIDING, "layer_types": ["full_attention"] * 5}),
     ],
 )
-def test_the_same_layers_slide(kind: str, fields: dict[str, Any]) -> None:
+def test_the_same_layers_slide(kind, fields):
     config = transformers.AutoConfig.for_model(kind, **fields)
     cache = transformers.DynamicCache(config=config)
     slides = [getattr(layer, "sliding_window", None) for layer in cache.layers]

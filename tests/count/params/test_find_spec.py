@@ -1,7 +1,5 @@
 """What a checkpoint's files say of the dtypes of its weights, without a tensor being read."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
@@ -49,14 +47,8 @@ TOTAL = 11 * 12 + 7 * 12 + 2 * (12 * 12**2 + 13 * 12) + 2 * 12
     ],
 )
 def test_the_files_say_what_weights_are_stored_in(
-    run: Run,
-    tmp_path: Path,
-    dtypes: dict[str, int],
-    fields: dict[str, Any],
-    dtype: str,
-    size: int,
-    stated: str | None,
-) -> None:
+    run, tmp_path, dtypes, fields, dtype, size, stated
+):
     folder = checkpoint_of(tmp_path / "odd", dtypes, **fields)
     document = run("params", folder, "--json").document
     assert document["total"] == TOTAL
@@ -70,7 +62,7 @@ def test_the_files_say_what_weights_are_stored_in(
     assert fit["weights"] == size
 
 
-def test_each_dtype_is_stated(run: Run, tmp_path: Path) -> None:
+def test_each_dtype_is_stated(run, tmp_path):
     folder = checkpoint_of(tmp_path / "odd", {"BF16": TOTAL - 24, "F32": 24})
     assert run("params", folder, "--json").document["weights"]["other_dtypes"] == {"float32": 24}
     lines = run("params", folder).lines
@@ -79,6 +71,6 @@ def test_each_dtype_is_stated(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 8, struct.pack("<Q", 4) + b"[1]x", b"\x02" * 9])
-def test_a_damaged_file_tells_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_tells_nothing(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     assert stored_weights(tmp_path).numbers == {}

@@ -1,7 +1,5 @@
 """GGUF files written by the package's own writer, counted from their header."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any
@@ -70,7 +68,7 @@ def counted(path: Path, **options: Any) -> BuiltCount:
     return case.built
 
 
-def test_parameters_bytes_and_cache(tmp_path: Path) -> None:
+def test_parameters_bytes_and_cache(tmp_path):
     built = counted(write(tmp_path / "m.gguf"), tokens=100, memory="1GB")
     assert built.total == sum(rows * columns for rows, columns, _ in SHAPES.values())
     sizes = dict.fromkeys(BLOCKS, 0)
@@ -87,7 +85,7 @@ def test_parameters_bytes_and_cache(tmp_path: Path) -> None:
     assert built.limit == 512
 
 
-def test_windows_of_some_layers(tmp_path: Path) -> None:
+def test_windows_of_some_layers(tmp_path):
     slides = {
         "attention.sliding_window": 10,
         "attention.sliding_window_pattern": [True, True, False],
@@ -101,7 +99,7 @@ def test_windows_of_some_layers(tmp_path: Path) -> None:
         counted(unlisted, memory="1GB")
 
 
-def test_heads_of_each_layer_and_states(tmp_path: Path) -> None:
+def test_heads_of_each_layer_and_states(tmp_path):
     built = counted(write(tmp_path / "m.gguf", **{"attention.head_count_kv": [1, 2, 4]}), tokens=1)
     assert built.cache is not None
     assert built.cache.bytes == (1 + 2 + 4) * 2 * (WIDE // HEADS) * 2
@@ -109,7 +107,7 @@ def test_heads_of_each_layer_and_states(tmp_path: Path) -> None:
     assert counted(write(tmp_path / "o.gguf", block_count=LAYERS + 1)).cache is None
 
 
-def test_several_files_are_one_model(tmp_path: Path) -> None:
+def test_several_files_are_one_model(tmp_path):
     names, paths = list(SHAPES), [tmp_path / f"m-0000{n}-of-00002.gguf" for n in (1, 2)]
     write(paths[0], names[:7], **{"split.count": 2})
     with pytest.raises(LoadError, match=r"m-00002-of-00002\.gguf is missing"):
@@ -142,7 +140,7 @@ NAME = struct.pack("<Q", 3) + b"abc"
         (head(1, 0) + NAME + struct.pack("<IQIQ", 1, 32, 999, 0) + bytes(60), "999"),
     ],
 )
-def test_what_is_no_header_is_refused_at_once(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_no_header_is_refused_at_once(tmp_path, content, said):
     path = tmp_path / "m.gguf"
     path.write_bytes(content)
     with pytest.raises(LoadError, match=said) as error:
@@ -150,7 +148,7 @@ def test_what_is_no_header_is_refused_at_once(tmp_path: Path, content: bytes, sa
     assert "\n" not in str(error.value)
 
 
-def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+def test_a_cut_file_is_refused(tmp_path):
     content = write(tmp_path / "m.gguf").read_bytes()
     for length in (30, 500, len(content) // 2, len(content) - 64):
         (tmp_path / "cut.gguf").write_bytes(content[:length])

@@ -4,8 +4,6 @@ Golden screens lie in ``golden/``; after a wanted change write them anew with
 ``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shlex
@@ -46,7 +44,7 @@ def counted(run: Run) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_screen(run: Run, name: str) -> None:
+def test_screen(run, name):
     result = run("params", *SCREENS[name])
     assert (result.code, result.err) == (0, "")
     path = GOLDEN / f"{name}.txt"
@@ -57,7 +55,7 @@ def test_screen(run: Run, name: str) -> None:
     assert max(map(len, result.lines)) <= widest
 
 
-def test_json_of_a_shape(counted: Any) -> None:
+def test_json_of_a_shape(counted):
     document = counted(*SHAPE)
     assert next(iter(document.items())) == ("schema", "attnviz.params/1")
     roles = ("query", "key", "value", "output")
@@ -75,7 +73,7 @@ def test_json_of_a_shape(counted: Any) -> None:
         assert name in model
 
 
-def test_json_of_a_comparison(counted: Any) -> None:
+def test_json_of_a_comparison(counted):
     document = counted(*SHAPE, "--compare", "heads=8,3,16")
     assert document["compare"] == ["heads"]
     assert document["changed"] == ["head_dim", "maps"]
@@ -95,7 +93,7 @@ def test_json_of_a_comparison(counted: Any) -> None:
         ("--kv-heads=4,2", [4, 2]),
     ],
 )
-def test_any_option_can_be_compared(counted: Any, wish: str, values: list[int | str]) -> None:
+def test_any_option_can_be_compared(counted, wish, values):
     rows = counted(*SMALL, "--compare", wish)["rows"]
     assert [next(iter(row["values"].values())) for row in rows] == values
     assert ["error" in row for row in rows] == [value == "x" for value in values]
@@ -111,12 +109,12 @@ def test_any_option_can_be_compared(counted: Any, wish: str, values: list[int | 
         (("llama-2-7b", "--memory", "1GB"), "total 14.55 GB 13.55 GB more than 1 GB"),
     ],
 )
-def test_what_fits_is_said_in_words(run: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_what_fits_is_said_in_words(run, arguments, said):
     text = " ".join(run("params", *arguments, "--quiet").out.split())
     assert said in text
 
 
-def test_a_directory_is_counted(run: Run, counted: Any, checkpoint: Any) -> None:
+def test_a_directory_is_counted(run, counted, checkpoint):
     folder = checkpoint("llama")
     document = counted("--model", str(folder))
     assert document["counted_by"] == "arithmetic"
@@ -129,7 +127,7 @@ def test_a_directory_is_counted(run: Run, counted: Any, checkpoint: Any) -> None
     assert document["total"] == held
 
 
-def test_a_class_that_no_arithmetic_knows_is_built(run: Run, tmp_path: Path) -> None:
+def test_a_class_that_no_arithmetic_knows_is_built(run, tmp_path):
     import transformers
 
     config = transformers.XLNetConfig(
@@ -151,7 +149,7 @@ def test_a_class_that_no_arithmetic_knows_is_built(run: Run, tmp_path: Path) -> 
     assert f"total,sum,{built}" in (tmp_path / "odd.csv").read_text()
 
 
-def test_every_example_of_the_help_runs(run: Run) -> None:
+def test_every_example_of_the_help_runs(run):
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) >= 4
     for example in examples:
@@ -181,9 +179,7 @@ def small(name: str, **more: Any) -> Any:
         ("Lfm2Config", {"full_attn_idxs": [1, 3], "architectures": ["Lfm2ForCausalLM"]}),
     ],
 )
-def test_weights_and_cache_suffice_to_answer(
-    counted: Any, run: Run, tmp_path: Path, name: str, more: dict[str, Any]
-) -> None:
+def test_weights_and_cache_suffice_to_answer(counted, run, tmp_path, name, more):
     small(name, **more).save_pretrained(tmp_path / "odd")
     alone = counted("./odd", "--tokens", "64")
     needed = alone["weights"]["bytes"] + alone["weights"]["buffer_bytes"]
@@ -225,14 +221,14 @@ def saved(run: Run, tmp_path: Path) -> Callable[..., str]:
 
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize("ending", [".csv", ".md", ".svg", ".html", ".txt"])
-def test_the_total_is_in_every_file(saved: Any, name: str, ending: str) -> None:
+def test_the_total_is_in_every_file(saved, name, ending):
     text = saved(name, ending)
     written = "124.4 M" if name == "several" else f"{TOTAL[name]:,}"
     assert (str(TOTAL[name]) if ending == ".csv" else written) in text
     assert text.endswith("\n")
 
 
-def test_csv_adds_up_and_names_what_is_compared(saved: Any) -> None:
+def test_csv_adds_up_and_names_what_is_compared(saved):
     rows = list(csv.DictReader(saved("one", ".csv").splitlines()))
     parts = [row for row in rows if row["section"] == "parameters"]
     assert sum(int(row["value"]) for row in parts if not row["detail"]) == TOTAL["one"]
@@ -244,7 +240,7 @@ def test_csv_adds_up_and_names_what_is_compared(saved: Any) -> None:
     assert "does not divide" in refused["item"] + refused["detail"]
 
 
-def test_names_of_strangers_are_harmless(run: Run, tmp_path: Path) -> None:
+def test_names_of_strangers_are_harmless(run, tmp_path):
     shape = tmp_path / "odd.toml"
     shape.write_text(
         'name = "odd"\nsource = "<script>|`*\\u001b[31m"\nnotes = ["a|b <b>"]\n'
@@ -292,11 +288,11 @@ SMALL = ("--d-model", "64", "--heads", "8")
         ((*SMALL, "--save", "x.npz"), "end it in one of .json, .csv, .md, .txt, .html, .svg"),
     ],
 )  # fmt: skip
-def test_usage_ends_with_2(refused: Any, arguments: tuple[str, ...], line: str) -> None:
+def test_usage_ends_with_2(refused, arguments, line):
     assert line in refused(2, "params", *arguments)
 
 
-def test_missing_things_end_with_3(refused: Any, tmp_path: Path) -> None:
+def test_missing_things_end_with_3(refused, tmp_path):
     assert "no directory './none' here" in refused(3, "params", "./none")
     assert "no shape 'gpt3'" in refused(3, "params", "configs/gpt3")
     assert "there is no directory" in refused(3, "params", *SMALL, "--save", "none/x.md")
@@ -306,6 +302,6 @@ def test_missing_things_end_with_3(refused: Any, tmp_path: Path) -> None:
     assert "unknown key 'kvheads'; did you mean 'kv_heads'?" in refused(3, "params", "./b.toml")
 
 
-def test_an_unknown_name_offers_the_nearest(refused: Any) -> None:
+def test_an_unknown_name_offers_the_nearest(refused):
     line = refused(4, "params", "llama2-70b", "--offline")
     assert "did you mean 'llama-2-70b'?" in line

@@ -1,7 +1,5 @@
 """Quantised weights: what is counted from a config against files that imitate each format."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -231,12 +229,12 @@ def check(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_config_and_its_files_have_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_a_config_and_its_files_have_the_same_bytes(tmp_path, name):
     about, pack = FORMATS[name]
     check(tmp_path, tensors_of(inside(pack)), about)
 
 
-def test_mlx_quantises_tables_too_and_names_exceptions(tmp_path: Path) -> None:
+def test_mlx_quantises_tables_too_and_names_exceptions(tmp_path):
     own = {"model.layers.0.mlp.down_proj": None, "model.embed_tokens": mlx(8)}
     about = {
         "group_size": 64,
@@ -247,7 +245,7 @@ def test_mlx_quantises_tables_too_and_names_exceptions(tmp_path: Path) -> None:
     check(tmp_path, tensors_of(lambda name: own.get(name, mlx(4))), about, "quantization")
 
 
-def test_widths_and_modules_of_their_own(tmp_path: Path) -> None:
+def test_widths_and_modules_of_their_own(tmp_path):
     """GPTQModel writes regexes: a minus leaves modules out, a plus changes them."""
     dynamic = {r"-:.*\.0\..*(up|gate)_proj": {}, r"+:.*\.1\.self_attn.*": {"bits": 8}}
 
@@ -270,9 +268,7 @@ def test_widths_and_modules_of_their_own(tmp_path: Path) -> None:
         (["gate", "proj", "lm_head"], lambda name: False),
     ],
 )
-def test_modules_that_are_left_out(
-    tmp_path: Path, ignored: list[str], left_out: Callable[[str], bool]
-) -> None:
+def test_modules_that_are_left_out(tmp_path, ignored, left_out):
     weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
     about = compressed("float-quantized", weights, ignore=ignored)
     tensors = tensors_of(lambda name: None if name in TABLES or left_out(name) else CHANNEL)
@@ -292,9 +288,7 @@ def test_modules_that_are_left_out(
         ({"bits": "four"}, "an unnamed format"),
     ],
 )
-def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(
-    tmp_path: Path, about: dict[str, Any], named: str
-) -> None:
+def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(tmp_path, about, named):
     folder = folder_of(tmp_path / "m", about)
     cost = counted(folder)
     assert (cost.weight_bytes, cost.needed_bytes) == (None, None)
@@ -305,13 +299,13 @@ def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(
     assert counted(folder, memory="24GB", dtype="int4").weight_bytes == -(-cost.total // 2)
 
 
-def test_activations_and_caches_alone_quantise_no_weights(tmp_path: Path) -> None:
+def test_activations_and_caches_alone_quantise_no_weights(tmp_path):
     about = compressed("dense", {}, kv_cache_scheme={"num_bits": 8})
     assert counted(folder_of(tmp_path / "m", about)).storage is None
 
 
 @pytest.mark.parametrize("nested", [True, False])
-def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
+def test_towers_keep_their_numbers(tmp_path, nested):
     """A quantised text part, or a format that quantises the text part alone, in a model of images.
 
     The oracle adds up the text layers' matrices of the class itself.
@@ -346,7 +340,7 @@ def test_towers_keep_their_numbers(tmp_path: Path, nested: bool) -> None:
     assert case.built.weight_bytes == right
 
 
-def test_a_quantised_model_caches_in_the_dtype_of_its_config(tmp_path: Path) -> None:
+def test_a_quantised_model_caches_in_the_dtype_of_its_config(tmp_path):
     import torch
     from safetensors import torch as files
 

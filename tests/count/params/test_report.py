@@ -1,8 +1,6 @@
 """The lines of the table add up, in every architecture."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from attnviz.count.params.cost import CostReport
 from attnviz.count.params.parts import Case, PartLine, part_lines
@@ -16,7 +14,7 @@ def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
     return case.cost, tuple(part_lines(case.cost.spec))
 
 
-def test_lines_roles_and_terms_add_up(any_case: Case) -> None:
+def test_lines_roles_and_terms_add_up(any_case):
     cost, lines = lines_of(any_case)
     assert sum(line.number for line in lines if not line.detail) == cost.total
     shares = shares_of(cost.spec.placed)
@@ -29,7 +27,7 @@ def test_lines_roles_and_terms_add_up(any_case: Case) -> None:
             assert sum(term.number for term in line.terms) == line.each
 
 
-def test_details_add_up_to_the_line_above(any_case: Case) -> None:
+def test_details_add_up_to_the_line_above(any_case):
     def check(above: PartLine, details: Sequence[PartLine]) -> None:
         if details:
             assert sum(line.number for line in details) == above.number
@@ -47,7 +45,7 @@ def test_details_add_up_to_the_line_above(any_case: Case) -> None:
     check(above, details)
 
 
-def test_one_head_and_the_kinds_of_layers(case: Callable[..., Case]) -> None:
+def test_one_head_and_the_kinds_of_layers(case):
     _, lines = lines_of(case("biased"))
     heads = {line.label: line.per_head for line in lines if line.detail}
     assert heads == {"query": 28, "key": 28, "value": 28, "output": 28, "biases": None}
@@ -55,7 +53,7 @@ def test_one_head_and_the_kinds_of_layers(case: Callable[..., Case]) -> None:
     assert cells == [("0, 2", "full"), ("1, 3–4", "sliding 3, 2 of 5 experts")]
 
 
-def test_spans() -> None:
+def test_spans():
     assert spans((0,)) == "0"
     assert spans((0, 1, 2)) == "0–2"
     assert spans((0, 2, 4, 6)) == "0, 2 … 6"

@@ -1,7 +1,5 @@
 """Specs from options: what they mean, and one clear line for each that does not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -26,12 +24,12 @@ def refused(**options: Any) -> str:
     return message
 
 
-def test_options_that_are_not_given_are_none() -> None:
+def test_options_that_are_not_given_are_none():
     missing = dict.fromkeys(set(SHAPE) - {"d_model", "heads"})
     assert spec_from_options(d_model=6, heads=2, **missing) == spec_from_options(d_model=6, heads=2)
 
 
-def test_a_whole_decoder() -> None:
+def test_a_whole_decoder():
     sizes = {"layers": 32, "d_ff": 11008, "vocab": 32000, "max_positions": 4096}
     kinds = {"ffn": "swiglu", "tied": False, "norm": "rmsnorm", "positions": "rotary"}
     llama = counted(d_model=4096, heads=32, **kinds, **sizes)
@@ -42,7 +40,7 @@ def test_a_whole_decoder() -> None:
     assert gpt2.total == 124_439_808
 
 
-def test_norms_and_heads_are_counted_once() -> None:
+def test_norms_and_heads_are_counted_once():
     shape = {"d_model": 6, "heads": 2, "d_ff": 5, "norm": "rmsnorm"}
     norms = [
         shares_of(counted(**shape, **more).spec.placed)["norm"] for more in ({}, {"layers": 1})
@@ -55,7 +53,7 @@ def test_norms_and_heads_are_counted_once() -> None:
     assert tied.flops.head == untied.flops.head == 2 * 66
 
 
-def test_mixture_and_latent_attention() -> None:
+def test_mixture_and_latent_attention():
     experts = {"experts": 5, "active_experts": 2, "shared_experts": 3, "d_expert": 4}
     mixture = counted(d_model=6, heads=2, ffn="geglu", **experts).spec
     assert shares_of(mixture.placed)["feed_forward"] == 5 * 72 + 30 + 3 * 72
@@ -67,7 +65,7 @@ def test_mixture_and_latent_attention() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
-def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) -> None:
+def test_heads_divide_or_are_refused(d_model, heads, kv_heads):
     options = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads}
     if d_model % heads == 0 and heads % kv_heads == 0:
         width = d_model // heads
@@ -118,5 +116,5 @@ LATENT = {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2}
         ({"kv_haeds": 2}, "no option 'kv_haeds'; did you mean 'kv_heads'?"),
     ],
 )
-def test_what_does_not_fit_together(options: dict[str, Any], says: str) -> None:
+def test_what_does_not_fit_together(options, says):
     assert says in refused(**{"d_model": 12, "heads": 4, **options})

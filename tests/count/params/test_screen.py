@@ -1,7 +1,5 @@
 """What is said, on screens of every width: nothing too wide, every printed column adds up."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,7 +54,7 @@ def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
 @pytest.mark.parametrize(
     ("formula", "theme"), [(False, PLAIN), (True, ASCII)], ids=["plain", "formulas in ascii"]
 )
-def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Theme) -> None:
+def test_no_line_is_wider_than_the_room(any_case, formula, theme):
     for width in WIDTHS:
         lines = drawn((any_case,), width, ParamsRequest(formula=formula, per_layer=True), theme)
         longest_number = max(len(word) for line in lines for word in line.split())
@@ -67,7 +65,7 @@ def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Th
 
 @pytest.mark.parametrize("formulas", [False, True])
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_printed_column_adds_up(any_case: Case, width: int, formulas: bool) -> None:
+def test_the_printed_column_adds_up(any_case, width, formulas):
     if total_of(any_case) > 10**40:
         width = 200  # numbers of 60 digits leave no room for the shares
     rows = list(table_of(drawn((any_case,), width, ParamsRequest(formula=formulas))))
@@ -82,7 +80,7 @@ def test_the_printed_column_adds_up(any_case: Case, width: int, formulas: bool) 
     assert abs(sum(row[2] for row in kept) - 100) <= 0.1 * len(kept)
 
 
-def test_formulas_are_true(any_case: Case) -> None:
+def test_formulas_are_true(any_case):
     """Every ``a × b = c`` and ``a + b = c`` on the screen is computed again."""
     text = "\n".join(drawn((any_case,), 1000, FORMULAS))
     found = re.findall(
@@ -100,7 +98,7 @@ def compared(case: MakeCase, *names: str) -> tuple[Case, ...]:
     )
 
 
-def test_changed_columns_are_marked(case: MakeCase) -> None:
+def test_changed_columns_are_marked(case):
     refused = Case("", values=("3",), refusal="it does not divide")
     cases = (*compared(case, "attention", "biased"), refused)
     lines = drawn(cases, 300, by=("kv-heads",))
@@ -114,13 +112,13 @@ def test_changed_columns_are_marked(case: MakeCase) -> None:
     assert what == "kv-heads 0 → 1: cache/token ÷ 7, attention ÷ 1.63, FLOPs ÷ 1.56."
 
 
-def test_a_comparison_without_change_says_so(case: MakeCase) -> None:
+def test_a_comparison_without_change_says_so(case):
     text = "\n".join(drawn(compared(case, "whole", "whole"), 200, by=("vocab",)))
     assert "vocab 0 → 1: nothing of this changes." in text
     assert MARK not in text
 
 
-def test_a_model_that_was_built() -> None:
+def test_a_model_that_was_built():
     made = MadeModel("Odd", 21, 3, (("body", 13), ("tail", 7)))
     sizes = {"tokens": 5, "total": 21, "buffer_total": 3, "dtype": "float32"}
     built = BuiltCount(name="x", source="", revision=None, made=made, **sizes)
@@ -174,7 +172,7 @@ def first(run: Run) -> Callable[..., list[str]]:
 
 @pytest.mark.parametrize(("columns", "lines"), [*SIZES, (40, 10), (300, 90)])
 @pytest.mark.parametrize("name", ASKED)
-def test_it_fits(first: Any, name: str, columns: int, lines: int) -> None:
+def test_it_fits(first, name, columns, lines):
     usual = (columns, lines) in SIZES
     shown = first(columns, lines, *ASKED[name], *["--ascii"] * (not usual))
     assert len(shown) < lines
@@ -188,15 +186,15 @@ def test_it_fits(first: Any, name: str, columns: int, lines: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["fits", "layer", "pair", "experts", "compared", "models"])
-def test_first_screens(first: Any, golden: Callable[[str, str], None], name: str) -> None:
+def test_first_screens(first, golden, name):
     golden(f"first_{name}", "\n".join([*first(80, 24, *ASKED[name]), ""]))
 
 
-def test_a_wide_first_screen(first: Any, golden: Callable[[str, str], None]) -> None:
+def test_a_wide_first_screen(first, golden):
     golden("first_wide", "\n".join([*first(120, 40, *ASKED["fits"]), ""]))
 
 
-def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
+def test_the_total_is_weights_and_cache(run, first):
     """Llama 3 8B by hand: 8,030,261,248 × 2 bytes, and 2 × 32 × 8 × 128 × 2 bytes a token."""
     needed = 8_030_261_248 * 2 + 2 * 32 * 8 * 128 * 2 * 32_768
     shown = first(80, 24, *ASKED["fits"])
@@ -211,7 +209,7 @@ def test_the_total_is_weights_and_cache(run: Run, first: Any) -> None:
     assert f"{(needed - 20e9) / 1e6:.1f} MB too much." in " ".join(refused[1:3])
 
 
-def test_what_the_first_sentence_warns_of(first: Any) -> None:
+def test_what_the_first_sentence_warns_of(first):
     shown = first(80, 24, "gpt2", "bert-base", "llama-2-7b", "--memory", "8GB")
     assert shown[1].startswith("2 of 3 fit in 8 GB: gpt2, bert-base. llama-2-7b against")
     shown = first(80, 24, "llama-3-8b", "--tokens", "8192", "--memory", "24GB")

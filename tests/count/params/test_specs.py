@@ -1,7 +1,5 @@
 """The parameters of an attention, of a feed-forward part and of a whole model: what adds up."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given
@@ -27,7 +25,7 @@ from attnviz.count.params.specs import (
 SIZES = st.integers(1, 10**12)
 
 
-def test_latent_attention_of_deepseek_v3() -> None:
+def test_latent_attention_of_deepseek_v3():
     latent = LatentSpec(kv_lora=512, rope_dim=64, nope_dim=128, q_lora=1536)
     norms = (Norm("query norm", 1536), Norm("key and value norm", 512))
     spec = AttentionSpec(7168, 128, 128, 192, 128, latent=latent, parts=norms)
@@ -45,9 +43,7 @@ def test_latent_attention_of_deepseek_v3() -> None:
 
 
 @given(SIZES, SIZES, st.integers(1, 99), SIZES, SIZES, st.booleans(), st.booleans())
-def test_the_formula_of_the_definitions(
-    d: int, groups: int, share: int, dim: int, value: int, bias: bool, output_bias: bool
-) -> None:
+def test_the_formula_of_the_definitions(d, groups, share, dim, value, bias, output_bias):
     heads = groups * share
     spec = AttentionSpec(d, heads, groups, dim, value, bias, bias, bias, output_bias)
     weights = d * heads * dim + d * groups * (dim + value) + heads * value * d
@@ -68,14 +64,14 @@ def test_the_formula_of_the_definitions(
 
 
 @given(SIZES, SIZES, st.booleans(), st.booleans(), st.booleans())
-def test_plain_and_gated(d: int, f: int, gated: bool, up_bias: bool, down_bias: bool) -> None:
+def test_plain_and_gated(d, f, gated, up_bias, down_bias):
     terms = FeedForwardSpec(d, f, gated, up_bias, down_bias).terms
     biases = up_bias * f * (1 + gated) + down_bias * d
     assert total(terms, "bias") == biases
     assert total(terms) == (2 + gated) * d * f + biases
 
 
-def test_a_mixture_counts_all_experts_and_one_token_passes_some() -> None:
+def test_a_mixture_counts_all_experts_and_one_token_passes_some():
     expert, shared = FeedForwardSpec(7, 11, gated=True), FeedForwardSpec(7, 13, gated=True)
     gate = Dense("shared expert gate", 7, 1)
     spec = ExpertsSpec(expert, 5, 2, shared=shared, router_bias=True, parts=(gate,))
@@ -95,7 +91,7 @@ def spec(*groups: LayerGroup, **more: object) -> ModelSpec:
     return ModelSpec("test", "", (stack,))
 
 
-def test_shares_add_up() -> None:
+def test_shares_add_up():
     whole = spec(
         LayerGroup(PLAIN, 3),
         embeddings=(LookupTable("token embedding", 11, 6), Dense("patches", 4, 6, bias=True)),
@@ -114,7 +110,7 @@ def test_shares_add_up() -> None:
     assert whole.total == 630 + 96 + 12 + 66 + 42
 
 
-def test_what_is_used_again_is_stored_once() -> None:
+def test_what_is_used_again_is_stored_once():
     tied = spec(
         LayerGroup(PLAIN, 1),
         embeddings=(LookupTable("token embedding", 11, 6),),
@@ -124,7 +120,7 @@ def test_what_is_used_again_is_stored_once() -> None:
     assert spec(LayerGroup(PLAIN, 12, shared=True)).total == 210
 
 
-def test_idle_experts_are_not_active() -> None:
+def test_idle_experts_are_not_active():
     mixture = ExpertsSpec(FeedForwardSpec(6, 5), 4, 1, buffers=(("router correction", 4),))
     sparse = LayerSpec((ATTENTION,), mixture)
     whole = spec(*group_layers([PLAIN, sparse, sparse]))
@@ -134,13 +130,13 @@ def test_idle_experts_are_not_active() -> None:
     assert [group.indices for group in whole.main.groups] == [(0,), (1, 2)]
 
 
-def test_absurdly_large_numbers_stay_exact() -> None:
+def test_absurdly_large_numbers_stay_exact():
     wide = 10**40 + 7
     layer = LayerSpec((AttentionSpec(wide, 1, 1, wide, wide),))
     assert spec(LayerGroup(layer, 10**30 + 1)).total == 4 * wide**2 * (10**30 + 1)
 
 
-def test_equal_layers_are_put_together_in_the_order_of_the_first() -> None:
+def test_equal_layers_are_put_together_in_the_order_of_the_first():
     other = LayerSpec((ATTENTION,))
     groups = group_layers([other, PLAIN, other])
     assert groups == (LayerGroup(other, 2, (0, 2)), LayerGroup(PLAIN, 1, (1,)))

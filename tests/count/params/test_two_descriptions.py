@@ -5,8 +5,6 @@ defaults and the parts that ``params`` counts. They share no code: here the one'
 many numbers as the other's parameters, whatever the sizes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -52,7 +50,7 @@ def configs(draw: Any, family: Family) -> dict[str, Any]:
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
 @settings(max_examples=25)
 @given(data=st.data())
-def test_both_describe_the_same_tensors(family: Family, data: st.DataObject) -> None:
+def test_both_describe_the_same_tensors(family, data):
     fields = data.draw(configs(family))
     sizes, name = _sizes(family, fields, set()), bare(family)
     _, shapes = expected_tensors(family, fields, sizes)
@@ -66,6 +64,6 @@ def test_both_describe_the_same_tensors(family: Family, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.model_types[0])
-def test_both_know_the_same_classes(family: Family) -> None:
+def test_both_know_the_same_classes(family):
     counted = families()[family.model_types[0]].classes
     assert counted.keys() <= family.heads.keys()

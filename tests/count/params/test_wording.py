@@ -1,7 +1,5 @@
 """Numbers as people write them, against fractions."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 
@@ -43,12 +41,12 @@ positives = st.integers(1, 10**40)
         (operations(773_300_000_000_000), "773.3 TFLOP"),
     ],
 )
-def test_numbers(text: str, right: str) -> None:
+def test_numbers(text, right):
     assert text == right
 
 
 @given(naturals, positives)
-def test_a_share_is_off_by_half_a_tenth_at_most(part: int, extra: int) -> None:
+def test_a_share_is_off_by_half_a_tenth_at_most(part, extra):
     text = percentage(part, part + extra)
     exact = Fraction(100 * part, part + extra)
     if text.startswith("<"):
@@ -58,7 +56,7 @@ def test_a_share_is_off_by_half_a_tenth_at_most(part: int, extra: int) -> None:
 
 
 @given(naturals)
-def test_short_keeps_three_digits(number: int) -> None:
+def test_short_keeps_three_digits(number):
     text = short(number)
     match = re.fullmatch(r"([\d,]+(?:\.\d+)?)(?:e(\d+))? ?([kMBT]?)", text)
     assert match is not None, text

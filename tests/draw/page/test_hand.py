@@ -1,10 +1,7 @@
 """The page answers the hand: every control, by pointer and by key, in a real browser."""
 
-from __future__ import annotations
-
 import csv
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +14,8 @@ from .conftest import MARY
 
 LINK = "#L1H0&q=10&k=3&lock&mode=sinkless&pins=L1H2"
 
-Open = Callable[..., Any]
 
-
-def test_a_link_restores_the_view_and_is_written(opened: Open, mary: Path) -> None:
+def test_a_link_restores_the_view_and_is_written(opened, mary):
     shown = opened(mary, LINK)
     assert shown.text("#name") == "L1H0"
     assert shown.text("#readout").split(None, 1)[1].startswith("Mary (10) → and")
@@ -35,9 +30,7 @@ def test_a_link_restores_the_view_and_is_written(opened: Open, mary: Path) -> No
     assert again.js("({...state, labels: []})") == shown.js("({...state, labels: []})")
 
 
-def test_a_link_that_is_pasted_into_an_open_page_is_the_whole_view(
-    opened: Open, mary: Path
-) -> None:
+def test_a_link_that_is_pasted_into_an_open_page_is_the_whole_view(opened, mary):
     shown = opened(mary, "#L1H0&q=10&mode=value&scope=all&direction=from&sort=score&pins=L1H2")
     shown.js("location.hash = '#L3H1&q=9'")
     shown.wait("shown.names[state.head] === 'L3H1'")
@@ -54,7 +47,7 @@ def test_a_link_that_is_pasted_into_an_open_page_is_the_whole_view(
     ["#L9H9&q=999&mode=__proto__", "#%E0%A4%A", "#L0H0&capture=7&labels=%zz",
      "#constructor=1&sort=toString", "#L0H0&zoom=-4&q=x&k=1e9", "#&&=&"],
 )  # fmt: skip
-def test_a_wrong_link_is_ignored(opened: Open, mary: Path, link: str) -> None:
+def test_a_wrong_link_is_ignored(opened, mary, link):
     shown = opened(mary, link)
     assert shown.text("#name").startswith("L")
     assert shown.js("state.query < shown.n && state.key < shown.m && state.mode") == "raw"
@@ -86,7 +79,7 @@ KEYS: list[tuple[str, str, Any]] = [
 ]
 
 
-def test_a_key_does_what_the_list_says(opened: Open, mary: Path) -> None:
+def test_a_key_does_what_the_list_says(opened, mary):
     """One page, which goes back to the same view before each row of the table."""
     shown = opened(mary, "#L1H0")
     shown.js("window.begun = structuredClone(state), 1")
@@ -99,7 +92,7 @@ def test_a_key_does_what_the_list_says(opened: Open, mary: Path) -> None:
     assert {"j", "k", "p", "w", "s", "r", "o", "+", "-", "0", "t", "d", "Escape", "?"} <= {*listed}
 
 
-def test_tab_reaches_every_region(opened: Open, mary: Path) -> None:
+def test_tab_reaches_every_region(opened, mary):
     shown, seen = opened(mary), set()
     for _ in range(60):
         shown.page.keyboard.press("Tab")
@@ -113,7 +106,7 @@ def test_tab_reaches_every_region(opened: Open, mary: Path) -> None:
     assert wanted | {"words", "top", "map", "lines", "save-png", "neurons", "weights"} <= seen
 
 
-def test_the_map_is_read_by_keys(opened: Open, mary: Path) -> None:
+def test_the_map_is_read_by_keys(opened, mary):
     shown = opened(mary, "#L1H0&q=5")
     shown.page.focus("#map")
     shown.press("ArrowDown", "ArrowLeft", "Enter")
@@ -124,7 +117,7 @@ def test_the_map_is_read_by_keys(opened: Open, mary: Path) -> None:
     assert "held" not in shown.text("#readout")
 
 
-def test_the_pointer_reads_an_exact_weight(opened: Open, mary: Path) -> None:
+def test_the_pointer_reads_an_exact_weight(opened, mary):
     shown = opened(mary, "#L1H0")
     weights = attnviz.capture("tiny", MARY)["L1H0"]
     shown.page.mouse.move(*shown.cell(10, 3))
@@ -143,7 +136,7 @@ def test_the_pointer_reads_an_exact_weight(opened: Open, mary: Path) -> None:
     assert shown.js("[state.direction, state.key]") == ["from", 3]
 
 
-def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
+def test_words_and_lines_are_looked_at(opened, mary):
     shown = opened(mary, "#L1H3")
     shown.page.hover("#words [data-at='4']")
     shown.js("1")
@@ -166,7 +159,7 @@ def test_words_and_lines_are_looked_at(opened: Open, mary: Path) -> None:
     assert again.js("[state.locked, state.key]") == [True, 5]
 
 
-def test_what_to_look_at_is_the_librarys_finding_and_goes_there(opened: Open, mary: Path) -> None:
+def test_what_to_look_at_is_the_librarys_finding_and_goes_there(opened, mary):
     report = attnviz.heads("tiny", MARY)
     shown = opened(mary)
     assert shown.text("h1") == report.finding
@@ -179,7 +172,7 @@ def test_what_to_look_at_is_the_librarys_finding_and_goes_there(opened: Open, ma
         assert "held" in shown.text("#readout")
 
 
-def test_heads_are_ordered_and_filtered(opened: Open, mary: Path) -> None:
+def test_heads_are_ordered_and_filtered(opened, mary):
     shown, tops = opened(mary), set()
     for query in range(14):  # nothing above the map changes its height on hover
         shown.page.mouse.move(*shown.cell(query, 0))
@@ -207,7 +200,7 @@ def test_heads_are_ordered_and_filtered(opened: Open, mary: Path) -> None:
     assert shown.page.locator("#grid button.off").count() == 21
 
 
-def test_the_map_zooms_at_the_pointer(opened: Open, mary: Path) -> None:
+def test_the_map_zooms_at_the_pointer(opened, mary):
     shown = opened(mary, "#L0H0&q=3", width=700)
     wide = shown.js("mapView.places.cell")
     shown.page.click("#zoom-in")
@@ -224,7 +217,7 @@ def test_the_map_zooms_at_the_pointer(opened: Open, mary: Path) -> None:
     assert shown.js("state.zoom") == 1
 
 
-def test_the_tables_are_there(opened: Open, mary: Path) -> None:
+def test_the_tables_are_there(opened, mary):
     shown = opened(mary, "#L1H3")
     shown.page.click("#weights summary")
     shown.js("1")
@@ -241,7 +234,7 @@ def test_the_tables_are_there(opened: Open, mary: Path) -> None:
     shown.wait("$('name').textContent === 'L2H3'")
 
 
-def test_query_times_key_is_what_the_softmax_reads(opened: Open, mary: Path) -> None:
+def test_query_times_key_is_what_the_softmax_reads(opened, mary):
     shown = opened(mary, "#L2H3&q=9&k=8&lock")
     shown.page.click("#neurons summary")
     shown.js("1")
@@ -278,7 +271,7 @@ def saved(shown: Any, kind: str, folder: Path) -> tuple[str, bytes]:
     return waited.value.suggested_filename, (folder / "saved").read_bytes()
 
 
-def test_files_have_the_numbers_and_the_pictures(opened: Open, mary: Path, tmp_path: Path) -> None:
+def test_files_have_the_numbers_and_the_pictures(opened, mary, tmp_path):
     shown = opened(mary, "#L1H3")
     name, content = saved(shown, "csv", tmp_path)
     assert name == "attnviz-tiny-L1H3-raw.csv"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 import attnviz
 
-Open = Callable[..., Any]
 CAT = "The cat sat on the mat because it was tired."
 
 
@@ -32,9 +30,7 @@ def _order(shown: Any, by: str) -> list[str]:
     return _names(shown)
 
 
-def test_heads_are_ordered_by_the_effect_of_ablation(
-    opened: Open, ablated: tuple[Path, attnviz.AblationReport]
-) -> None:
+def test_heads_are_ordered_by_the_effect_of_ablation(opened, ablated):
     path, report = ablated
     shown = opened(path, ready=False)
     before = _names(shown)
@@ -52,9 +48,7 @@ def test_heads_are_ordered_by_the_effect_of_ablation(
     assert _order(shown, "layer") == before
 
 
-def test_a_cell_says_name_label_and_value(
-    opened: Open, ablated: tuple[Path, attnviz.AblationReport]
-) -> None:
+def test_a_cell_says_name_label_and_value(opened, ablated):
     shown = opened(ablated[0], ready=False)
     shown.page.locator(".heads td[data-name=L0H0]").hover()
     assert shown.text(".order span").startswith("L0H0: 0.24")
@@ -72,9 +66,7 @@ def test_a_cell_says_name_label_and_value(
         assert found.violations_count == 0, found.generate_report()
 
 
-def test_the_grid_stands_without_scripts_and_fits_a_phone(
-    opened: Open, ablated: tuple[Path, attnviz.AblationReport]
-) -> None:
+def test_the_grid_stands_without_scripts_and_fits_a_phone(opened, ablated):
     shown = opened(ablated[0], ready=False, scripts=False, width=390, height=844)
     cells = shown.page.locator(".heads td[title]")
     assert cells.count() == 24
@@ -85,7 +77,7 @@ def test_the_grid_stands_without_scripts_and_fits_a_phone(
     assert shown.page.locator(".order").count() == 0
 
 
-def test_every_document_with_a_grid_has_it(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_every_document_with_a_grid_has_it(opened, run, tmp_path):
     asked = {
         "patterns": ["--seed", "0"],
         "why": [CAT],
@@ -109,7 +101,7 @@ def test_every_document_with_a_grid_has_it(opened: Open, run: Any, tmp_path: Pat
         assert shown.js("document.documentElement.scrollWidth") == 320
 
 
-def test_a_document_without_a_grid_runs_nothing(run: Any, tmp_path: Path) -> None:
+def test_a_document_without_a_grid_runs_nothing(run, tmp_path):
     run("params", "tiny", "--save", "params.html")
     page = (tmp_path / "params.html").read_text()
     assert "<script" not in page

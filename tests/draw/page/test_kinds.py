@@ -1,12 +1,8 @@
 """Every kind of page: regions, two stacks, variants, generation, rollout, two models, files."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,20 +16,17 @@ from attnviz.inspect.rollout import screen as rollout_screen
 
 from .test_numbers import on_page, page_json, worst
 
-Open = Callable[..., Any]
 CAT = "The cat sat on the mat because it was tired."
 
 
-def test_word_pieces_are_joined_by_the_tokenizer(
-    opened: Open, trained_bert: Path, tmp_path: Path
-) -> None:
+def test_word_pieces_are_joined_by_the_tokenizer(opened, trained_bert, tmp_path):
     text = "the cat  saw,the dog ."
     attnviz.capture(str(trained_bert), text).save(tmp_path / "page.html")
     pieces = opened(tmp_path / "page.html").js("shown.queries.pieces")
     assert "".join(pieces[1:-1]) == text
 
 
-def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
+def test_bytes_of_a_character_are_named(opened, tmp_path):
     attnviz.capture("tiny", "나는 학교에 갔다 שלום").save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html", width=390)
     assert shown.js("document.documentElement.scrollWidth") <= 390
@@ -44,7 +37,7 @@ def test_bytes_of_a_character_are_named(opened: Open, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_regions_are_bands_below_the_running_text(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_regions_are_bands_below_the_running_text(opened, run, tmp_path):
     run("heads", CAT, "--span", "who=The cat", "--span", "it=7:8", "--save", "page.html")
     shown = opened(tmp_path / "page.html")
     assert {"who", "it"} <= {*shown.page.locator("#words sup").all_inner_texts()}
@@ -55,9 +48,7 @@ def test_regions_are_bands_below_the_running_text(opened: Open, run: Any, tmp_pa
     assert shown.js("shown.queries.regions.find(([name]) => name === 'who')[1]") == 1
 
 
-def test_cross_attention_has_two_texts(
-    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_cross_attention_has_two_texts(opened, checkpoint, tmp_path):
     maps = attnviz.capture(
         str(checkpoint("t5")), "the cat saw the dog .", kind="cross", target="a man"
     )
@@ -71,9 +62,7 @@ def test_cross_attention_has_two_texts(
     assert shown.js("[state.direction, state.key]") == ["from", 2]
 
 
-def test_what_a_model_does_not_show_is_said(
-    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_what_a_model_does_not_show_is_said(opened, checkpoint, tmp_path):
     """T5 adds a bias to query × key, so that no dimensions make its weights."""
     report = attnviz.heads(str(checkpoint("t5")), "the cat saw .", kind="encoder", vectors=True)
     report.save(tmp_path / "page.html")
@@ -84,7 +73,7 @@ def test_what_a_model_does_not_show_is_said(
     assert [*shown.js("Object.keys(modes())")][-1] == "value"
 
 
-def test_variants_are_chosen_and_stand_side_by_side(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_variants_are_chosen_and_stand_side_by_side(opened, run, tmp_path):
     own = ("--model", "mha", "--d-model", "16", "--heads", "4", "--compare-mask")
     assert run("heads", "the cat sat on the mat", *own, "--save", "page.html").code == 0
     shown = opened(tmp_path / "page.html", "#L0H2&q=3&k=1&lock")
@@ -98,7 +87,7 @@ def test_variants_are_chosen_and_stand_side_by_side(opened: Open, run: Any, tmp_
     assert shown.js("share(weight(3, 1))") == values[1] != values[0]
 
 
-def test_a_written_text_is_walked_through(opened: Open, tmp_path: Path) -> None:
+def test_a_written_text_is_walked_through(opened, tmp_path):
     report = attnviz.generate("tiny", "The cat sat on the mat because", tokens=6)
     report.save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
@@ -117,13 +106,8 @@ def test_a_written_text_is_walked_through(opened: Open, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "columns"), [("gpt2", 5), ("bert", 1024)])
 def test_rollout_of_a_long_text_has_sums_over_keys(
-    opened: Open,
-    checkpoint: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    columns: int,
-) -> None:
+    opened, checkpoint, tmp_path, monkeypatch, name, columns
+):
     monkeypatch.setattr(rollout_screen, "_PAGE", columns)
     monkeypatch.setattr(rollout, "_SAMPLED", 5)
     text = "the cat saw the dog . a man saw ."
@@ -150,9 +134,7 @@ def test_rollout_of_a_long_text_has_sums_over_keys(
     assert text in words
 
 
-def test_two_models_and_their_difference(
-    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_two_models_and_their_difference(opened, checkpoint, tmp_path):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -188,7 +170,7 @@ def test_two_models_and_their_difference(
     assert shown.page.locator("#beside canvas").count() == 3
 
 
-def test_words_of_several_tokens_keep_their_weight(tmp_path: Path) -> None:
+def test_words_of_several_tokens_keep_their_weight(tmp_path):
     text = "Kobayashi thanked Vaswani because Vaswani invented attention."
     report = attnviz.heads("tiny", text)
     report.save(tmp_path / "page.html")
@@ -198,9 +180,7 @@ def test_words_of_several_tokens_keep_their_weight(tmp_path: Path) -> None:
     assert weight in report.finding
 
 
-def test_what_was_saved_is_shown_without_its_model(
-    opened: Open, run: Any, refused: Any, tmp_path: Path
-) -> None:
+def test_what_was_saved_is_shown_without_its_model(opened, run, refused, tmp_path):
     run("heads", CAT, "--save", "a.npz", "--save", "a.json")
     maps = attnviz.capture("tiny", CAT)
     for ending in ("npz", "json"):
@@ -216,9 +196,7 @@ def test_what_was_saved_is_shown_without_its_model(
     refused(3, "heads", "--from", "nothing.npz")
 
 
-def test_open_shows_the_page_or_says_why_not(
-    run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_open_shows_the_page_or_says_why_not(run, refused, monkeypatch, tmp_path):
     asked: list[str] = []
     monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: asked.append(uri) or True)
     monkeypatch.setattr(browsing.tempfile, "tempdir", str(tmp_path))
@@ -238,7 +216,7 @@ def test_open_shows_the_page_or_says_why_not(
     refused(2, "heads", "A cat.", "--open")
 
 
-def test_heads_count_as_asked_and_tokens_from_zero(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_heads_count_as_asked_and_tokens_from_zero(opened, run, tmp_path):
     asked = (CAT, "--layer", "2", "--index-base", "1", "--save", "page.html")
     assert run("heads", *asked).code == 0
     shown = opened(tmp_path / "page.html", "#L2H1&scope=layer")
@@ -252,9 +230,7 @@ def test_heads_count_as_asked_and_tokens_from_zero(opened: Open, run: Any, tmp_p
     assert shown.page.locator("#weights tbody th").first.inner_text() == "<bos> (0)"
 
 
-def test_ablated_heads_of_several_texts_stand_before_and_after(
-    opened: Open, run: Any, tmp_path: Path
-) -> None:
+def test_ablated_heads_of_several_texts_stand_before_and_after(opened, run, tmp_path):
     texts = [CAT, "Mary gave John a book."]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     given = ("--texts", "texts.txt", "--ablate", "L0H1", "--save", "page.html")
@@ -288,7 +264,7 @@ def _played(*given: Any) -> Any:
         return pool.submit(play, *given).result()
 
 
-def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: Path) -> None:
+def test_explore_saves_both_sides_and_their_difference(opened, tmp_path):
     from attnviz.inspect.explore.desk import SideSource
 
     from ...inspect.explore.playing import SENTENCE, SESSION, explorer, line
@@ -306,7 +282,7 @@ def test_explore_saves_both_sides_and_their_difference(opened: Open, tmp_path: P
         assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
 
 
-def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Path) -> None:
+def test_a_report_has_the_maps_of_all_heads(opened, run, tmp_path):
     path, found = tmp_path / "report.html", tmp_path / "report.json"
     assert run("report", "--cards", "1", "--save", path, "--save", found, "-q").code == 0
     shown = opened(path)
@@ -328,9 +304,7 @@ def test_a_report_has_the_maps_of_all_heads(opened: Open, run: Any, tmp_path: Pa
     assert "parameters" in shown.text("#document")
 
 
-def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(
-    opened: Open, mary: Path
-) -> None:
+def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(opened, mary):
     shown = opened(mary, "#L1H0&q=10&scope=layer&pins=L1H2,L1H0")
     assert shown.page.locator("#pins button").all_inner_texts() == [
         "Mean of L1", "L1H2 ×", "L1H0 ×"
@@ -346,6 +320,6 @@ def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(
     assert abs(heads["y"] - words["y"]) < 200
 
 
-def test_a_document_has_one_main_landmark(run: Any, tmp_path: Path) -> None:
+def test_a_document_has_one_main_landmark(run, tmp_path):
     run("ablate", CAT, "--save", "page.html")
     assert (tmp_path / "page.html").read_text().count("<main>") == 1

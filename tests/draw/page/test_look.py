@@ -1,10 +1,6 @@
 """What a look at the page found: text from the right, room for the map, thumbnails, paper."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from attnviz.draw.svg import safe
 
 from .test_numbers import made
 
-Open = Callable[..., Any]
 FROM_THE_RIGHT = ("ذهبت", "مريم", "إلى", "السوق")
 
 PLACES = """(() => { const text = $("readout").firstChild, range = document.createRange();
@@ -30,9 +25,7 @@ def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(
-    opened: Open, tmp_path: Path
-) -> None:
+def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(opened, tmp_path):
     weights = np.random.default_rng(3).dirichlet(np.ones(4), size=(3, 4))
     attnviz.heatmap(weights, FROM_THE_RIGHT).save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html", "#q=1&k=0&lock")
@@ -47,9 +40,7 @@ def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
-def test_the_whole_map_is_in_view_and_thumbnails_are_square(
-    opened: Open, thousand: Path, mary: Path, width: int, height: int
-) -> None:
+def test_the_whole_map_is_in_view_and_thumbnails_are_square(opened, thousand, mary, width, height):
     for path in (thousand, mary):
         shown = opened(path, width=width, height=height)
         assert shown.js("$('map').scrollHeight - $('map').clientHeight") <= 1
@@ -70,7 +61,7 @@ def test_the_whole_map_is_in_view_and_thumbnails_are_square(
 
 
 @pytest.mark.parametrize(("width", "head"), [(1440, 3), (390, 13), (390, 22)])
-def test_the_chosen_head_is_in_view(opened: Open, mary: Path, width: int, head: int) -> None:
+def test_the_chosen_head_is_in_view(opened, mary, width, head):
     shown = opened(mary, "#sort=label", width=width, height=844 if width < 500 else 500)
     for at in (head, 0, head):
         shown.js(f"choose({at})")
@@ -82,7 +73,7 @@ def test_the_chosen_head_is_in_view(opened: Open, mary: Path, width: int, head: 
         assert first <= top < bottom <= last
 
 
-def test_what_is_read_first_stands_first(opened: Open, mary: Path) -> None:
+def test_what_is_read_first_stands_first(opened, mary):
     """Long tables and pictures stand behind the scripts, so that they hold up nothing."""
     content = mary.read_text()
     parts = ("<h1>", '<main id="app"', 'id="data"', '"use strict"', 'id="static"', 'id="document"')
@@ -91,7 +82,7 @@ def test_what_is_read_first_stands_first(opened: Open, mary: Path) -> None:
     assert opened(mary).page.locator("#document details[open]").count() == 0
 
 
-def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
+def test_paper_has_all_maps_and_all_lines(opened, thousand):
     shown = opened(thousand, width=1024, height=768)
     inked = shown.js(
         """(() => { print(true); const { offsetLeft, offsetTop, clientWidth } = cells[1023];
@@ -117,7 +108,7 @@ def test_paper_has_all_maps_and_all_lines(opened: Open, thousand: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(12, 12), (24, 16), (32, 8)])
-def test_all_heads_are_on_one_sheet(opened: Open, tmp_path: Path, sizes: tuple[int, int]) -> None:
+def test_all_heads_are_on_one_sheet(opened, tmp_path, sizes):
     """A sheet of A4 between margins of 14 mm has 1,017 pixels from top to bottom."""
     made(*sizes, 8).save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html", width=1024)
@@ -136,7 +127,7 @@ def luminance(colour: list[int]) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_shaded_word_is_readable_at_every_weight(opened: Open, mary: Path, scheme: str) -> None:
+def test_a_shaded_word_is_readable_at_every_weight(opened, mary, scheme):
     shown = opened(mary, scheme=scheme)
     found = shown.js(
         "[...colour.map, ...colour.signed].map((word) =>"

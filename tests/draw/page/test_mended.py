@@ -1,11 +1,5 @@
 """What people missed on the page: focus, clamps, paper, forced colours, selection, means, names."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,11 +8,10 @@ from attnviz.draw.page import data
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.records import PAIR, Tokens
 
-Open = Callable[..., Any]
 FOCUSED = "[...document.querySelectorAll('{0} button')].indexOf(document.activeElement)"
 
 
-def test_a_button_keeps_the_focus_when_it_acts(opened: Open, mary: Path) -> None:
+def test_a_button_keeps_the_focus_when_it_acts(opened, mary):
     shown = opened(mary, "#L1H3&q=8&pins=L1H2,L2H3")
     for box, at in (("#mode", 1), ("#direction", 1), ("#legend", 0), ("#top", 1), ("#scope", 1)):
         shown.press_button(box, at)
@@ -43,7 +36,7 @@ def test_a_button_keeps_the_focus_when_it_acts(opened: Open, mary: Path) -> None
     assert shown.js("document.activeElement.id") == "pin"
 
 
-def test_the_view_stays_on_cells_that_can_be_seen(opened: Open, mary: Path) -> None:
+def test_the_view_stays_on_cells_that_can_be_seen(opened, mary):
     shown = opened(mary, "#L0H0&q=2&zoom=12", width=500, height=500)
     assert shown.js("state.zoom === mapView.places.most && state.zoom < 12")
     shown.js("set({ query: 2, key: 13 }, 'token'); zoomBy(0); zoomBy(1); zoomBy(1); zoomBy(1);")
@@ -54,7 +47,7 @@ def test_the_view_stays_on_cells_that_can_be_seen(opened: Open, mary: Path) -> N
     assert shown.js("$('map').scrollLeft / mapView.places.cell") < 3
 
 
-def test_numbers_stand_first_and_marked_names_are_whole(opened: Open, mary: Path) -> None:
+def test_numbers_stand_first_and_marked_names_are_whole(opened, mary):
     shown = opened(mary, "#L1H3&q=8&k=5&lock", width=390)
     assert shown.text("#readout").startswith(".7100 John (8) → went")
     assert shown.js(
@@ -74,7 +67,7 @@ def test_numbers_stand_first_and_marked_names_are_whole(opened: Open, mary: Path
 
 
 @pytest.mark.parametrize("sort", ["layer", "score"])
-def test_captions_stand_under_their_maps_on_paper(opened: Open, mary: Path, sort: str) -> None:
+def test_captions_stand_under_their_maps_on_paper(opened, mary, sort):
     places = "cells.map((cell) => [cell.offsetLeft, cell.offsetTop, cell.clientWidth])"
     shown = opened(mary, f"#L1H3&sort={sort}")
     shown.js("print(true)")
@@ -83,7 +76,7 @@ def test_captions_stand_under_their_maps_on_paper(opened: Open, mary: Path, sort
     assert shown.js(places) == drawn
 
 
-def test_marks_are_seen_where_colours_are_forced(opened: Open, mary: Path) -> None:
+def test_marks_are_seen_where_colours_are_forced(opened, mary):
     shown = opened(mary, "#L1H3&q=8&k=5&lock", forced_colors="active")
     style = "(one) => { const { backgroundColor, outlineStyle } = getComputedStyle(one);"
     style += " return [backgroundColor, outlineStyle]; }"
@@ -100,9 +93,7 @@ def test_marks_are_seen_where_colours_are_forced(opened: Open, mary: Path) -> No
     assert pressed[0] != other[0]
 
 
-def test_words_are_selected_and_orders_have_the_names_of_the_screens(
-    opened: Open, mary: Path
-) -> None:
+def test_words_are_selected_and_orders_have_the_names_of_the_screens(opened, mary):
     shown = opened(mary)
     first, last = (shown.page.locator(f"#queries-{at}").bounding_box() for at in (2, 5))
     shown.page.mouse.move(first["x"] + 1, first["y"] + 8)
@@ -117,7 +108,7 @@ def test_words_are_selected_and_orders_have_the_names_of_the_screens(
     assert shown.js("data.look[0].says").startswith("“John” (8) → “went”")
 
 
-def test_a_mean_says_how_many_heads_are_in_it(opened: Open, mary: Path) -> None:
+def test_a_mean_says_how_many_heads_are_in_it(opened, mary):
     shown = opened(mary, "#L1H3")
     found = shown.js(
         """(() => { shown.kept.clear(); state.scope = "all"; const names = [];
@@ -135,7 +126,7 @@ def test_a_mean_says_how_many_heads_are_in_it(opened: Open, mary: Path) -> None:
 # Without a browser ---------------------------------------------------------------------------
 
 
-def test_two_texts_are_joined_by_nothing_that_they_have_not() -> None:
+def test_two_texts_are_joined_by_nothing_that_they_have_not():
     texts = ("[CLS]", "tired", ".", "[SEP]", "It", "is", "[SEP]")
     special = tuple(text[0] == "[" for text in texts)
     tokens = Tokens(tuple(range(7)), texts, special, regions=("a",) * 7)
@@ -147,7 +138,7 @@ def test_two_texts_are_joined_by_nothing_that_they_have_not() -> None:
     assert running_pieces(own, "tired.\nIt") == ["tired.", "\nIt"]
 
 
-def test_a_place_has_its_number_if_the_token_repeats() -> None:
+def test_a_place_has_its_number_if_the_token_repeats():
     tokens = Tokens((0, 1, 2), ("a", "b", "a"), (False,) * 3)
     capture = data.PageCapture("", "self", True, [], [], tokens, tokens, ("", ""), [])
     assert capture.link(2, 1) == "a (2) → b"

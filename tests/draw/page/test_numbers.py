@@ -1,12 +1,9 @@
 """A page's numbers are the library's: every head of three models, in every way of weighting."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
-Open = Callable[..., Any]
 CAT = "the cat saw the dog ."
 TEXTS = dict.fromkeys(("gpt2", "bert", "t5"), CAT)
 TEXTS["tiny"] = "When Mary and John went out, John gave Mary a book."
@@ -45,9 +41,7 @@ def worst(found: NDArray[Any], wanted: NDArray[Any], scale: Any = 1.0) -> float:
     "kind",
     ["tiny", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "bert", "t5"))],
 )
-def test_every_head_is_what_it_is(
-    opened: Open, checkpoint: Callable[[str], Path], tmp_path: Path, kind: str
-) -> None:
+def test_every_head_is_what_it_is(opened, checkpoint, tmp_path, kind):
     model = kind if kind == "tiny" else str(checkpoint(kind))
     maps = attnviz.capture(model, TEXTS[kind], vectors=True)
     maps.save(tmp_path / "page.html")
@@ -69,7 +63,7 @@ def test_every_head_is_what_it_is(
         assert shown.js("shown.query_key !== undefined")
 
 
-def test_the_sink_is_named_by_its_places(opened: Open, trained_bert: Path, tmp_path: Path) -> None:
+def test_the_sink_is_named_by_its_places(opened, trained_bert, tmp_path):
     """A mask of the sink was once read as places, and hid the first two tokens."""
     maps = attnviz.capture(str(trained_bert), CAT)
     maps.save(tmp_path / "page.html")
@@ -126,9 +120,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[HeadsReport, Path]:
 
 
 @pytest.mark.long
-def test_a_large_page_says_how_far_its_numbers_are(
-    opened: Open, large: tuple[HeadsReport, Path]
-) -> None:
+def test_a_large_page_says_how_far_its_numbers_are(opened, large):
     report, path = large
     assert path.stat().st_size <= 4_600_000
     shown = opened(path, "#L3H3&q=200")
@@ -158,15 +150,13 @@ def test_a_large_page_says_how_far_its_numbers_are(
     assert "≈" not in shown.text("#readout") + shown.text("#scale-words")
 
 
-def test_the_heads_to_look_at_are_exact(opened: Open, large: tuple[HeadsReport, Path]) -> None:
+def test_the_heads_to_look_at_are_exact(opened, large):
     shown = opened(large[1])
     assert shown.js("data.look.length && data.look.every(({ head }) => shown.exact(head))")
 
 
 @pytest.mark.parametrize("fine", [0, data.FINE])
-def test_a_page_has_a_largest_size(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fine: int
-) -> None:
+def test_a_page_has_a_largest_size(monkeypatch, tmp_path, fine):
     """The second bytes of exact heads are counted, in a page where only some are exact too."""
     monkeypatch.setattr(data, "LARGEST", 300_000)
     monkeypatch.setattr(data, "FINE", fine)
@@ -185,9 +175,7 @@ def test_a_page_has_a_largest_size(
     assert looked
 
 
-def test_a_text_too_long_for_one_map_is_pooled(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_text_too_long_for_one_map_is_pooled(opened, monkeypatch, tmp_path):
     monkeypatch.setattr(data, "LARGEST", 16_000)
     monkeypatch.setattr(data, "_AXIS", 60)
     report = made(1, 2, 240)
@@ -211,7 +199,7 @@ def page_json(content: str) -> Any:
 # Format --------------------------------------------------------------------------------------
 
 
-def test_the_format_is_as_described(mary: Path) -> None:
+def test_the_format_is_as_described(mary):
     content = mary.read_text()
     found = page_json(content)
     assert found["schema"] == "attnviz.page/1"
@@ -226,7 +214,7 @@ def test_the_format_is_as_described(mary: Path) -> None:
     assert np.abs(weights - wanted).max() < CLOSE
 
 
-def test_whole_numbers_keep_what_is_not_there() -> None:
+def test_whole_numbers_keep_what_is_not_there():
     values = np.array([0.0, 1.0, np.nan, 0.25])
     assert data.whole_numbers(values).tolist() == [0, 65534, data.MISSING, 32767]
     assert data.whole_numbers(np.array([-2.0, 0.0, 2.0, np.nan]), 2.0).tolist() == [

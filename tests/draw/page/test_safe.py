@@ -1,15 +1,11 @@
 """The page is inert and honest: strangers' tokens, no scripts, frames, readers, paper, phones."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,6 @@ from attnviz.draw.page import shell
 
 from .conftest import MARY
 
-Open = Callable[..., Any]
 NASTY = [
     "<img src=x onerror=alert(1)>", "</script><script>window.hacked=1</script>", "\u202eevil",
     "=HYPERLINK(1)", "a\nb", "\x1b[31m", "日本語", "👩‍👩‍👧", "'\"&amp;", "{{script}}", "x" * 120,
@@ -38,7 +33,7 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_strangers_tokens_are_inert(opened: Open, nasty: Path, tmp_path: Path) -> None:
+def test_strangers_tokens_are_inert(opened, nasty, tmp_path):
     shown = opened(nasty)
     for state in ("{}", "{direction: 'from', key: 2}", "{scope: 'all'}", "{locked: true, key: 1}"):
         shown.js(f"set({state}, 'head')")
@@ -68,7 +63,7 @@ class Tags(HTMLParser):
         self.found += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]
 
 
-def test_the_policy_allows_what_is_there_and_nothing_else(mary: Path, nasty: Path) -> None:
+def test_the_policy_allows_what_is_there_and_nothing_else(mary, nasty):
     for path in (mary, nasty):
         content = path.read_text()
         (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content)
@@ -87,7 +82,7 @@ def test_the_policy_allows_what_is_there_and_nothing_else(mary: Path, nasty: Pat
             assert name not in ("src", "href") or value.startswith(("#", "data:")), tag
 
 
-def test_a_page_is_small(mary: Path) -> None:
+def test_a_page_is_small(mary):
     served = sum(len(shell.source(name).encode()) for name in ("page.css", "early.js"))
     served += len(shell.joined_scripts(shell.SCRIPTS).encode()) + len(
         (shell._HERE / "page.html").read_bytes()
@@ -96,7 +91,7 @@ def test_a_page_is_small(mary: Path) -> None:
     assert mary.stat().st_size <= 172_000
 
 
-def test_without_scripts_there_is_a_picture_and_a_table(opened: Open, mary: Path) -> None:
+def test_without_scripts_there_is_a_picture_and_a_table(opened, mary):
     shown = opened(mary, scripts=False)
     assert shown.page.locator("#static img").is_visible()
     assert shown.page.locator("#document tbody tr").count() >= 24
@@ -105,7 +100,7 @@ def test_without_scripts_there_is_a_picture_and_a_table(opened: Open, mary: Path
 
 
 @pytest.mark.parametrize("sandbox", [None, "allow-scripts", "allow-scripts allow-downloads", ""])
-def test_a_frame_shows_the_page(blank: Callable[..., Any], mary: Path, sandbox: str | None) -> None:
+def test_a_frame_shows_the_page(blank, mary, sandbox):
     """A frame has no address, so that no link is written there; a notebook trusts it or not."""
     page, errors = blank(height=700), []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -142,7 +137,7 @@ OPERATED = {"button", "checkbox", "combobox", "DisclosureTriangle", "image", "li
 """Roles of what a reader of the screen is told by name."""
 
 
-def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened: Open, mary: Path) -> None:
+def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened, mary):
     shown = opened(mary, "#L1H3")
     browser = shown.page.context.new_cdp_session(shown.page)
 
@@ -177,7 +172,7 @@ def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened: Open, 
 
 
 @pytest.mark.parametrize(("which", "scheme"), [("mary", "light"), ("nasty", "dark")])
-def test_axe_finds_nothing(opened: Open, request: Any, scheme: str, which: str) -> None:
+def test_axe_finds_nothing(opened, request, scheme, which):
     api = pytest.importorskip("axe_playwright_python.sync_playwright")
     shown = opened(request.getfixturevalue(which), scheme=scheme)
     shown.js("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -186,7 +181,7 @@ def test_axe_finds_nothing(opened: Open, request: Any, scheme: str, which: str) 
 
 
 @pytest.mark.parametrize(("which", "width"), [("mary", 390), ("nasty", 320)])
-def test_a_phone_scrolls_down_only(opened: Open, request: Any, width: int, which: str) -> None:
+def test_a_phone_scrolls_down_only(opened, request, width, which):
     shown = opened(
         request.getfixturevalue(which), "#q=10&k=3&lock&mode=sinkless&pins=L0H1,L0H2,L2H2",
         width=width, height=844, has_touch=True, is_mobile=True,
@@ -197,7 +192,7 @@ def test_a_phone_scrolls_down_only(opened: Open, request: Any, width: int, which
     assert shown.js("document.documentElement.scrollWidth") <= width
 
 
-def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:
+def test_paper_is_white_and_has_no_buttons(opened, mary):
     shown = opened(mary, scheme="dark")
     shown.js("print(true)")
     shown.page.emulate_media(media="print")
@@ -210,9 +205,7 @@ def test_paper_is_white_and_has_no_buttons(opened: Open, mary: Path) -> None:
     assert shown.js("document.documentElement.dataset.theme") == "dark"
 
 
-def test_what_cannot_be_unpacked_is_said(
-    blank: Callable[..., Any], mary: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_unpacked_is_said(blank, mary, tmp_path):
     broken = re.sub(r'(id="block-0">)[^<]{40}', r"\1AAAA", mary.read_text())
     (tmp_path / "broken.html").write_text(broken)
     page = blank()

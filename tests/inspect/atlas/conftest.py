@@ -1,7 +1,5 @@
 """One atlas of the bundled model over a small corpus, which is measured once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

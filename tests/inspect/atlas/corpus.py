@@ -1,7 +1,5 @@
 """A small corpus: pieces of the passages that the package contains, some of them twice."""
 
-from __future__ import annotations
-
 from attnviz.texts import natural_texts
 
 PIECES = [

@@ -1,14 +1,11 @@
 """What adds up over texts: means, histograms, places once each, tenths, tokens; in shards too."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
 from collections import Counter
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +38,7 @@ def texts(tiny: Any) -> list[TextFound]:
     ]
 
 
-def test_means_and_histograms(whole: AtlasReport, texts: list[TextFound]) -> None:
+def test_means_and_histograms(whole, texts):
     for at, head in enumerate(whole.heads):
         for row, name in enumerate(NAMES):
             scores = [value for one in texts if (value := one.scores[row, at]) == value]
@@ -61,7 +58,7 @@ def test_means_and_histograms(whole: AtlasReport, texts: list[TextFound]) -> Non
         assert head.share == pytest.approx(half / head.texts[FIRES])
 
 
-def test_weight_by_distance(whole: AtlasReport, texts: list[TextFound]) -> None:
+def test_weight_by_distance(whole, texts):
     for at, head in enumerate(whole.heads):
         for group, (usual, even) in enumerate(zip(head.by_distance, head.even, strict=True)):
             links = sum(int(one.links[at, group]) for one in texts)
@@ -74,7 +71,7 @@ def test_weight_by_distance(whole: AtlasReport, texts: list[TextFound]) -> None:
             assert even == pytest.approx(evenly / links, abs=1e-9)
 
 
-def test_each_kind_of_place_is_listed_once(whole: AtlasReport, texts: list[TextFound]) -> None:
+def test_each_kind_of_place_is_listed_once(whole, texts):
     for at, head in enumerate(whole.heads):
         found = []
         for index, one in enumerate(texts):
@@ -95,7 +92,7 @@ def test_each_kind_of_place_is_listed_once(whole: AtlasReport, texts: list[TextF
             assert one.usual == head.by_distance[group]
 
 
-def test_tenths_hold_every_different_text_once(whole: AtlasReport, texts: list[TextFound]) -> None:
+def test_tenths_hold_every_different_text_once(whole, texts):
     """The corpus has fewer different texts than a sample."""
     different = {one.queries.ids: index for index, one in reversed([*enumerate(texts)])}
     assert whole.sampled == len(different) < len(TEXTS)
@@ -116,7 +113,7 @@ def tail(places: int, total: int, base: float) -> float:
     return math.fsum(each)
 
 
-def test_a_preferred_token_is_beyond_chance(whole: AtlasReport) -> None:
+def test_a_preferred_token_is_beyond_chance(whole):
     sampled = {each.link.text for tenth in whole.heads[0].tenths for each in tenth}
     tokens = Counter(
         text.strip() or text
@@ -140,7 +137,7 @@ def test_a_preferred_token_is_beyond_chance(whole: AtlasReport) -> None:
         assert chance * 2 * len(tokens) * len(whole.heads) < 0.05
 
 
-def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path) -> None:
+def test_shards_add_up_to_the_bit(tiny, whole, tmp_path):
     parts = [measured(tiny, Shard(number, 3)).record for number in range(3)]
     for number, part in enumerate(parts):
         part.save(tmp_path / str(number))
@@ -155,7 +152,7 @@ def test_shards_add_up_to_the_bit(tiny: Any, whole: AtlasReport, tmp_path: Path)
     assert report_of(parts[0]).finding.startswith("Incomplete: 64 texts.")
 
 
-def test_the_best_of_rows_are_those_of_a_loop() -> None:
+def test_the_best_of_rows_are_those_of_a_loop():
     draw = np.random.default_rng(0)
     for count in (1, 4, 9):
         rows = draw.integers(0, 4, (3, 7, 4)).astype(float)

@@ -1,7 +1,5 @@
 """What an atlas shows and writes: the first screen and the directory."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -31,7 +29,7 @@ def lines(path: Path) -> list[Any]:
 
 
 @pytest.mark.long
-def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
+def test_lines_for_programs(whole, directory):
     heads = lines(directory / "heads.jsonl")
     assert heads == whole.to_dict()["heads"]
     texts = {each["text"]: each["tokens"] for each in lines(directory / "texts.jsonl")}
@@ -45,9 +43,7 @@ def test_lines_for_programs(whole: AtlasReport, directory: Path) -> None:
     assert [row["weight"] for row in rows] == [head["fires"][0]["weight"] for head in heads]
 
 
-def test_the_page_shows_where_the_first_heads_fire(
-    whole: AtlasReport, tiny: Any, directory: Path
-) -> None:
+def test_the_page_shows_where_the_first_heads_fire(whole, tiny, directory):
     page = (directory / "index.html").read_text("utf-8")
     shown = whole.with_maps(tiny)
     assert len(shown.maps) == 5
@@ -71,7 +67,7 @@ def test_the_page_shows_where_the_first_heads_fire(
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_first_screens_fit(whole: AtlasReport, size: tuple[int, int]) -> None:
+def test_first_screens_fit(whole, size):
     document = whole.document(hints=True)
     for ascii in (False, True):
         shown = fitting(document, Theme(colour=False, ascii=ascii), *size)
@@ -82,7 +78,7 @@ def test_first_screens_fit(whole: AtlasReport, size: tuple[int, int]) -> None:
         )
 
 
-def test_findings(whole: AtlasReport) -> None:
+def test_findings(whole):
     assert re.match(
         r"\d+ of 24 heads fire most on one token, beyond chance: L\dH\d (to|from) “", whole.finding
     )
@@ -97,7 +93,7 @@ def test_findings(whole: AtlasReport) -> None:
     assert attnviz.atlas("tiny", ["The"]).finding == "No text has two words: no head can fire."
 
 
-def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
+def test_bad_input(run, tmp_path, tiny):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "file").write_text("")
     result = run("atlas", "--out", "there")
@@ -125,7 +121,7 @@ def test_bad_input(run: Any, tmp_path: Path, tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
-def test_the_attention_of_a_decoder(checkpoint: Any, tmp_path: Path, kind: Any) -> None:
+def test_the_attention_of_a_decoder(checkpoint, tmp_path, kind):
     """Links join tokens of the texts that they are of, in every outlet and from shards."""
     words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
     model = attnviz.load(str(checkpoint("t5")))

@@ -1,7 +1,5 @@
 """What a text shows of every head, against loops over the definitions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -67,12 +65,12 @@ def check(model: Any, one: TextFound, words: list[int], sink: list[int]) -> None
 
 
 @pytest.mark.parametrize("place", range(len(TEXTS)))
-def test_links_are_those_of_a_loop(tiny: Any, found: list[TextFound], place: int) -> None:
+def test_links_are_those_of_a_loop(tiny, found, place):
     check(tiny, found[place], words_by_hand(found[place].queries), [0])
 
 
 @pytest.mark.parametrize("name", ["sliding, every other layer", "both ways"])
-def test_a_link_is_in_the_window_of_its_layer(name: str) -> None:
+def test_a_link_is_in_the_window_of_its_layer(name):
     model = opened(name, WORDS, masked_model(name, len(WORDS), spread=0.3, seed=0))
     text = model.encode("the cat sat on the mat , and the dog sat on the cat")
     (one,) = scan(open_probing(model), [Input(text)])
@@ -84,7 +82,7 @@ def test_a_link_is_in_the_window_of_its_layer(name: str) -> None:
     check(model, one, [*range(len(text))], sink)
 
 
-def test_scores_are_those_of_patterns(tiny: Any, found: list[TextFound]) -> None:
+def test_scores_are_those_of_patterns(tiny, found):
     for text, one in zip(TEXTS, found, strict=True):
         entries = attnviz.patterns(tiny, text).heads
         assert [(entry.layer, entry.head) for entry in entries] == [*one.heads]
@@ -97,7 +95,7 @@ def test_scores_are_those_of_patterns(tiny: Any, found: list[TextFound]) -> None
                     assert one.chance[row, at] == pytest.approx(base, abs=1e-6)
 
 
-def test_a_text_of_one_word_has_no_link(tiny: Any) -> None:
+def test_a_text_of_one_word_has_no_link(tiny):
     (one,) = scan(open_probing(tiny), [Input(tiny.encode("The"))])
     assert np.isnan(one.scores[0]).all()
     assert (one.places == -1).all()
@@ -105,7 +103,7 @@ def test_a_text_of_one_word_has_no_link(tiny: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
-def test_links_of_a_decoder_are_those_of_a_loop(checkpoint: Any, kind: Any) -> None:
+def test_links_of_a_decoder_are_those_of_a_loop(checkpoint, kind):
     """T5's decoder reads the text, and for cross attention what the model writes."""
     import torch
     from transformers import T5ForConditionalGeneration

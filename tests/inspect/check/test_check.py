@@ -1,7 +1,5 @@
 """``attnviz check``: values of independent ways, baselines, CI, screens; no rule by absence."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -101,7 +99,7 @@ def mean_loss(texts: tuple[str, ...]) -> float:
     return sum(found) / len(found)
 
 
-def test_values_are_those_of_other_ways(run: Any, rules: Path) -> None:
+def test_values_are_those_of_other_ways(run, rules):
     result = run("check", "checks.toml", "--json")
     assert result.code == 6
     found = json.loads(result.out)
@@ -134,7 +132,7 @@ def test_values_are_those_of_other_ways(run: Any, rules: Path) -> None:
     assert found["rules"][1]["bound"] == {"at_least": 9, "at_most": None}
 
 
-def test_a_warning_changes_neither_words_nor_code(run: Any, tmp_path: Path) -> None:
+def test_a_warning_changes_neither_words_nor_code(run, tmp_path):
     rule = '[[check]]\nparams = "total"\nat_most = 1\nwarning = {}\n'
     for warning, code, finding in (
         ("true", 0, "No rule fails. 1 warning: params total 5,008,640 (rule: ≤ 1)."),
@@ -147,7 +145,7 @@ def test_a_warning_changes_neither_words_nor_code(run: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_ci_reads_it(run: Any, rules: Path, tmp_path: Path) -> None:
+def test_ci_reads_it(run, rules, tmp_path):
     here = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
     (tmp_path / "summary.md").write_text("before\n", encoding="utf-8")
     result = run("check", "checks.toml", "--json", "--junit", "out.xml", env=here)
@@ -178,7 +176,7 @@ def test_ci_reads_it(run: Any, rules: Path, tmp_path: Path) -> None:
 # Baselines -----------------------------------------------------------------------------------
 
 
-def test_attention_by_distance_is_that_of_a_plain_loop() -> None:
+def test_attention_by_distance_is_that_of_a_plain_loop():
     rng = np.random.default_rng(0)
     edges = (*DISTANCES, math.inf)
     for causal in (True, False):
@@ -196,7 +194,7 @@ def test_attention_by_distance_is_that_of_a_plain_loop() -> None:
         np.testing.assert_allclose(by_distance(weights, sink, causal), expected)
 
 
-def test_the_divergence_is_at_most_that_of_whole_rows() -> None:
+def test_the_divergence_is_at_most_that_of_whole_rows():
     rng = np.random.default_rng(1)
     for causal in (True, False):
         pair = [rng.dirichlet(np.full(19, 0.2), (3, 19)) for _ in range(2)]
@@ -229,7 +227,7 @@ def baseline(score: float | None = 0.5) -> Baseline:
         ('"first": 0.5', '"first": NaN'),
     ],
 )
-def test_a_damaged_baseline_is_refused(tmp_path: Path, old: str, new: str) -> None:
+def test_a_damaged_baseline_is_refused(tmp_path, old, new):
     path = tmp_path / "b.json"
     write_baseline(path, baseline())
     assert read_baseline(path, baseline()).scores == baseline().scores
@@ -240,7 +238,7 @@ def test_a_damaged_baseline_is_refused(tmp_path: Path, old: str, new: str) -> No
         read_baseline(path, baseline())
 
 
-def test_what_is_no_number_holds_no_rule(tmp_path: Path) -> None:
+def test_what_is_no_number_holds_no_rule(tmp_path):
     for scores in ({"previous": math.nan, "first": 0.5}, {"first": 0.5, "previous": math.nan}):
         broken = replace(baseline(), scores=dict.fromkeys(baseline().scores, scores))
         assert all(map(math.isnan, baseline().score_change(broken).values()))
@@ -259,7 +257,7 @@ def test_what_is_no_number_holds_no_rule(tmp_path: Path) -> None:
     assert [each.passed for each in found] == [False, True]
 
 
-def test_a_name_is_no_workflow_command(run: Any, tmp_path: Path) -> None:
+def test_a_name_is_no_workflow_command(run, tmp_path):
     """Not at the beginning of a line either, wherever a screen breaks."""
     for name in ("::stop-commands::x", f"{'a' * 79} ::stop-commands::x ##[group]y"):
         rule = f'[[check]]\nname = "{name}"\nparams = "total"\nat_most = 1\n'
@@ -273,7 +271,7 @@ def test_a_name_is_no_workflow_command(run: Any, tmp_path: Path) -> None:
             assert commands[0].startswith("::error ")
 
 
-def test_init_check_and_update(run: Any, refused: Any, checkpoint: Any, tmp_path: Path) -> None:
+def test_init_check_and_update(run, refused, checkpoint, tmp_path):
     """Of a small model; that the rules of the bundled one hold is the manual's workflow."""
     here = ("--init", "--model", str(checkpoint("gpt2")))
     made = run("check", "c.toml", *here, "--no-full")
@@ -300,7 +298,7 @@ def test_init_check_and_update(run: Any, refused: Any, checkpoint: Any, tmp_path
     assert [path.read_bytes() for path in files] == before
 
 
-def test_a_planted_change_is_found(run: Any, checkpoint: Any, tmp_path: Path) -> None:
+def test_a_planted_change_is_found(run, checkpoint, tmp_path):
     """One head's query projection turned round: it alone is beyond the bound, and named."""
     source = checkpoint("gpt2")
     weights = {name: tensor * 8 for name, tensor in load_file(source / WEIGHTS).items()}
@@ -350,9 +348,7 @@ def report(rules: int, failing: int) -> CheckReport:
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize(("rules", "failing"), [(1, 1), (20, 2), (40, 40)])
 @pytest.mark.parametrize("ascii_only", [False, True])
-def test_the_first_screen_fits(
-    columns: int, lines: int, rules: int, failing: int, ascii_only: bool
-) -> None:
+def test_the_first_screen_fits(columns, lines, rules, failing, ascii_only):
     theme = Theme(colour=False, ascii=ascii_only, lines=lines)
     document = report(rules, failing).document()
     shown = fitting(document, theme, columns, lines)
@@ -368,7 +364,7 @@ def test_the_first_screen_fits(
 
 
 @pytest.mark.parametrize("value", [0.5999999, 0.6, 0.60000001, 0.1, math.nan, 3.0])
-def test_a_value_is_written_on_its_side_of_the_bound(value: float) -> None:
+def test_a_value_is_written_on_its_side_of_the_bound(value):
     outcome = Outcome(Rule("r", Bounds(at_least=0.6)), value, "", "")
     text = value_text(outcome).replace("–", "nan")
     assert (float(text) >= 0.6) == outcome.passed
@@ -389,9 +385,7 @@ FORMS = [
 @pytest.mark.parametrize(
     ("family", "scale", "seed"), [("gpt2", 4.0, 0), ("opt", 8.0, 27), ("tiny", 1.0, 5)]
 )
-def test_rules_of_one_form_hold_on_every_other(
-    family: str, scale: float, seed: int, tmp_path: Path
-) -> None:
+def test_rules_of_one_form_hold_on_every_other(family, scale, seed, tmp_path):
     """Both backends, and numbers of 32 and 16 bits, as they are stored and as they are computed."""
     every = stored(tmp_path, family, scale, seed)
     forms = {form: every[form] for form in FORMS if form in every}
@@ -494,7 +488,7 @@ def passing(rules: dict[str, Outcome]) -> Sequence[str]:
     ("backend", "number"),
     [("numpy", math.nan), pytest.param("torch", math.inf, marks=pytest.mark.long)],
 )
-def test_a_head_without_a_number(judged: Judged, backend: str, number: float) -> None:
+def test_a_head_without_a_number(judged, backend, number):
     """Its queries are NaN or infinite, in one place of one head of the last layer."""
     tensor = "model.layers.5.self_attn.q_proj.weight"
     found = judged(tensor, 32, 0, number=number, backend=backend)
@@ -503,7 +497,7 @@ def test_a_head_without_a_number(judged: Judged, backend: str, number: float) ->
         assert found[name].detail.startswith("no number of L5H1")
 
 
-def test_a_token_without_a_number(judged: Judged) -> None:
+def test_a_token_without_a_number(judged):
     """The embedding of one word is NaN: a pattern over a text without it stays as it is."""
     read = (set(Bundled().encode(text).ids) for text in (built_in_texts().texts[-1], TEXT))
     held = set(passing(judged("model.embed_tokens.weight", min(set.difference(*read)))))

@@ -1,10 +1,7 @@
 """Whatever is wrong in a file of rules is one line: which rule, and the nearest known name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,7 +45,7 @@ GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
         (GOOD * 1001, "expected at most 1,000"),
     ],
 )
-def test_a_mistake_is_one_line(refused: Any, tmp_path: Path, content: str, said: str) -> None:
+def test_a_mistake_is_one_line(refused, tmp_path, content, said):
     (tmp_path / "checks.toml").write_text(content, encoding="utf-8")
     assert said in refused(2, "check", "checks.toml")
 
@@ -64,9 +61,7 @@ def test_a_mistake_is_one_line(refused: Any, tmp_path: Path, content: str, said:
         ("latin.toml", 2, "is no TOML"),
     ],
 )
-def test_what_is_no_file_of_rules(
-    refused: Any, tmp_path: Path, path: str, code: int, said: str
-) -> None:
+def test_what_is_no_file_of_rules(refused, tmp_path, path, code, said):
     with (tmp_path / "huge.toml").open("wb") as stream:
         os.truncate(stream.fileno(), 2**26 + 1)
     (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
@@ -85,9 +80,7 @@ COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
         ("--save", "texts.txt"),
     ],
 )
-def test_nothing_is_written_over_what_is_read(
-    refused: Any, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_nothing_is_written_over_what_is_read(refused, tmp_path, options):
     (tmp_path / "texts.txt").write_text("A cat.", encoding="utf-8")
     rules = AGAINST.format("b.json") + '[[check]]\nloss_on_file = "texts.txt"\nat_most = 9\n'
     (tmp_path / "c.toml").write_text(rules, encoding="utf-8")
@@ -106,9 +99,7 @@ def test_nothing_is_written_over_what_is_read(
         (GOOD, "--init --update", 2, "give one of the two"),
     ],
 )
-def test_update_renews_baselines_and_nothing_else(
-    refused: Any, tmp_path: Path, content: str, option: str, code: int, said: str
-) -> None:
+def test_update_renews_baselines_and_nothing_else(refused, tmp_path, content, option, code, said):
     for name, text in (("c.toml", content), ("notes.txt", "mine")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert said in refused(code, "check", "c.toml", *option.split())
@@ -126,9 +117,7 @@ def test_update_renews_baselines_and_nothing_else(
         ("--init", ""),
     ],
 )
-def test_no_baseline_is_written_elsewhere(
-    refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str, name: str
-) -> None:
+def test_no_baseline_is_written_elsewhere(refused, monkeypatch, tmp_path, option, name):
     """Neither by its name nor through a link."""
     rules, outside = tmp_path / "rules", tmp_path / "outside"
     for folder in (rules, outside):
@@ -144,7 +133,7 @@ def test_no_baseline_is_written_elsewhere(
     assert not list(outside.iterdir())
 
 
-def test_a_baseline_may_lie_below_the_rules(run: Any, checkpoint: Any, tmp_path: Path) -> None:
+def test_a_baseline_may_lie_below_the_rules(run, checkpoint, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "linked").symlink_to("real")
     (tmp_path / "c.toml").write_text(AGAINST.format("linked/b.json"), encoding="utf-8")
@@ -174,9 +163,7 @@ UNREADABLE = {
 
 @POSIX
 @pytest.mark.parametrize("rule", [AGAINST, '[[check]]\nloss_on_file = "{}"\nat_most = 9\n'])
-def test_a_path_that_cannot_be_read_is_one_line(
-    refused: Any, checkpoint: Any, tmp_path: Path, rule: str
-) -> None:
+def test_a_path_that_cannot_be_read_is_one_line(refused, checkpoint, tmp_path, rule):
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "fifo")
     for path, code in UNREADABLE.items():
@@ -188,9 +175,7 @@ def test_a_path_that_cannot_be_read_is_one_line(
 @pytest.mark.parametrize(
     "name", ["fifo", "loop", LONG, ".", "/dev/zero", "/dev/full", "none/x", "~nosuchuser/x"]
 )
-def test_what_the_environment_of_ci_names_decides_nothing(
-    run: Any, tmp_path: Path, name: str
-) -> None:
+def test_what_the_environment_of_ci_names_decides_nothing(run, tmp_path, name):
     (tmp_path / "loop").symlink_to("loop")
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "c.toml").write_text(COUNTED.format(1), encoding="utf-8")
@@ -208,9 +193,7 @@ def test_what_the_environment_of_ci_names_decides_nothing(
 
 
 @pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 3)])
-def test_a_report_that_cannot_be_written_loses_nothing(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
-) -> None:
+def test_a_report_that_cannot_be_written_loses_nothing(run, tmp_path, monkeypatch, most, code):
     def full(path: Path, named: bool) -> None:
         raise LoadError(f"cannot write {path}: No space left on device")
 

@@ -1,7 +1,5 @@
 """The numbers behind a comparison, against sums written out by hand, brute force and torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 RNG = np.random.default_rng(5)
 
 
-def test_bfloat16_is_rounded_as_torch_does() -> None:
+def test_bfloat16_is_rounded_as_torch_does():
     import torch
 
     numbers = np.concatenate([RNG.normal(size=999), [0, 1.00390625, -1.01171875, 3e38]])
@@ -71,7 +69,7 @@ def causal_rows(texts: int, heads: int, size: int) -> np.ndarray[Any, Any]:
     return np.asarray(raw / raw.sum(-1, keepdims=True))
 
 
-def test_divergences_are_means_over_queries_but_the_first() -> None:
+def test_divergences_are_means_over_queries_but_the_first():
     a, b = causal_rows(3, 2, 5), causal_rows(3, 2, 5)
     found = divergences(made(a), made(b), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
     by_hand = js_divergence(a[2, 0, 1:], b[2, 1, 1:]).mean()
@@ -85,7 +83,7 @@ def test_divergences_are_means_over_queries_but_the_first() -> None:
     assert np.isnan(fewer.no_sink).all()
 
 
-def test_a_match_finds_the_order_of_heads() -> None:
+def test_a_match_finds_the_order_of_heads():
     rows, order = causal_rows(3, 5, 6), [3, 0, 4, 1, 2]
     pairs = matched_pairs(made(rows), made(rows[:, order]))
     assert pairs == [((0, order[at]), (0, at)) for at in np.argsort(order)]
@@ -94,7 +92,7 @@ def test_a_match_finds_the_order_of_heads() -> None:
     assert pairs_by_index({0: 5, 1: 2}, {0: 3, 2: 2}) == [((0, at), (0, at)) for at in range(3)]
 
 
-def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval() -> None:
+def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval():
     js = np.array([[0.1, 0.2], [0.3, 0.0]])
     nothing = np.full((2, 2), np.nan)
     floor = noise_floor(Divergences(js, nothing, nothing))
@@ -117,7 +115,7 @@ def whole() -> tuple[Bundled, ModelMaps, Any]:
 
 
 @pytest.mark.parametrize("head", [(1, 2), (5, 0)])
-def test_a_planted_head_is_found_first(whole: Any, head: tuple[int, int]) -> None:
+def test_a_planted_head_is_found_first(whole, head):
     model, maps, floor = whole
     for plant in (lambda t: permute_queries(t, head, 1), lambda t: zero_head(t, head)):
         changed = maps_of(changed_model(model, plant), built_in_texts().texts)
@@ -126,7 +124,7 @@ def test_a_planted_head_is_found_first(whole: Any, head: tuple[int, int]) -> Non
         assert min(found.changed | found.output_changed)[0] == head[0]
 
 
-def test_four_bits_are_found_and_rounding_is_not(whole: Any) -> None:
+def test_four_bits_are_found_and_rounding_is_not(whole):
     model, maps, floor = whole
     texts = built_in_texts().texts
     noisy = maps_of(changed_model(model, lambda t: four_bits(t, 4, 0)), texts)
@@ -143,7 +141,7 @@ def test_four_bits_are_found_and_rounding_is_not(whole: Any) -> None:
     assert (found.same_top, found.positions) == (same.mean(), len(p))
 
 
-def test_another_vocabulary_is_compared_over_the_tokens_that_both_have() -> None:
+def test_another_vocabulary_is_compared_over_the_tokens_that_both_have():
     """KL of what is left after the tokens of one model alone, each rescaled to one."""
     a, b = RNG.dirichlet(np.ones(5), (2, 7)), RNG.dirichlet(np.ones(8), (2, 7))
     maps = made(causal_rows(2, 1, 7))

@@ -1,7 +1,5 @@
 """``attnviz diff`` from the command line: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -49,9 +47,7 @@ def permuted(tuned: Any) -> str:
     return str(tuned(lambda tensors: permute_queries(tensors, (1, 2), 0)))
 
 
-def test_two_sides_that_are_the_same_are_not_measured(
-    run: Any, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_sides_that_are_the_same_are_not_measured(run, checkpoint, tmp_path, monkeypatch):
     first, second = str(checkpoint("llama")), str(tmp_path / "copy")
     shutil.copytree(first, second)
     text = ("--text", "the cat sat on the mat")
@@ -70,7 +66,7 @@ def test_two_sides_that_are_the_same_are_not_measured(
     assert "Nothing changed: all " in shown.out  # a copy is measured
 
 
-def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
+def test_a_changed_head(run, permuted, tmp_path):
     names = [f"out{ending}" for ending in (".json", ".csv", ".md", ".html", ".svg", ".txt")]
     saves = [word for name in names for word in ("--save", name)]
     shown = run("diff", "tiny", permuted, *saves, "--explain", "--index-base", "1")
@@ -104,7 +100,7 @@ def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
     assert all(head["scores_a"] == scores[place] for place, head in heads.items())
 
 
-def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
+def test_what_is_no_number_is_refused(run, tuned):
     def damage(tensors: Any) -> None:
         tensors["model.layers.4.self_attn.q_proj.weight"][35, 3] = np.nan
 
@@ -115,7 +111,7 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
 
 
 @pytest.mark.long
-def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn: Any, permuted: str) -> None:
+def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, permuted):
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
     shown = redrawn(*asked, "--no-full").out
     assert (
@@ -131,7 +127,7 @@ def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn: Any, permuted: str)
     assert (found["changed"], found["output_changed"]) == (1, 0)
 
 
-def test_saved_results(run: Any, permuted: str) -> None:
+def test_saved_results(run, permuted):
     run("patterns", "-q", "--save", "base.json")
     found = run("diff", "base.json", permuted, "--json", "-q").document
     assert [head["changed"] for head in found["heads"]] == [
@@ -168,7 +164,7 @@ REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
 
 
 @pytest.mark.parametrize("asked", REFUSED, ids=" ".join)
-def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...]) -> None:
+def test_bad_input_is_one_line(run, tmp_path, asked):
     base = saved()
     (entry,) = base["heads"]
     contents = {
@@ -199,7 +195,7 @@ def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...])
     ],
     ids=str,
 )
-def test_a_saved_result_of_other_types(refused: Any, where: tuple[Any, ...], value: object) -> None:
+def test_a_saved_result_of_other_types(refused, where, value):
     """Whatever stands in the place of a value is refused by name, not met later by accident."""
     held = data = saved()
     for key in where[:-1]:
@@ -210,9 +206,7 @@ def test_a_saved_result_of_other_types(refused: Any, where: tuple[Any, ...], val
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(
-    redrawn: Any, permuted: str, checkpoint: Any, columns: int, lines: int
-) -> None:
+def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
     words = "A cat saw the cat on a mat and the dog sat ."
     other = ("--text", words, "--text-b", words[::-1].replace(".", "a"))
     for asked, name, verdict in (

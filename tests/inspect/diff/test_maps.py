@@ -1,7 +1,5 @@
 """Models compared over long texts: by some rows, which are those of the whole maps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -38,9 +36,7 @@ def read(model: TransformersModel, reduce: Any, stride: int | None = None) -> Mo
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss", "bert"])
-def test_rows_outputs_and_predictions_equal_those_of_whole_maps(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_outputs_and_predictions_equal_those_of_whole_maps(name, monkeypatch):
     """With grouped heads, windows, learned sinks and an encoder."""
     model = made(name)
     monkeypatch.setattr(maps, "MOST_BYTES", 30_000)
@@ -59,7 +55,7 @@ def test_rows_outputs_and_predictions_equal_those_of_whole_maps(
         assert np.abs(one.predictions - other.predictions).max() < 1e-4
 
 
-def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch):
     one, other = made("llama"), made("llama", changed=True)
     found = [
         attnviz.diff(one, other, TEXT, noise_floor=0.01, truncate=True, reduce=reduce)
@@ -75,6 +71,6 @@ def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch: pytest.MonkeyP
         attnviz.diff(one, other, TEXT, noise_floor=0.01, truncate=True)
 
 
-def test_what_has_no_rows_is_refused() -> None:
+def test_what_has_no_rows_is_refused():
     with pytest.raises(UnsupportedError, match="leave out --reduce fused"):
         read(made("t5"), "fused")

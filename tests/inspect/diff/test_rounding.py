@@ -3,10 +3,7 @@
 ``tests/benchmarks/bench_rounding.py`` does the same 200 times by the command.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +18,7 @@ from .planted import floor_of, maps_of, verdict
     ("family", "scale", "step"),
     [("gpt2", 4.0, 2), pytest.param("llama", 8.0, 1, marks=pytest.mark.long)],
 )
-def test_a_model_and_itself_in_other_numbers(
-    family: str, scale: float, step: int, tmp_path: Path
-) -> None:
+def test_a_model_and_itself_in_other_numbers(family, scale, step, tmp_path):
     """Of the 66 pairs of a model's forms, or of every second form's 15, at most 5 % report a head.
 
     step: the forms that are taken, 1 for all.

@@ -1,7 +1,5 @@
 """Every key of ``attnviz explore``, and the mouse: what is seen after them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -9,7 +7,6 @@ import shlex
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,14 +71,14 @@ def noted(app) -> str:
     ],
     ids=str,
 )
-def test_the_cursor_moves_by_arrows_and_letters(keys: list[str], place: tuple[int, int]) -> None:
+def test_the_cursor_moves_by_arrows_and_letters(keys, place):
     """From the last cell of L3H1; brackets go to another head."""
     seen, steps = view(*keys), {"[": (2, 1), "]": (4, 1), "<": (3, 0), ">": (3, 2)}
     assert (seen.query, seen.key) == place
     assert seen.head == steps.get(keys[0], (3, 1))
 
 
-def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
+def test_tab_changes_the_pane_and_arrows_then_choose_heads():
     start = view().head
     played = play(explorer(), "tab", "right", "down", "h", "k")
     assert played.view.head == start
@@ -89,7 +86,7 @@ def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
     assert moved == (start[0] - 1, start[1] + 1)
 
 
-def test_zoom_and_the_whole_map() -> None:
+def test_zoom_and_the_whole_map():
     app = explorer("the cat sat on the mat " * 12)
     sizes, note = noting(lambda: Size.of(app.map_pane.drawn.plan))
 
@@ -101,7 +98,7 @@ def test_zoom_and_the_whole_map() -> None:
     assert sizes[5] == sizes[0]
 
 
-def test_the_map_moves_with_the_cursor() -> None:
+def test_the_map_moves_with_the_cursor():
     app = explorer("the cat sat on the mat " * 12)
     corners, note = noting(lambda: app.map_pane.drawn.corner)
 
@@ -114,7 +111,7 @@ def test_the_map_moves_with_the_cursor() -> None:
 # Finding, keys, commands ---------------------------------------------------------------------
 
 
-def test_find_goes_to_a_token_while_it_is_typed() -> None:
+def test_find_goes_to_a_token_while_it_is_typed():
     tokens = SESSION.frame(SENTENCE).report.record.queries.texts
     app = explorer()
     played = play(app, "/", *typed("beca"))
@@ -127,7 +124,7 @@ def test_find_goes_to_a_token_while_it_is_typed() -> None:
     assert again != view("/", *typed("the"), "enter").query
 
 
-def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
+def test_every_key_is_on_the_sheet_and_any_closes_it():
     sheet = play(explorer(), "?", size=(80, 24)).screen
     for key in KEYS:
         assert key.said in sheet, key
@@ -142,7 +139,7 @@ def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
 # Ways to see weights -------------------------------------------------------------------------
 
 
-def test_a_mode_that_cannot_be_had_is_said() -> None:
+def test_a_mode_that_cannot_be_had_is_said():
     frame = replace(SESSION.frame(SENTENCE), measure_norms=dict)
 
     class Bare(LiveSession):
@@ -157,7 +154,7 @@ def test_a_mode_that_cannot_be_had_is_said() -> None:
 # Removing heads ------------------------------------------------------------------------------
 
 
-def test_a_removed_head_goes_dark_and_everything_follows() -> None:
+def test_a_removed_head_goes_dark_and_everything_follows():
     app = explorer()
     head = app.desk.view.head
     played = play(app, "x", size=(120, 40))
@@ -174,7 +171,7 @@ def test_a_removed_head_goes_dark_and_everything_follows() -> None:
     assert restored.removed == restored.frame.removed == frozenset()
 
 
-def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
+def test_the_scan_is_made_once_and_heads_are_walked_by_importance():
     asked = []
 
     class Counting(LiveSession):
@@ -193,7 +190,7 @@ def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
     assert "2 of 24" in played.screen
 
 
-def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
+def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it():
     going, stopped = threading.Event(), threading.Event()
 
     class Slow(LiveSession):
@@ -227,7 +224,7 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
     assert stopped.wait(5)
 
 
-def test_a_difference_by_ablation_is_the_third_map() -> None:
+def test_a_difference_by_ablation_is_the_third_map():
     app = explorer()
     head = app.desk.view.head
     played = play(app, "x", "]", "d", "d")
@@ -242,7 +239,7 @@ def test_a_difference_by_ablation_is_the_third_map() -> None:
 # Texts and sides -----------------------------------------------------------------------------
 
 
-def test_another_text_is_typed_and_the_maps_follow() -> None:
+def test_another_text_is_typed_and_the_maps_follow():
     text = SENTENCE[:-7] + " big"
     played = play(explorer(), "e", *["backspace"] * 7, *typed(" big"), "enter")
     assert played.view.frame.text == text
@@ -257,7 +254,7 @@ def test_another_text_is_typed_and_the_maps_follow() -> None:
 # Writing on ----------------------------------------------------------------------------------
 
 
-def test_the_model_writes_on_and_the_map_grows() -> None:
+def test_the_model_writes_on_and_the_map_grows():
     from attnviz.engine.generation import Sampling
 
     played = play(explorer(), "g", size=(120, 40))
@@ -275,14 +272,14 @@ def test_the_model_writes_on_and_the_map_grows() -> None:
     assert "token 8 of 8" in played.lines[1]
 
 
-def test_steps_back_and_on_and_leaving() -> None:
+def test_steps_back_and_on_and_leaving():
     played = play(explorer(), "g", "left", "h", "right")
     assert played.view.written.at == 7
     assert play(explorer(), "g", "escape").view.written is None
     assert len(play(explorer(), "g", "g").view.record.queries) == LAST + 1
 
 
-def test_space_pauses_and_goes_on() -> None:
+def test_space_pauses_and_goes_on():
     gate = threading.Semaphore(2)
 
     class Gated(LiveSession):
@@ -313,7 +310,7 @@ def test_space_pauses_and_goes_on() -> None:
 # Keeping -------------------------------------------------------------------------------------
 
 
-def test_what_is_seen_is_saved(tmp_path: Path) -> None:
+def test_what_is_seen_is_saved(tmp_path):
     paths = [tmp_path / f"seen{ending}" for ending in ENDINGS if ending not in PLOTTED]
     said = []
 
@@ -329,7 +326,7 @@ def test_what_is_seen_is_saved(tmp_path: Path) -> None:
     assert saved["ablated"] == [[3, 1]]
 
 
-def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path):
     path = tmp_path / "kept.json"
     path.write_text("kept")
     asked = play(explorer(), "s", line(str(path)), "enter")
@@ -354,14 +351,14 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("keys", "left"), EDITS, ids=str)
-def test_a_line_is_edited(keys: list[str], left: str) -> None:
+def test_a_line_is_edited(keys, left):
     field = Field()
     for key in keys:
         field = field.typed(key, " " if key == "space" else key if len(key) == 1 else None)
     assert field.text == left
 
 
-def test_a_long_line_shows_its_cursor() -> None:
+def test_a_long_line_shows_its_cursor():
     for text in ("abc " * 40, "한국어 " * 40, "\x1b[31m" * 40):
         for place in (0, 7, len(text) // 2, len(text)):
             drawn = Field(text[:place], text[place:]).line(20, COLOUR)
@@ -374,7 +371,7 @@ async def pasted(pilot) -> None:
     pilot.app.post_message(events.Paste("x q\n\x1b[31m"))
 
 
-def test_what_is_pasted_is_text_and_never_keys() -> None:
+def test_what_is_pasted_is_text_and_never_keys():
     assert play(explorer(), pasted).lines == play(explorer()).lines
     played = play(explorer(), "e", line(""), pasted)
     assert played.lines[-1].rstrip() == f"text x q {visible(chr(27))}[31m"
@@ -390,9 +387,7 @@ def test_what_is_pasted_is_text_and_never_keys() -> None:
         ("", "Tab pane"),
     ],
 )
-def test_a_name_that_the_system_refuses_is_said(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_the_system_refuses_is_said(name, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "locked").touch()
     (tmp_path / "there.svg").touch()
@@ -401,7 +396,7 @@ def test_a_name_that_the_system_refuses_is_said(
     assert played.app.failure is None
 
 
-def test_an_answer_to_an_earlier_question_is_dropped() -> None:
+def test_an_answer_to_an_earlier_question_is_dropped():
     """Steps of a first generation, in flight while another text is written on."""
     release, begun = threading.Event(), threading.Event()
 
@@ -436,9 +431,7 @@ def test_an_answer_to_an_earlier_question_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
+def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path, monkeypatch, full):
     path, release = tmp_path / "seen.json", threading.Event()
 
     def slow(*given) -> None:
@@ -467,7 +460,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(
         assert json.loads(path.read_text())["schema"] == "attnviz.heads/1"
 
 
-def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
+def test_the_command_of_the_view_is_shown_and_copied(run):
     app = explorer()
     played = play(app, ">", "2", "y", size=(200, 60))
     assert played.lines[-1].startswith("copied: attnviz heads --head L3H2 --no-sink")
@@ -481,7 +474,7 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
 # The mouse, the end --------------------------------------------------------------------------
 
 
-def test_clicks_and_the_wheel() -> None:
+def test_clicks_and_the_wheel():
     async def head(pilot) -> None:
         await pilot.click("#grid", offset=(5, 3))
 
@@ -506,7 +499,7 @@ def test_clicks_and_the_wheel() -> None:
     assert play(explorer(), wheel("#grid", up)).view.head == (3, 0)
 
 
-def test_a_smaller_terminal_and_back() -> None:
+def test_a_smaller_terminal_and_back():
     async def smaller(pilot) -> None:
         await pilot.resize_terminal(80, 24)
 
@@ -518,7 +511,7 @@ def test_a_smaller_terminal_and_back() -> None:
 
 
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
-def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
+def test_what_was_saved_has_no_model(run, tmp_path, key):
     from attnviz.inspect.explore.saved import open_saved
 
     path = tmp_path / "heads.npz"
@@ -543,7 +536,7 @@ def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
         ("\u202e reversed \ud7ff\ufffd a", ASCII),
     ],
 )
-def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
+def test_tokens_of_strangers_are_harmless(text, look):
     app = explorer(text, look=look)
     played = play(app, "left", "g", "escape", "y")
     asked = play(explorer(text, look=look), "e", "home")
@@ -556,7 +549,7 @@ def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
 # What people missed ---------------------------------------------------------------------------
 
 
-def test_it_opens_on_its_finding() -> None:
+def test_it_opens_on_its_finding():
     mary = "When Mary and John went out, John gave Mary a book."
     begun = at_finding(explorer(mary).desk.view)
     assert begun.name(begun.head) == "L1H3"
@@ -572,7 +565,7 @@ def test_it_opens_on_its_finding() -> None:
     assert moved.startswith(f"{both.name(both.head)} moved most")
 
 
-def test_a_suggestion_is_replaced_by_typing_and_a_line_feed_is_enter(tmp_path: Path) -> None:
+def test_a_suggestion_is_replaced_by_typing_and_a_line_feed_is_enter(tmp_path):
     given = Field("L3H1.svg", suggested=True)
     assert given.typed("s", "s").text == "s"
     assert given.with_text("seen.svg").text == "seen.svg"

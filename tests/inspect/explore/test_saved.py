@@ -1,7 +1,5 @@
 """Files of ``heads --save`` come back as they were; hostile ones are one sentence and exit 3."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct
@@ -45,7 +43,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_what_was_saved_comes_back_as_one_side_or_two(saved: Path, ending: str) -> None:
+def test_what_was_saved_comes_back_as_one_side_or_two(saved, ending):
     """That the reports are the saved ones, is tested where they are read."""
     seen = open_saved(saved / f"changed.{ending}").seen
     assert (seen.removed, seen.report.sorted_by) == ({(0, 1)}, None)
@@ -57,7 +55,7 @@ def test_what_was_saved_comes_back_as_one_side_or_two(saved: Path, ending: str) 
             assert side.frame(side.seen.text).report is side.seen.report
 
 
-def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
+def test_an_array_without_a_model_comes_back(tmp_path):
     weights = np.random.default_rng(2).dirichlet(np.ones(5), (3, 5))
     for ending in ENDINGS:
         path = tmp_path / f"array.{ending}"
@@ -68,7 +66,7 @@ def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
         np.testing.assert_allclose(report.weights(0, 2), weights[2], atol=1e-7)
 
 
-def test_there_is_no_model_behind_a_file(saved: Path) -> None:
+def test_there_is_no_model_behind_a_file(saved):
     session = open_saved(saved / "plain.npz")
     assert (session.live, session.info.name, session.seen.text) == (False, "tiny", TEXT)
     for text, removed in (("another", frozenset()), (TEXT, frozenset({(0, 0)}))):
@@ -83,7 +81,7 @@ def test_there_is_no_model_behind_a_file(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_regions_of_what_was_saved_can_be_named(saved: Path, ending: str) -> None:
+def test_regions_of_what_was_saved_can_be_named(saved, ending):
     path, plain = saved / f"plain.{ending}", open_saved(saved / f"plain.{ending}")
     words = plain.seen.report.record.keys.texts
     asked = RegionOptions(span=("start=0:2", f"last={words[2].strip()} … {words[4].strip()}"))
@@ -98,7 +96,7 @@ def test_regions_of_what_was_saved_can_be_named(saved: Path, ending: str) -> Non
         open_saved(path, RegionOptions(second="b"))
 
 
-def test_a_run_is_replayed(run: Any, tmp_path: Path) -> None:
+def test_a_run_is_replayed(run, tmp_path):
     path, prompt = tmp_path / "run.jsonl", "Once upon a time attnviz.heads/1"
     options = ["--tokens", "4", "--ablate", "L1H1", "--quiet", "--save", str(path)]
     assert run("generate", prompt, *options).code == 0
@@ -200,7 +198,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_one_sentence(saved: Path, tmp_path: Path, name: str) -> None:
+def test_a_hostile_file_is_one_sentence(saved, tmp_path, name):
     path = tmp_path / "hostile\x1b[31m.npz"
     path.write_bytes(HOSTILE[name](saved))
     with pytest.raises(LoadError) as caught:

@@ -3,8 +3,6 @@
 ``ATTNVIZ_PICTURES=FOLDER`` writes the picture of each as SVG, to be looked at where one differs.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import cache
@@ -119,7 +117,7 @@ SCREENS = [
 
 
 @pytest.mark.parametrize(("name", "form"), SCREENS, ids="-".join)
-def test_screen(name: str, form: str, golden) -> None:
+def test_screen(name, form, golden):
     opened, keys, _ = CASES[name]
     size = SIZES[form[:-1]]
     look = LOOKS[{"c": "colour", "g": "glyphs", "a": "ascii"}[form[-1]]]

@@ -1,7 +1,5 @@
 """Frames, removals and effects, held against hooks on torch and against ``ablate``."""
 
-from __future__ import annotations
-
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

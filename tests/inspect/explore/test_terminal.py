@@ -1,7 +1,5 @@
 """``attnviz explore`` in a real terminal: what it writes, refuses, imports, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -85,7 +83,7 @@ def ended(child: pexpect.spawn, before: list[object]) -> str:
 
 
 @pytest.mark.long
-def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path) -> None:
+def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path):
     """Each a single write, as over a slow line: a letter of them as a command would end it."""
     child, before = opened(SENTENCE)
     assert "no token has “quit” in it" in sent(child, "/quit\r", quiet=1.0)
@@ -102,7 +100,7 @@ def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path
 
 
 @pytest.mark.parametrize("way", ["\x03", pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
-def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
+def test_it_is_interrupted(opened, way):
     child, before = opened()
     if isinstance(way, str):
         child.send(way)
@@ -122,7 +120,7 @@ main()
 """
 
 
-def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(spawned) -> None:
+def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(spawned):
     child = spawned(BROKEN, "explore")
     before = settings(child)
     child.expect("tiny")
@@ -136,7 +134,7 @@ def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(spawned) 
 
 
 @pytest.mark.long
-def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
+def test_a_terminal_that_closes_gives_the_documented_code(opened):
     child, _ = opened(SENTENCE)
     child.ptyproc.fileobj.close()
     _, status = os.waitpid(child.pid, 0)
@@ -160,7 +158,7 @@ def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
     ],
     ids=["all", "less than no columns"],
 )
-def test_what_textual_would_read_does_not_decide(opened, setting: dict[str, str]) -> None:
+def test_what_textual_would_read_does_not_decide(opened, setting):
     child, before = opened(SENTENCE, **setting)
     child.send("q")
     ended(child, before)
@@ -168,7 +166,7 @@ def test_what_textual_would_read_does_not_decide(opened, setting: dict[str, str]
 
 
 @pytest.mark.long
-def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:
+def test_steps_are_small_over_ssh(opened, tmp_path):
     """Bytes of a step and of another head in 256 colours; the benchmark has the goal's own map."""
     (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat on it . " * 6)
     child, before = opened("--file", "text.txt", columns=120, rows=40, COLORTERM="")
@@ -194,15 +192,13 @@ def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:
         (["a", "--with", "b c"], "attnviz heads a, and again for b c"),
     ],
 )
-def test_a_pipe_is_refused_and_the_command_to_use_named(
-    refused, arguments: list[str], named: str
-) -> None:
+def test_a_pipe_is_refused_and_the_command_to_use_named(refused, arguments, named):
     told = refused(2, "explore", *arguments)
     assert told.startswith("explore needs a terminal, and standard input is no terminal: use ")
     assert named in told
 
 
-def test_a_terminal_that_cannot_move_its_cursor_is_refused(start: Start) -> None:
+def test_a_terminal_that_cannot_move_its_cursor_is_refused(start):
     child = start("explore", "A text.", TERM="dumb")
     told = child.read()
     child.wait()
@@ -212,9 +208,7 @@ def test_a_terminal_that_cannot_move_its_cursor_is_refused(start: Start) -> None
 
 
 @pytest.mark.long
-def test_a_directory_and_an_empty_file_are_named_as_what_they_are(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_directory_and_an_empty_file_are_named_as_what_they_are(start, tmp_path):
     (tmp_path / "empty.json").touch()
     for given, said, code in ((f"{tmp_path}/", "is a directory", 2), ("empty.json", "is empty", 3)):
         child = start("explore", given, columns=200)
@@ -240,7 +234,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize("state", ["--without", "--broken"])
-def test_without_textual_one_line_says_how_to_get_it(spawned, state: str) -> None:
+def test_without_textual_one_line_says_how_to_get_it(spawned, state):
     child = spawned(WATCHED, "explore", state)
     told = " ".join(child.read().split())
     child.wait()
@@ -249,7 +243,7 @@ def test_without_textual_one_line_says_how_to_get_it(spawned, state: str) -> Non
 
 
 @pytest.mark.long
-def test_the_bundled_model_is_explored_without_torch(spawned, tmp_path: Path) -> None:
+def test_the_bundled_model_is_explored_without_torch(spawned, tmp_path):
     """Not even when heads are removed, all of them measured, and a text is written."""
     child = spawned(WATCHED, "explore", SENTENCE, "--head", "L1H2")
     child.expect("induction")

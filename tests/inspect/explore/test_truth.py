@@ -1,9 +1,6 @@
 """What is shown and what is saved says what was done to it, or is refused in words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +28,7 @@ def own(text: str, **settings: object) -> SideSource:
     return SideSource(LiveSession(OwnAttention(**shape), Choice(), text), text)
 
 
-def test_two_models_are_compared_only_over_the_same_tokens() -> None:
+def test_two_models_are_compared_only_over_the_same_tokens():
     played = play(explorer(second=own(THIRTEEN)), "d", "d", size=(200, 60))
     assert len(played.view.against.report.record.queries) == len(
         played.view.frame.report.record.queries
@@ -42,7 +39,7 @@ def test_two_models_are_compared_only_over_the_same_tokens() -> None:
     assert "second less first" not in played.screen
 
 
-def test_a_causal_model_has_no_difference_to_one_that_is_not() -> None:
+def test_a_causal_model_has_no_difference_to_one_that_is_not():
     first, second = own(SENTENCE), own(SENTENCE, heads=8, causal=False)
     played = play(explorer(session=first.session, second=second), "d", "d")
     assert played.lines[-1] == "no difference: the sides are of other kinds of attention"
@@ -52,7 +49,7 @@ def test_a_causal_model_has_no_difference_to_one_that_is_not() -> None:
     np.testing.assert_array_equal(same.weights, weights[1] - weights[0])
 
 
-def test_texts_of_as_many_tokens_are_compared_by_position() -> None:
+def test_texts_of_as_many_tokens_are_compared_by_position():
     other = SENTENCE.replace("cat", "dog")
     played = play(explorer(second=SideSource(SESSION, other)), "d", "d", size=(120, 40))
     assert "second less first, by position" in played.screen
@@ -64,14 +61,14 @@ def test_texts_of_as_many_tokens_are_compared_by_position() -> None:
 
 
 @pytest.mark.parametrize("ending", [".json", ".svg"])
-def test_a_difference_is_not_saved_as_weights(tmp_path: Path, ending: str) -> None:
+def test_a_difference_is_not_saved_as_weights(tmp_path, ending):
     path = tmp_path / f"seen{ending}"
     played = play(explorer(), "x", "d", "d", "s", line(str(path)), "enter")
     assert played.lines[-1].startswith("a difference is not saved")
     assert not path.exists()
 
 
-def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> None:
+def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path):
     path, head = tmp_path / "run.jsonl", frozenset({(3, 1)})
     wrong = play(explorer(), "g", "s", line(str(tmp_path / "run.json")), "enter")
     assert wrong.lines[-1].startswith("what was written is saved as .jsonl")
@@ -97,7 +94,7 @@ def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("key", ["x", "X"])
-def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key: str) -> None:
+def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key):
     before = ["x"] if key == "X" else []
     played = play(explorer(), *before, "g", "up", key)
     assert played.view.written is None
@@ -108,7 +105,7 @@ def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key: str) -
 
 
 @pytest.mark.parametrize("key", ["3", "d"])
-def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
+def test_a_written_text_has_one_side_and_weights_as_they_are(key):
     played = play(explorer(), "x", "2", "d", "g", key, size=(120, 40))
     assert (played.view.mode, played.view.side) == ("raw", "a")
     assert "weights as they are: Esc leaves it" in played.lines[-1]
@@ -120,7 +117,7 @@ def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
 # Words ---------------------------------------------------------------------------------------
 
 
-def test_an_ablated_head_is_dark_and_links_nothing() -> None:
+def test_an_ablated_head_is_dark_and_links_nothing():
     before, after = play(explorer()), play(explorer(), "x", size=(80, 24))
     name = f" {after.view.name(after.view.head)}"
     assert any("ablated · object" in each for each in after.lines)
@@ -139,7 +136,7 @@ def test_an_ablated_head_is_dark_and_links_nothing() -> None:
     assert part.crossed == {part.cursor}
 
 
-def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
+def test_a_pair_of_next_tokens_is_whole_or_not_there():
     view = play(explorer(), "x").view
     for columns in range(60, 100):
         lines = screen.finding_lines(view, Theme(), columns, 2)

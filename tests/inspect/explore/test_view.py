@@ -1,12 +1,9 @@
 """Views: every change stays within what there is, and the command line gives the view back."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +49,7 @@ def view() -> View:
     return replace(View.of(Frame("x", report)), head=(1, 2)).at(5, 5)
 
 
-def test_the_first_view_of_a_frame() -> None:
+def test_the_first_view_of_a_frame():
     frame = SESSION.frame("John saw Mary and John saw Mary")
     first = View.of(frame)
     last = len(frame.report.record.queries) - 1
@@ -65,7 +62,7 @@ def test_the_first_view_of_a_frame() -> None:
     assert replace(first, frame=other).fitted().head == (0, 0)
 
 
-def test_a_random_walk_never_leaves_what_there_is(view: View) -> None:
+def test_a_random_walk_never_leaves_what_there_is(view):
     steps = (
         *(lambda v, d=d: v.at(v.query + d[0], v.key + d[1]) for d in ((0, 1), (-1, 0), (40, -40))),
         *(lambda v, d=d: v.next_in(v.shown.heads, d) for d in (-1, 1, 7)),
@@ -96,11 +93,11 @@ def test_a_random_walk_never_leaves_what_there_is(view: View) -> None:
         (lambda v: v.next_in([], 1), (1, 2)),
     ],
 )
-def test_from_head_to_head(view: View, step: Any, head: tuple[int, int]) -> None:
+def test_from_head_to_head(view, step, head):
     assert step(view).head == head
 
 
-def test_a_token_is_found(view: View) -> None:
+def test_a_token_is_found(view):
     tokens = view.record.queries
     assert places_of(tokens, "ANIMAL") == (2, 6)
     assert places_of(tokens, "an") == (2, 4, 6)
@@ -115,7 +112,7 @@ def test_a_token_is_found(view: View) -> None:
 
 @POSIX
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_shell_reads_back_what_was_written(view: View, text: str) -> None:
+def test_a_shell_reads_back_what_was_written(view, text):
     view = replace(view, frame=replace(view.frame, text=text))
     line = command_line(view, ["--model", text, "--kind", "self"])
     assert line.isprintable()
@@ -127,7 +124,7 @@ def test_a_shell_reads_back_what_was_written(view: View, text: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_command_gives_the_view(run: Any, mode: Any) -> None:
+def test_the_command_gives_the_view(run, mode):
     frame = SESSION.frame("It's a cat; the cat sat.", frozenset({(0, 2), (1, 1)}))
     view = replace(View.of(frame), head=(3, 1), mode=mode)
     command, *words = shlex.split(command_line(view))

@@ -1,13 +1,9 @@
 """``attnviz generate``: screens, files, the end of the context, a terminal while it writes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -235,9 +231,7 @@ def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
     ("family", "backend"),
     [("gpt2", "numpy"), pytest.param("llama", "torch", marks=pytest.mark.long)],
 )
-def test_writing_ends_at_the_context(
-    family: str, backend: str, run: Any, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_writing_ends_at_the_context(family, backend, run, checkpoint, tmp_path):
     options = ("--model", str(checkpoint(family)), "--backend", backend)
     asked = ("the cat sat on the mat", "--tokens", "60", "--save", "run.jsonl", *options)
     found = run("generate", *asked, "--json").document
@@ -248,7 +242,7 @@ def test_writing_ends_at_the_context(
 
 
 @pytest.mark.parametrize("options", [("--color", "always"), ()])
-def test_a_pipe_gets_colours_and_no_cursor(run: Any, options: tuple[str, ...]) -> None:
+def test_a_pipe_gets_colours_and_no_cursor(run, options):
     forced = {} if options else {"FORCE_COLOR": "1"}
     result = run("generate", "The cat", "--tokens", "4", *options, env=forced)
     assert result.code == 0
@@ -256,9 +250,7 @@ def test_a_pipe_gets_colours_and_no_cursor(run: Any, options: tuple[str, ...]) -
     assert sent == {"m"}
 
 
-def test_what_was_written_is_kept_when_a_step_fails(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
     from attnviz.engine import generation
     from attnviz.inspect.generate import generate as job
 

@@ -1,7 +1,5 @@
 """What is written, and where heads look meanwhile, is what transformers gives over whole texts."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 from itertools import cycle

@@ -1,7 +1,5 @@
 """``attnviz head``: each part of a card is what another command says of the same head."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -52,18 +50,18 @@ def card(redrawn: Any, texts: str) -> Any:
     return redrawn("head", "L1H2", TEXT, "--texts", texts, "--json", "-q").document
 
 
-def test_the_map_is_that_of_heads(run: Any, card: Any) -> None:
+def test_the_map_is_that_of_heads(run, card):
     (other,) = run("heads", TEXT, "--head", "L1H2", "--json").document["heads"]
     assert card["map"]["weights"] == other["weights"]
 
 
-def test_the_label_is_that_of_patterns(run: Any, card: Any) -> None:
+def test_the_label_is_that_of_patterns(run, card):
     (other,) = run("patterns", "--head", "L1H2", "--json").document["heads"]
     assert card["label"] == other
     assert other["label"] == "induction"
 
 
-def test_the_loss_is_that_of_ablate(run: Any, card: Any, texts: str) -> None:
+def test_the_loss_is_that_of_ablate(run, card, texts):
     found = run("ablate", "--texts", texts, "--head", "L1H2", "--by-token", "--json", "-q").document
     (other,) = found["heads"]
     losses = other.pop("token_loss_deltas")
@@ -82,7 +80,7 @@ def test_the_loss_is_that_of_ablate(run: Any, card: Any, texts: str) -> None:
     ]
 
 
-def test_what_it_writes_is_that_of_why(run: Any, card: Any) -> None:
+def test_what_it_writes_is_that_of_why(run, card):
     found = run("why", TEXT, "--json").document
     (other,) = [part for part in found["parts"] if (part["layer"], part["head"]) == (1, 2)]
     assert card["writes"]["contribution"] == other["contribution"]
@@ -101,7 +99,7 @@ def near(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_what_it_reads_and_who_reads_it_is_that_of_path(run: Any, card: Any) -> None:
+def test_what_it_reads_and_who_reads_it_is_that_of_path(run, card):
     heads = run("path", "L1H2", "--json").document["heads"]
     assert len(heads) == len(card["read_by"])
     by_place = {(one["layer"], one["head"], one["into"]): one for one in heads}
@@ -120,7 +118,7 @@ def test_what_it_reads_and_who_reads_it_is_that_of_path(run: Any, card: Any) -> 
             )
 
 
-def test_the_cost_is_that_of_params(run: Any, card: Any) -> None:
+def test_the_cost_is_that_of_params(run, card):
     found = run("params", "--model", "tiny", "--json").document
     cost = card["cost"]
     assert {name: cost[name] for name in found["per_head"]} == found["per_head"]
@@ -129,7 +127,7 @@ def test_the_cost_is_that_of_params(run: Any, card: Any) -> None:
     assert cost["total"] == 4 * 256 * 32
 
 
-def test_where_it_fires_is_the_largest_weight_of_each_text(run: Any, card: Any) -> None:
+def test_where_it_fires_is_the_largest_weight_of_each_text(run, card):
     """An oracle by hand: neither the first token's column nor the diagonal."""
     expected = []
     for number, text in enumerate(TEXTS):
@@ -146,7 +144,7 @@ def test_where_it_fires_is_the_largest_weight_of_each_text(run: Any, card: Any) 
     assert len(card["fires"]) == 5
 
 
-def test_one_token_writes_by_hand() -> None:
+def test_one_token_writes_by_hand():
     """What the head writes over one token, through the norm's scale of this run, in plain NumPy."""
     model = attnviz.load("tiny")
     stack = model.stack  # type: ignore[attr-defined]
@@ -162,7 +160,7 @@ def test_one_token_writes_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
+def test_first_screens_fit(redrawn, columns, lines):
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     asked = [("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha")]
     for options in asked:
@@ -174,19 +172,19 @@ def test_first_screens_fit(redrawn: Any, columns: int, lines: int) -> None:
         assert options[0] in result.lines[1]
 
 
-def test_the_finding_is_about_this_head(redrawn: Any) -> None:
+def test_the_finding_is_about_this_head(redrawn):
     shown = redrawn("head", "L1H2", "--no-full").lines
     assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
     assert "has no label" in redrawn("head", "L3H2", "--no-full").lines[1]
 
 
-def test_random_weights_claim_nothing(run: Any) -> None:
+def test_random_weights_claim_nothing(run):
     shown = run("head", "L0H1", TEXT, "--model", "mha").out
     assert "Random weights: L0H1 has learnt nothing; its numbers are arbitrary." in shown
     assert "label    none: random weights" in shown
 
 
-def test_shared_keys_say_so(redrawn: Any, checkpoint: Any, words: str) -> None:
+def test_shared_keys_say_so(redrawn, checkpoint, words):
     arguments = "head", "L1H3", WORDS, "--texts", words, "--model", str(checkpoint("llama")), "-q"
     found = redrawn(*arguments, "--json").document
     info = found["model"]
@@ -202,14 +200,7 @@ def test_shared_keys_say_so(redrawn: Any, checkpoint: Any, words: str) -> None:
         pytest.param(("--kind", "cross"), {"label", "copies", "paths"}, marks=pytest.mark.long),
     ],
 )
-def test_what_a_model_does_not_have_is_said(
-    run: Any,
-    checkpoint: Any,
-    words: str,
-    tmp_path: Path,
-    options: tuple[str, ...],
-    missing: set[str],
-) -> None:
+def test_what_a_model_does_not_have_is_said(run, checkpoint, words, tmp_path, options, missing):
     """The tokenizer knows no word of the built-in pairs, so that no path is followed."""
     model = "--model", str(checkpoint("t5"))
     saved = tmp_path / "card.json"
@@ -221,7 +212,7 @@ def test_what_a_model_does_not_have_is_said(
     assert {line.split()[0] for line in lines} >= {"copies", "reads"} & missing
 
 
-def test_an_encoder_without_predictions(run: Any, trained_bert: Path, words: str) -> None:
+def test_an_encoder_without_predictions(run, trained_bert, words):
     arguments = "head", "L0H1", WORDS, "--texts", words, "--model", str(trained_bert), "-q"
     found = run(*arguments, "--json").document
     assert {"writes", "copies"} <= set(found["missing"])
@@ -229,7 +220,7 @@ def test_an_encoder_without_predictions(run: Any, trained_bert: Path, words: str
     assert found["ablation"]["output_mse"] > 0
 
 
-def test_every_file(redrawn: Any, tmp_path: Path) -> None:
+def test_every_file(redrawn, tmp_path):
     names = [f"card.{ending}" for ending in ("csv", "md", "html", "svg")]
     saved = [word for name in names for word in ("--save", str(tmp_path / name))]
     assert redrawn("head", "L1H2", *saved, "-q").code == 0
@@ -239,7 +230,7 @@ def test_every_file(redrawn: Any, tmp_path: Path) -> None:
     assert all("L1H2" in (tmp_path / name).read_text() for name in names[1:])
 
 
-def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_is_done(monkeypatch):
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -261,11 +252,11 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         (("L1H2", "--kind", "cross"), 2, "has no cross attention"),
     ],
 )
-def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_refused(refused, arguments, code, said):
     assert said in refused(code, "head", *arguments)
 
 
-def test_heads_and_head_suggest_each_other(refused: Any) -> None:
+def test_heads_and_head_suggest_each_other(refused):
     said = refused(2, "heads", "L1H2")
     assert "expected a text, got the head 'L1H2': attnviz head L1H2 shows its card" in said
     assert "attnviz heads shows every head over a text" in refused(2, "head", "The cat")
@@ -293,7 +284,7 @@ def test_a_small_screen_on_a_given_text_keeps_label_and_loss():
     assert any(line.startswith("without  +0.0343 nats/token") for line in shown)
 
 
-def test_the_card_of_a_classifier(run: Any, texts: str, tmp_path: Path) -> None:
+def test_the_card_of_a_classifier(run, texts, tmp_path):
     """Its labels have numbers as keys in the config that transformers has read."""
     place = save_classifier(tmp_path)
     found = run("head", "L1H0", WORDS, "--model", place, "--texts", texts, "--json", "-q").document

@@ -1,7 +1,5 @@
 """Screens of reports, and texts of strangers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

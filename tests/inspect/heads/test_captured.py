@@ -1,11 +1,8 @@
 """``heads --from`` shows what other programs captured: queries and keys, or weights."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +65,7 @@ def by_definition(
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors"])
 @pytest.mark.parametrize("block", [2**22, 15])
-def test_weights_are_the_softmax_of_what_was_captured(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, block: int
-) -> None:
+def test_weights_are_the_softmax_of_what_was_captured(run, tmp_path, monkeypatch, ending, block):
     monkeypatch.setattr(saved, "_BLOCK", block)
     arrays = vectors()
     arrays["layer.1.sinks"] = np.linspace(-1, 3, HEADS).astype(np.float32)
@@ -89,12 +84,8 @@ def test_weights_are_the_softmax_of_what_was_captured(
 
 @pytest.mark.parametrize("changes", [{}, WINDOWED], ids=["all keys", "a window"])
 def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    checkpoint: Callable[[str], Path],
-    changes: dict[str, Any],
-) -> None:
+    run, tmp_path, monkeypatch, checkpoint, changes
+):
     section = MANUAL.read_text("utf-8").split("## Captures from other programs")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 40
@@ -114,7 +105,7 @@ def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
     assert "The capture has no value norms" in page
 
 
-def test_weights_and_cross_attention_are_taken_as_they_are(run: Any, tmp_path: Path) -> None:
+def test_weights_and_cross_attention_are_taken_as_they_are(run, tmp_path):
     weights = np.random.default_rng(1).dirichlet(np.ones(3), (2, len(TOKENS))).astype(np.float16)
     write(tmp_path / "a.npz", {"layer.0.weights": weights}, key_tokens=["x", " y", " z"])
     found = run("heads", "--from", "a.npz", "--json", "--head", "L0H1").document
@@ -123,7 +114,7 @@ def test_weights_and_cross_attention_are_taken_as_they_are(run: Any, tmp_path: P
     np.testing.assert_array_equal(kept, weights[1].astype(np.float32))
 
 
-def test_bfloat16_is_read(run: Any, tmp_path: Path) -> None:
+def test_bfloat16_is_read(run, tmp_path):
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file as save_tensors
 
@@ -161,9 +152,7 @@ def test_bfloat16_is_read(run: Any, tmp_path: Path) -> None:
         ({}, {"tokens": []}, "is damaged"),
     ],
 )
-def test_what_does_not_fit_is_one_line(
-    refused: Any, tmp_path: Path, change: dict[str, Any], facts: dict[str, Any], said: str
-) -> None:
+def test_what_does_not_fit_is_one_line(refused, tmp_path, change, facts, said):
     arrays = vectors()
     for name, made in change.items():
         whole = arrays.pop(name)
@@ -173,7 +162,7 @@ def test_what_does_not_fit_is_one_line(
 
 
 @pytest.mark.parametrize("tokens", [2000])
-def test_what_would_fill_the_memory_is_refused(refused: Any, tmp_path: Path, tokens: int) -> None:
+def test_what_would_fill_the_memory_is_refused(refused, tmp_path, tokens):
     names = [" a"] * tokens
     arrays = {
         f"layer.{layer}.{part}": np.zeros((9, tokens, 1), np.float32)
@@ -184,7 +173,7 @@ def test_what_would_fill_the_memory_is_refused(refused: Any, tmp_path: Path, tok
     assert "take 2.9 GB, expected at most 2.1" in refused(3, "heads", "--from", "a.safetensors")
 
 
-def test_files_that_are_none_are_said(refused: Any, tmp_path: Path) -> None:
+def test_files_that_are_none_are_said(refused, tmp_path):
     whole = write(tmp_path / "a.safetensors", vectors()).read_bytes()
     archive = write(tmp_path / "a.npz", vectors()).read_bytes()
     random = np.random.default_rng(0).bytes(400)
@@ -214,13 +203,13 @@ def _bare(where: Path) -> bytes:
 @pytest.mark.parametrize(
     "name", ["layer.0.sink", "Layer.0.sinks", "layers.0.sinks", "layer.00.key", "sinks"]
 )
-def test_an_array_that_no_capture_has_is_named(tmp_path: Path, ending: str, name: str) -> None:
+def test_an_array_that_no_capture_has_is_named(tmp_path, ending, name):
     path = write(tmp_path / f"a.{ending}", vectors() | {name: np.zeros(6, np.float32)})
     with pytest.raises(LoadError, match=f"an array '{re.escape(name)}', expected layer.N.query"):
         read_heads(path.read_bytes(), "a")
 
 
-def test_arrays_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+def test_arrays_that_do_not_go_together_are_refused(tmp_path):
     arrays = {"layer.0.weights": np.full((6, 7, 7), 1 / 7), "layer.0.sinks": np.zeros(6)}
     path = write(tmp_path / "a.npz", arrays, causal=False)
     with pytest.raises(LoadError, match="layer 0: expected query and key, or weights; sinks go"):

@@ -1,11 +1,7 @@
 """``attnviz heads`` as a pipe sees it: screens, JSON, of the bundled model and of checkpoints."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,19 +33,19 @@ def titles(out: str) -> list[str]:
         (["--layer", "1", "--head", "0,2"], ["L1H0", "L1H2"]),
     ],
 )
-def test_chosen_heads(document: Callable[..., Any], options: list[str], expected: Any) -> None:
+def test_chosen_heads(document, options, expected):
     heads = document(SENTENCE, *options)["heads"]
     assert [f"L{head['layer']}H{head['head']}" for head in heads] == expected
 
 
-def test_names_from_one(run: Any, document: Callable[..., Any]) -> None:
+def test_names_from_one(run, document):
     options = ("--head", "L1H1", "--index-base", "1")
     assert titles(run("heads", SENTENCE, *options).out) == ["L1H1"] * 2
     head = document(SENTENCE, *options)["heads"][0]
     assert (head["layer"], head["head"]) == (0, 0)
 
 
-def test_a_token_is_typed_as_it_is_read_whatever_the_index_base(run: Any) -> None:
+def test_a_token_is_typed_as_it_is_read_whatever_the_index_base(run):
     """``--index-base`` counts layers and heads; tokens count from 0 on screens and in options."""
     text, base = "the cat saw the dog", ("--index-base", "1")
     pairs = run("heads", text, "--top", "2", *base).out
@@ -60,7 +56,7 @@ def test_a_token_is_typed_as_it_is_read_whatever_the_index_base(run: Any) -> Non
 
 
 @pytest.mark.parametrize("wanted", ["cat", "2", "-11"])
-def test_a_word_through_all_heads(run: Any, wanted: str) -> None:
+def test_a_word_through_all_heads(run, wanted):
     result = run("heads", SENTENCE, "--token", wanted)
     assert (result.code, result.err) == (0, "")
     assert "cat" in result.out
@@ -69,7 +65,7 @@ def test_a_word_through_all_heads(run: Any, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("measure", ["entropy", "previous"])
-def test_sorting(document: Callable[..., Any], measure: str) -> None:
+def test_sorting(document, measure):
     found = document(SENTENCE, "--sort", measure)
     scores = [head[measure] for head in found["heads"]]
     assert found["sorted_by"] == measure
@@ -78,7 +74,7 @@ def test_sorting(document: Callable[..., Any], measure: str) -> None:
     assert [head[measure] for head in turned["heads"]] == sorted(scores)
 
 
-def test_a_text_too_long_is_refused_or_cut(redrawn: Any, refused: Any, document: Any) -> None:
+def test_a_text_too_long_is_refused_or_cut(redrawn, refused, document):
     text = "tired " * 1500
     line = refused(2, "heads", text)
     assert "takes at most 1,024: shorten it, or add --truncate to cut it there" in line
@@ -89,7 +85,7 @@ def test_a_text_too_long_is_refused_or_cut(redrawn: Any, refused: Any, document:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_streams_that_carry_less(run: Any, encoding: str) -> None:
+def test_streams_that_carry_less(run, encoding):
     text = "나는 오늘 “학교”에 갔다 ."
     for arguments in (
         ("heads", text, "--model", "mha"),
@@ -123,7 +119,7 @@ def test_the_word_that_came_before_is_quoted_whole(run):
 # For programs: the fields of --json ---------------------------------------------------------------
 
 
-def test_the_views_change_nothing(run: Any) -> None:
+def test_the_views_change_nothing(run):
     plain = run("heads", SENTENCE, "--json").out
     views = (
         "--values",
@@ -152,7 +148,7 @@ def maps(run: Any, *options: str) -> tuple[dict[str, Any], dict[tuple[int, int],
     }
 
 
-def test_an_ablated_head_changes_what_lies_behind_it(run: Any) -> None:
+def test_an_ablated_head_changes_what_lies_behind_it(run):
     _, plain = maps(run)
     found, ablated = maps(run, "--ablate", "1.*")
     assert found["ablated"] == [[1, head] for head in range(4)]
@@ -162,7 +158,7 @@ def test_an_ablated_head_changes_what_lies_behind_it(run: Any) -> None:
     assert all(np.array_equal(one_based[head], ablated[head]) for head in plain)
 
 
-def test_norm_weights_are_those_of_values_computed_by_hand(run: Any) -> None:
+def test_norm_weights_are_those_of_values_computed_by_hand(run):
     """Layer 0 alone: its input is the embedding, RMS-normed (Kobayashi et al. 2020, eq. 3)."""
     _, plain = maps(run)
     found, weighted = maps(run, "--norm-weighted", "--layer", "0")
@@ -197,9 +193,7 @@ def test_norm_weights_are_those_of_values_computed_by_hand(run: Any) -> None:
         ),
     ],
 )
-def test_the_first_screen_says_so(
-    redrawn: Any, options: list[str], said: str, size: tuple[int, int]
-) -> None:
+def test_the_first_screen_says_so(redrawn, options, said, size):
     place = {"COLUMNS": str(size[0]), "LINES": str(size[1])}
     result = redrawn("heads", SENTENCE, "--no-full", *options, env=place)
     assert said in result.lines[0]
@@ -209,7 +203,7 @@ def test_the_first_screen_says_so(
     assert len(result.lines) <= size[1]
 
 
-def test_what_does_not_go_together_is_refused(run: Any) -> None:
+def test_what_does_not_go_together_is_refused(run):
     for options in (["--ablate", "L9H0"], ["--pair", "it", "cat", "--norm-weighted"]):
         result = run("heads", SENTENCE, *options)
         assert (result.code, result.out) == (2, "")
@@ -217,10 +211,9 @@ def test_what_does_not_go_together_is_refused(run: Any) -> None:
 
 
 TEXT = "the cat sat on the mat"
-Checkpoint = Callable[[str], Path]
 
 
-def test_options_that_do_not_fit(refused: Any, checkpoint: Checkpoint) -> None:
+def test_options_that_do_not_fit(refused, checkpoint):
     gpt2, t5 = ("--model", str(checkpoint("gpt2"))), ("--model", str(checkpoint("t5")))
     for line, arguments in {
         "no layer 2: this model has layers 0 to 1": (*gpt2, "--layer", "2"),
@@ -234,7 +227,7 @@ def test_options_that_do_not_fit(refused: Any, checkpoint: Checkpoint) -> None:
         assert line in refused(2, "heads", TEXT, *arguments)
 
 
-def test_a_cut_edge_is_refused_with_the_words_to_type(refused: Callable[..., str]) -> None:
+def test_a_cut_edge_is_refused_with_the_words_to_type(refused):
     assert 'attnviz ablate TEXT --edge "it→cat"' in refused(2, "heads", SENTENCE, "--cut", "it→cat")
     with pytest.raises(UsageError, match='attnviz ablate TEXT --edge "it→cat"'):
         attnviz.cut("tiny", SENTENCE, "it→cat")

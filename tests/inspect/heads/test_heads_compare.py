@@ -1,7 +1,5 @@
 """``attnviz heads`` of several runs: by kind, mask and score of attention, or by text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ def weights(found: Any, variant: int | None = None) -> np.ndarray:
     return np.array([head["weights"] for head in heads])
 
 
-def test_cross_attention_is_queries_by_keys(document: Any) -> None:
+def test_cross_attention_is_queries_by_keys(document):
     found = document(*CROSS, "--kind", "cross")
     assert (found["kind"], found["causal"], found["score"]) == ("cross", False, "scaled-dot")
     assert found["tokens"] == QUERIES.split()
@@ -33,7 +31,7 @@ def test_cross_attention_is_queries_by_keys(document: Any) -> None:
     np.testing.assert_allclose(weights(found)[:, 3], inside[:, 5], atol=1e-6)
 
 
-def test_the_screen_says_which_attention_it_is(run: Any) -> None:
+def test_the_screen_says_which_attention_it_is(run):
     crossed = run("heads", *CROSS, "--kind", "cross", "--explain", "--width", "100").out
     said = " ".join(crossed.split())
     assert "cross attention · no mask scaled-dot score q·k/√16 · 4 queries, 6 keys" in said
@@ -46,7 +44,7 @@ def test_the_screen_says_which_attention_it_is(run: Any) -> None:
     assert "self attention" not in run("heads", KEYS).out  # a model that has no other
 
 
-def test_both_masks_of_the_same_heads(document: Any) -> None:
+def test_both_masks_of_the_same_heads(document):
     found = document(KEYS, *MHA, "--compare-mask")
     assert (found["schema"], found["compared"], found["causal"]) == (
         "attnviz.heads/1",
@@ -69,7 +67,7 @@ def test_both_masks_of_the_same_heads(document: Any) -> None:
     assert all(head["moved"] is None for head in found["heads"] if head["variant"] == 0)
 
 
-def test_self_beside_cross(document: Any) -> None:
+def test_self_beside_cross(document):
     found = document(*CROSS, "--kind", "self,cross", "--causal")
     assert found["compared"] == ["kind", "causal"]
     own, crossed = found["variants"]
@@ -80,7 +78,7 @@ def test_self_beside_cross(document: Any) -> None:
     assert weights(found, 1).shape == (4, 4, 6)
 
 
-def test_maps_stand_side_by_side(run: Any) -> None:
+def test_maps_stand_side_by_side(run):
     result = run("heads", KEYS, *MHA, "--compare-mask", "--values", "--width", "80")
     assert (result.code, result.err) == (0, "")
     assert "side by side: no mask · causal mask" in result.lines
@@ -95,7 +93,7 @@ def test_maps_stand_side_by_side(run: Any) -> None:
             assert total == pytest.approx(1, abs=0.03)
 
 
-def test_an_encoder_decoders_kinds_stand_side_by_side(document: Any, checkpoint: Any) -> None:
+def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
     options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat")
     found = document(*options, "--kind", "encoder,decoder,cross")
     assert [each["kind"] for each in found["variants"]] == ["encoder", "decoder", "cross"]
@@ -126,7 +124,7 @@ def test_an_encoder_decoders_kinds_stand_side_by_side(document: Any, checkpoint:
         (["--kind", "self,cross"], "'tiny' has no cross attention"),
     ],
 )
-def test_usage_ends_with_2(refused: Any, arguments: list[str], line: str) -> None:
+def test_usage_ends_with_2(refused, arguments, line):
     assert line in refused(2, "heads", "word", *arguments)
 
 
@@ -142,7 +140,7 @@ def texts(tmp_path: Path) -> str:
     return "texts.txt"
 
 
-def test_each_text_has_the_numbers_of_its_own_run(document: Any, texts: str) -> None:
+def test_each_text_has_the_numbers_of_its_own_run(document, texts):
     found = document("--texts", texts)
     assert [each["text"] for each in found["variants"]] == TEXTS
     assert found["text"] is None
@@ -158,14 +156,14 @@ def test_each_text_has_the_numbers_of_its_own_run(document: Any, texts: str) -> 
             assert one["trait"]["name"] == other["trait"]["name"]
 
 
-def test_python_takes_a_list(document: Any, texts: str) -> None:
+def test_python_takes_a_list(document, texts):
     report = attnviz.heads("tiny", TEXTS)
     assert report.to_dict() == document("--texts", texts)
     assert [each.text for each in report.reports] == TEXTS
 
 
 @pytest.mark.parametrize("ending", ["json", "npz"])
-def test_what_was_saved_is_read_back(run: Any, document: Any, texts: str, ending: str) -> None:
+def test_what_was_saved_is_read_back(run, document, texts, ending):
     run("heads", "--texts", texts, "--save", f"a.{ending}")
     saved = document("--from", f"a.{ending}")
     assert saved == document("--texts", texts)
@@ -181,7 +179,5 @@ def test_what_was_saved_is_read_back(run: Any, document: Any, texts: str, ending
         (["--from", "x.npz"], "leave out --texts"),
     ],
 )
-def test_what_does_not_go_with_texts(
-    refused: Any, texts: str, arguments: list[str], line: str
-) -> None:
+def test_what_does_not_go_with_texts(refused, texts, arguments, line):
     assert line in refused(2, "heads", "--texts", texts, *arguments)

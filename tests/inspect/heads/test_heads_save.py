@@ -1,11 +1,7 @@
 """``heads --save FILE``: every ending, beside what is printed, and with queries and keys."""
 
-from __future__ import annotations
-
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,7 @@ ENDINGS = HeadsOutput().endings
 MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
 
 
-def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) -> None:
+def test_a_run_of_generate_is_sent_to_what_replays_it(run, refused):
     run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
     assert "attnviz explore replays it" in refused(3, "heads", "--from", "run.jsonl")
 
@@ -28,13 +24,13 @@ def test_a_run_of_generate_is_sent_to_what_replays_it(run: Any, refused: Any) ->
 TEXT = "When Mary and John went out, John gave Mary a book."
 
 
-def test_a_saved_file_has_the_page_of_the_model(run: Any, tmp_path: Path) -> None:
+def test_a_saved_file_has_the_page_of_the_model(run, tmp_path):
     run("heads", TEXT, "--vectors", "--save", "a.npz", "--save", "model.html")
     run("heads", "--from", "a.npz", "--save", "file.html")
     assert (tmp_path / "file.html").read_bytes() == (tmp_path / "model.html").read_bytes()
 
 
-def test_the_weights_follow_from_what_was_saved(run: Any, tmp_path: Path) -> None:
+def test_the_weights_follow_from_what_was_saved(run, tmp_path):
     run("heads", TEXT, "--vectors", "--layer", "2,4", "--save", "a.npz")
     with np.load(tmp_path / "a.npz", allow_pickle=False) as kept:
         found = {name: kept[name] for name in kept}
@@ -46,7 +42,7 @@ def test_the_weights_follow_from_what_was_saved(run: Any, tmp_path: Path) -> Non
     assert found["value_norms"].shape == (8, weights.shape[-1])
 
 
-def test_json_has_the_norms(run: Any, tmp_path: Path) -> None:
+def test_json_has_the_norms(run, tmp_path):
     run("heads", TEXT, "--vectors", "--save", "a.json", "--save", "a.npz")
     heads = json.loads((tmp_path / "a.json").read_text())["heads"]
     with np.load(tmp_path / "a.npz") as kept:
@@ -58,7 +54,7 @@ def test_json_has_the_norms(run: Any, tmp_path: Path) -> None:
     assert '"norms":' in page
 
 
-def test_without_the_option_files_are_as_before(run: Any, tmp_path: Path) -> None:
+def test_without_the_option_files_are_as_before(run, tmp_path):
     run("heads", TEXT, "--save", "a.npz", "--save", "a.json")
     with np.load(tmp_path / "a.npz") as kept:
         assert {*kept} == {"provenance", "weights", "layers", "heads", "tokens", "token_ids"}
@@ -67,7 +63,7 @@ def test_without_the_option_files_are_as_before(run: Any, tmp_path: Path) -> Non
     assert "The file has no value norms, queries and keys" in (tmp_path / "page.html").read_text()
 
 
-def test_several_runs_in_another_order_keep_their_own(run: Any, tmp_path: Path) -> None:
+def test_several_runs_in_another_order_keep_their_own(run, tmp_path):
     """The second text has another order of heads: its arrays are in that of the first."""
     (tmp_path / "texts.txt").write_text(f"{TEXT}\nThe cat sat on the mat because it was tired.")
     given = ("--texts", "texts.txt", "--sort", "entropy", "--vectors")
@@ -85,7 +81,7 @@ def test_several_runs_in_another_order_keep_their_own(run: Any, tmp_path: Path) 
         ("query_key_factor", lambda array: array * np.inf),
     ],
 )
-def test_damage_is_refused(run: Any, refused: Any, tmp_path: Path, name: str, change: Any) -> None:
+def test_damage_is_refused(run, refused, tmp_path, name, change):
     run("heads", TEXT, "--vectors", "--save", "a.npz")
     with np.load(tmp_path / "a.npz") as kept:
         arrays = {one: kept[one] for one in kept}
@@ -96,5 +92,5 @@ def test_damage_is_refused(run: Any, refused: Any, tmp_path: Path, name: str, ch
     assert "a.npz" in refused(3, "heads", "--from", "a.npz")
 
 
-def test_a_file_has_nothing_to_add(refused: Any) -> None:
+def test_a_file_has_nothing_to_add(refused):
     assert "leave out --vectors" in refused(2, "heads", "--from", "a.npz", "--vectors")

@@ -1,11 +1,8 @@
 """First screens: goldens that a person has looked at, and whether they fit every terminal."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +19,6 @@ from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsRecord
 
 from ...first_screens import SIZES
-
-Reports = Callable[..., HeadsRecord]
 
 SENTENCE = "The cat sat on the mat because it was tired."
 LONG = " ".join(f"{SENTENCE[:-1]} again, and nobody knew why." for _ in range(22))
@@ -72,9 +67,7 @@ GOLDEN: dict[
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden(
-    name: str, bundled: Callable[..., HeadsRecord], golden: Callable[[str, str], None]
-) -> None:
+def test_golden(name, bundled, golden):
     size, options, view = GOLDEN[name]
     report = bundled(**{"text": SENTENCE, **options})
     shown = lines_of(report, size, THEMES[1], None if view is None else view(report))
@@ -105,7 +98,7 @@ def check(shown: list[str], size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_it_fits_and_says_its_finding(reports: Reports, kind: str) -> None:
+def test_it_fits_and_says_its_finding(reports, kind):
     report = reports(**MADE[kind], text="a text " * 30)
     report = heads_report(
         report.record,
@@ -127,7 +120,7 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", [SENTENCE, LONG])
-def test_the_bundled_model_fits(bundled: Callable[..., HeadsRecord], text: str) -> None:
+def test_the_bundled_model_fits(bundled, text):
     report = compare_heads([bundled(text)])
     for size, theme in product(SIZES, THEMES[:2]):
         shown = lines_of(report, size, theme)
@@ -151,13 +144,13 @@ def fits(run: Any, *options: str) -> list[str]:
     return list(shown[1])
 
 
-def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn: Any) -> None:
+def test_a_text_without_two_words_says_why_no_link_is_tested(redrawn):
     shown = " ".join(fits(redrawn, "..."))
     assert "No link is tested: beside sinks, punctuation and unknown tokens" in shown
 
 
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
-def test_an_encoder_that_rests_on_its_ends(redrawn: Any, text: str, trained_bert: Path) -> None:
+def test_an_encoder_that_rests_on_its_ends(redrawn, text, trained_bert):
     shown = fits(redrawn, text, "--model", str(trained_bert))
     assert shown[1].startswith("No word pair beats chance; the closest is ")
     assert any("6 of 8 sink on [CLS] and [SEP]" in line for line in shown)

@@ -1,10 +1,5 @@
 """Links between tokens, of one word, and each head's strongest pairs, against sorting by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,12 +14,10 @@ from attnviz.inspect.heads.listed import links_table, named_word, pairs_table, w
 from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsRecord]
-
 # All heads -----------------------------------------------------------------------------------
 
 
-def test_links_are_the_largest_weights_between_words(reports: Reports) -> None:
+def test_links_are_the_largest_weights_between_words(reports):
     """Sorted by hand: no special token, no token to itself, a pair once, a head at most twice."""
     report = reports(heads=(3, 3))  # <s> The cat saw the cat .
     every = sorted(
@@ -48,7 +41,7 @@ def test_links_are_the_largest_weights_between_words(reports: Reports) -> None:
         assert link.weight == pytest.approx(float(weights[link.query, link.key]))
 
 
-def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports: Reports) -> None:
+def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports):
     """A head of previous tokens with one other link, and one that attends to the same word."""
     size = 12
     follower, faithful = np.full((2, size, size), 0.01, np.float32)
@@ -63,7 +56,7 @@ def test_an_unusual_link_is_further_above_the_weights_of_its_head(reports: Repor
     assert strongest_links(report, 1)[0].head == 1
 
 
-def test_unusual_links_are_those_that_single_cells_give(reports: Reports) -> None:
+def test_unusual_links_are_those_that_single_cells_give(reports):
     """Of each cell, one by one, the mean of its distance and that of its key are taken off."""
     size = 20
     weights = np.tril(np.random.default_rng(3).dirichlet(np.full(size, 0.2), size))
@@ -78,13 +71,13 @@ def test_unusual_links_are_those_that_single_cells_give(reports: Reports) -> Non
     assert found == sorted(above, key=lambda cell: -above[cell])[:9]
 
 
-def test_cross_attention_has_links_on_the_diagonal(reports: Reports) -> None:
+def test_cross_attention_has_links_on_the_diagonal(reports):
     weights = np.array([[[0.9, 0.1], [0.2, 0.8]]], np.float32)
     report = reports(["q", "r"], keys=["k", "l"], kind="cross", weights=[weights])
     assert [link[2:4] for link in strongest_links(report, 2)] == [(0, 0), (1, 1)]
 
 
-def test_many_weights_give_the_same_as_few(reports: Reports) -> None:
+def test_many_weights_give_the_same_as_few(reports):
     """Beyond 2**14 weights the largest are selected, not sorted."""
     report = reports([f"w{place}" for place in range(150)], heads=(1,))
     weights = report.weights(0, 0).copy()
@@ -98,7 +91,7 @@ def test_many_weights_give_the_same_as_few(reports: Reports) -> None:
 # One word ------------------------------------------------------------------------------------
 
 
-def test_from_a_split_word_is_the_mean_and_to_it_the_sum(reports: Reports) -> None:
+def test_from_a_split_word_is_the_mean_and_to_it_the_sum(reports):
     report = reports()
     span = range(2, 4)
     for at, weights in enumerate(report.weights(layer, head) for layer, head, _ in report.record):
@@ -109,7 +102,7 @@ def test_from_a_split_word_is_the_mean_and_to_it_the_sum(reports: Reports) -> No
     assert attention_from(report, span).sum(1) == pytest.approx(1)
 
 
-def test_each_head_has_its_strongest_link_of_a_word(reports: Reports) -> None:
+def test_each_head_has_its_strongest_link_of_a_word(reports):
     report = reports(heads=(4,))
     word = Word(range(3, 4))
     found = word_links(report, (word, word))
@@ -124,7 +117,7 @@ def test_each_head_has_its_strongest_link_of_a_word(reports: Reports) -> None:
             assert (link.query if of == "from" else link.key) == 3
 
 
-def test_a_word_of_one_axis_has_one_list_and_one_map(reports: Reports) -> None:
+def test_a_word_of_one_axis_has_one_list_and_one_map(reports):
     report = reports(["q0", "q1"], keys=["k0", "k1", "k2"], kind="cross")
     word = Word(range(1)), None
     from_word, to_word = word_links(report, word)
@@ -138,14 +131,14 @@ def test_a_word_of_one_axis_has_one_list_and_one_map(reports: Reports) -> None:
     assert shown.keys.texts == ("q0", "q1")
 
 
-def test_a_word_is_named_with_its_places(reports: Reports) -> None:
+def test_a_word_is_named_with_its_places(reports):
     tokens = reports(["<s>", " tire", "d", " tired"]).record.queries
     assert named_word(tokens, Word(range(1, 3), (3,))) == "“tired” (1), also at 3"
     tokens = reports(["<0xEC>", "<0x98>", "<0xA4>", " a"]).record.queries
     assert named_word(tokens, Word(range(3))) == "“오” (0)"
 
 
-def test_maps_of_a_word_are_blank_where_nothing_is_seen(reports: Reports) -> None:
+def test_maps_of_a_word_are_blank_where_nothing_is_seen(reports):
     report = reports()
     as_query, as_key = word_maps(report, (Word(range(1, 2)), Word(range(1, 2))), False).maps
     np.testing.assert_array_equal(
@@ -156,14 +149,14 @@ def test_maps_of_a_word_are_blank_where_nothing_is_seen(reports: Reports) -> Non
     assert as_key.queries.texts == ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2")
 
 
-def test_weights_that_are_no_numbers_are_no_links(reports: Reports) -> None:
+def test_weights_that_are_no_numbers_are_no_links(reports):
     report = reports(["a", "b", "c"], weights=[np.full((2, 3, 3), np.nan, np.float32)])
     word = Word(range(1, 2))
     assert word_links(report, (word, word)) == [[], []]
     assert strongest_links(report, 3) == []
 
 
-def test_a_table_of_links_says_what_it_leaves_out(reports: Reports) -> None:
+def test_a_table_of_links_says_what_it_leaves_out(reports):
     report = reports()
     table = links_table(report, strongest_links(report, 3), "links", False)
     assert table.title == [("links", True), ("sink left out", False)]
@@ -184,7 +177,7 @@ def pairs_of(
     return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
 
 
-def test_pairs_are_the_largest_weights_but_the_first_query(reports: Reports) -> None:
+def test_pairs_are_the_largest_weights_but_the_first_query(reports):
     report = reports()
     weights = report.weights(0, 1)
     every = sorted(
@@ -194,20 +187,20 @@ def test_pairs_are_the_largest_weights_but_the_first_query(reports: Reports) -> 
     assert pairs_of(report, 0, 1, 5) == every[:5]
 
 
-def test_encoders_keep_their_first_query(reports: Reports) -> None:
+def test_encoders_keep_their_first_query(reports):
     weights = np.zeros((1, 3, 3), np.float32)
     weights[0, 0, 2] = 1
     report = reports(["a", "b", "c"], weights=[weights], causal=False)
     assert pairs_of(report, 0, 0, 5) == [(0, 2, 1.0)]
 
 
-def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
+def test_neither_zeros_nor_holes_are_pairs(reports):
     weights = np.array([[[1, 0, 0], [np.nan, np.nan, 0], [0.25, 0, 0.75]]], np.float32)
     report = reports(["a", "b", "c"], weights=[weights])
     assert [pair[:2] for pair in pairs_of(report, 0, 0, 9)] == [(2, 2), (2, 0)]
 
 
-def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
+def test_without_the_sink_pairs_leave_its_keys_out(reports):
     report = reports()
     for layer, head, _ in report.record:
         assert 0 not in {link.key for link in head_links(report, layer, head, 9, sink=False)}
@@ -219,7 +212,7 @@ def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
 SENTENCE = "The cat sat on the mat because it was tired."
 
 
-def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any]) -> None:
+def test_without_the_sink_the_weights_are_rescaled(document):
     found = document(SENTENCE, "--no-sink")
     assert found["sink"]["left_out"] is True
     for head in found["heads"]:
@@ -229,6 +222,6 @@ def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any])
             assert not kept or sum(kept) == pytest.approx(1, abs=1e-5)
 
 
-def test_where_there_is_no_sink_none_is_left_out(refused: Callable[..., str]) -> None:
+def test_where_there_is_no_sink_none_is_left_out(refused):
     line = refused(2, "heads", "a b c d", "--model", "mha", "--no-sink")
     assert line.startswith("--no-sink: there is no attention sink here")

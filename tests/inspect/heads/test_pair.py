@@ -1,7 +1,5 @@
 """Heads that link two words against shuffled texts, held against models whose answer is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -79,7 +77,7 @@ def links(
     return pair_links(model, record, places, model.encode(text), draws)
 
 
-def test_what_depends_on_place_alone_is_reached_by_every_text() -> None:
+def test_what_depends_on_place_alone_is_reached_by_every_text():
     found = links(Known("old"), TEXT, ("it", "mat"))
     assert found.names == ["it → mat"]
     assert [(link.head, link.weight, link.chance, link.reached) for link in found.links[:1]] == [
@@ -87,7 +85,7 @@ def test_what_depends_on_place_alone_is_reached_by_every_text() -> None:
     ]
 
 
-def test_what_depends_on_a_neighbour_is_chance_as_often_as_it_stands_there() -> None:
+def test_what_depends_on_a_neighbour_is_chance_as_often_as_it_stands_there():
     """``old`` stands before ``cat`` in one of seven permutations of the other seven tokens."""
     model = Known("old")
     found = links(model, TEXT, ("it", "cat"), 700)
@@ -100,7 +98,7 @@ def test_what_depends_on_a_neighbour_is_chance_as_often_as_it_stands_there() -> 
     assert found.links[0] is link
 
 
-def test_weights_are_those_of_the_text() -> None:
+def test_weights_are_those_of_the_text():
     model = Bundled()
     tokens = model.encode("The cat sat on the mat because it was tired.")
     record = capture(model, tokens, kind="self")
@@ -119,12 +117,12 @@ def test_weights_are_those_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_an_encoder_has_both_directions(causal: bool) -> None:
+def test_an_encoder_has_both_directions(causal):
     found = links(OwnAttention(16, 2, causal=causal), TEXT, ("cat", "it"), 2)
     assert found.names == (["it → cat"] if causal else ["cat → it", "it → cat"])
 
 
-def test_across_two_texts() -> None:
+def test_across_two_texts():
     model = OwnAttention(16, 2)
     keys = model.encode("the cat sat on")
     queries = model.encode_queries("a dog ran", keys)
@@ -149,12 +147,12 @@ def test_across_two_texts() -> None:
         ("a b c d", ("a", "z"), "no token 'z' in the text"),
     ],
 )
-def test_what_cannot_be_measured(text: str, words: tuple[str, str], message: str) -> None:
+def test_what_cannot_be_measured(text, words, message):
     with pytest.raises(UsageError, match=message):
         links(Known("b"), text, words)
 
 
-def test_what_beats_chance_stands_before_what_is_large() -> None:
+def test_what_beats_chance_stands_before_what_is_large():
     model = Bundled()
     found = links(model, SENTENCE, ("it", "cat"))
     first, second = found.links[:2]
@@ -168,7 +166,7 @@ def test_what_beats_chance_stands_before_what_is_large() -> None:
     assert tones == ["plain"] + ["faint"] * 23
 
 
-def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
+def test_weights_that_are_no_numbers_beat_nothing_and_stand_last():
     class Broken(Known):
         def run_rows(self, ids: Any, rows: int, wants: Any, observe: Any, **options: Any) -> None:
             def take(layer: int, start: int, weights: Any, norms: Any) -> None:
@@ -191,7 +189,7 @@ def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
 PAIR = ("--pair", "it", "cat")
 
 
-def test_the_screen(run: Any) -> None:
+def test_the_screen(run):
     result = run("heads", SENTENCE, *PAIR)
     said = "it → cat: L5H1 .11, reached by 0 of 50 texts with the other words shuffled (mean .05)."
     assert said in " ".join(result.out.split())

@@ -1,13 +1,10 @@
 """The reports of heads: how far attention moves, and what programs read, read back."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,6 @@ from attnviz.inspect.heads.report import (
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsRecord]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 
 
@@ -43,9 +39,7 @@ def no_constant(name: str) -> None:
 # JSON ----------------------------------------------------------------------------------------
 
 
-def test_hostile_tokens_come_back_and_no_control_character_is_written(
-    reports: Reports, hostile: tuple[str, ...]
-) -> None:
+def test_hostile_tokens_come_back_and_no_control_character_is_written(reports, hostile):
     texts = (*hostile, "나는", "\udc80")
     content = written(reports(texts))
     assert json.loads(content)["tokens"] == list(texts)
@@ -61,7 +55,7 @@ def rows_of(*reports: HeadsRecord) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(stream.getvalue().decode(), newline="")))
 
 
-def test_every_visible_weight_is_a_row(reports: Reports) -> None:
+def test_every_visible_weight_is_a_row(reports):
     report = reports()
     rows = rows_of(report)
     assert ",".join(rows[0]) == ("layer,head,query_index,query_token,key_index,key_token,weight")
@@ -77,7 +71,7 @@ def test_every_visible_weight_is_a_row(reports: Reports) -> None:
     assert listed == [[*rows[0]], *([*row.values()] for row in rows)]
 
 
-def test_cross_attention_is_whole(reports: Reports) -> None:
+def test_cross_attention_is_whole(reports):
     report = reports(**CROSS, dtype=np.float64)
     rows = rows_of(report)
     assert len(rows) == 6 * 2 * 3
@@ -88,9 +82,7 @@ def test_cross_attention_is_whole(reports: Reports) -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_hostile_tokens_come_back(
-    reports: Reports, hostile: tuple[str, ...], several: bool
-) -> None:
+def test_hostile_tokens_come_back(reports, hostile, several):
     """Read as the format says: backslash, u and four hex digits are a character."""
 
     def meant(text: str) -> str:
@@ -118,7 +110,7 @@ def npz(report: HeadsRecord) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_npz_holds_every_weight_with_its_place(reports: Reports, dtype: type) -> None:
+def test_npz_holds_every_weight_with_its_place(reports, dtype):
     report = reports(dtype=dtype)
     arrays = npz(report)
     assert arrays["weights"].dtype == dtype
@@ -146,7 +138,7 @@ def made(text: str = "a b a c", target: str | None = None, **options: object) ->
     return heads_report(capture(model, tokens, kind=kind, target=asking), selected=False)
 
 
-def test_a_single_run_is_a_comparison_of_one() -> None:
+def test_a_single_run_is_a_comparison_of_one():
     assert compare_heads([made()]).moved == (None,)
     with pytest.raises(ValueError, match="needs a report"):
         HeadsReport((), ())

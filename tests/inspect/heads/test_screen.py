@@ -1,10 +1,8 @@
 """What the document of heads holds, on the outlets that a person opens."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,7 +19,6 @@ from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsRecord]
 SVG = "{http://www.w3.org/2000/svg}"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
@@ -44,7 +41,7 @@ def svg_texts(*reports: HeadsRecord, **view: Any) -> list[str | None]:
     return [element.text for element in root.iter(f"{SVG}text")]
 
 
-def test_the_figure_names_and_draws_every_head(reports: Reports) -> None:
+def test_the_figure_names_and_draws_every_head(reports):
     report = reports(heads=(5, 5), index_base=1)
     texts = svg_texts(report)
     for layer, head, _ in report.record:
@@ -59,7 +56,7 @@ def test_the_figure_names_and_draws_every_head(reports: Reports) -> None:
         assert words in provenance
 
 
-def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: Reports) -> None:
+def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports):
     report = reports([f"w{place}" for place in range(131)], heads=(2,))
     drawing = document_drawing(document(report))
     markup = svg_document(drawing, "viridis")
@@ -71,7 +68,7 @@ def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: R
     assert len(markup) < 1_000_000
 
 
-def test_the_table_has_every_score(reports: Reports) -> None:
+def test_the_table_has_every_score(reports):
     report = reports(heads=(4, 4), kv_heads=2)
     (table,) = parts(document(report), Table)
     titles = [column.title for column in table.columns]
@@ -86,7 +83,7 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     assert "nan" not in " ".join(table.rows[0].cells)
 
 
-def test_links_of_the_table_lead_to_heads_of_the_page(reports: Reports) -> None:
+def test_links_of_the_table_lead_to_heads_of_the_page(reports):
     report = reports(heads=(5, 5))
     page = "\n".join(document_html(document(report), "viridis"))
     links = set(re.findall(r'<a href="#([^"]*)">\1</a>', page))
@@ -99,7 +96,7 @@ MARY = "When Mary and John went to the shop, John gave a drink to Mary. Then Mar
 
 
 @pytest.mark.parametrize("text", [MARY, "The cat sat on the mat because it was tired."])
-def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text: str) -> None:
+def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text):
     page = attnviz.heads("tiny", text).document().page
     assert page is not None
     shown = page()

@@ -3,8 +3,6 @@
 ``ATTNVIZ_GOLDEN=write pytest tests/inspect/heads`` writes them anew.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from itertools import cycle, product
@@ -24,7 +22,6 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsRecord]
 Screen = Callable[..., Block]
 
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -107,14 +104,12 @@ def nudged(report: HeadsRecord, factor: float | None) -> HeadsRecord:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden(name: str, drawn: Callable[..., str], golden: Callable[[str, str], None]) -> None:
+def test_golden(name, drawn, golden):
     golden(name, drawn(name))
 
 
 @pytest.mark.parametrize(("name", "factor"), [*zip(GOLDEN, cycle((1 - 1e-6, 1 + 1e-6)))])
-def test_the_last_bits_of_a_weight_change_nothing(
-    name: str, factor: float, drawn: Callable[..., str]
-) -> None:
+def test_the_last_bits_of_a_weight_change_nothing(name, factor, drawn):
     """Or the screens would differ between machines: no number sits on an edge of rounding."""
     assert drawn(name, factor) == drawn(name)
 
@@ -171,9 +166,7 @@ REPORTS: dict[str, dict[str, Any]] = {
     ("kind", "theme"),
     [*zip(REPORTS, cycle(THEMES)), *product(("hostile", "wide"), ("colour", "plain ascii"))],
 )
-def test_every_screen_fits_and_can_be_written(
-    reports: Reports, screen: Screen, kind: str, theme: str
-) -> None:
+def test_every_screen_fits_and_can_be_written(reports, screen, kind, theme):
     """Every report in one theme, in turn; what strangers write also in the first and the last."""
     report, means = compare_heads([reports(**REPORTS[kind], **TEXTS)]), THEMES[theme]
     for name, view in VIEWS.items():
@@ -191,7 +184,7 @@ def test_every_screen_fits_and_can_be_written(
                 assert plain.isascii(), (name, width)
 
 
-def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
+def test_which_parts_a_screen_has(reports, screen):
     """Few heads over few tokens are all drawn in full; a choice always is."""
 
     def titles(view: str, **wishes: Any) -> str:

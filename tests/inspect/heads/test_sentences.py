@@ -1,7 +1,5 @@
 """What is said of heads: which attention it is, what a head does, how to read the maps."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 
@@ -28,7 +26,7 @@ def record(reports: Reports) -> Callable[..., AttentionRecord]:
     return make
 
 
-def test_words_of_each_kind(record: Callable[..., AttentionRecord]) -> None:
+def test_words_of_each_kind(record):
     def words(found: AttentionRecord) -> list[str]:
         return variant_names([found])[0]
 
@@ -44,13 +42,13 @@ def test_words_of_each_kind(record: Callable[..., AttentionRecord]) -> None:
     assert words(dataclasses.replace(unknown, kind="encoder")) == ["encoder attention"]
 
 
-def test_names_tell_only_what_differs(record: Callable[..., AttentionRecord]) -> None:
+def test_names_tell_only_what_differs(record):
     shared, names = variant_names([record("dot"), record("dot", causal=True)])
     assert shared == ["self attention", "dot score q·k"]
     assert names == [["no mask"], ["causal mask"]]
 
 
-def test_titles_say_group_trait_and_what_is_sorted_by(reports: Reports) -> None:
+def test_titles_say_group_trait_and_what_is_sorted_by(reports):
     report = reports(kv_heads=1, index_base=1, sorted_by="distance")
     entry = report.heads[0]
     name = report.name(entry.layer, entry.head)
@@ -62,7 +60,7 @@ def test_titles_say_group_trait_and_what_is_sorted_by(reports: Reports) -> None:
     assert "-0.00" not in " ".join(words)
 
 
-def test_a_title_without_measures(reports: Reports) -> None:
+def test_a_title_without_measures(reports):
     nan = np.full((1, 3, 3), np.nan, np.float32)
     report = reports(["a", "b", "c"], weights=[nan], sorted_by="previous")
     words = score_words(report, report.heads[0])
@@ -70,7 +68,7 @@ def test_a_title_without_measures(reports: Reports) -> None:
     assert "nan" not in " ".join(words)
 
 
-def test_the_explanation_has_the_labels_that_are_there(reports: Reports) -> None:
+def test_the_explanation_has_the_labels_that_are_there(reports):
     report = reports(heads=(4, 4))
     said = compare_heads([report]).document(explain=True).explain
     assert said is not None

@@ -1,7 +1,5 @@
 """Heads over long texts: every number is that of the whole maps, which are never there."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -53,9 +51,7 @@ def read(model: TransformersModel, text: str = TEXT, **options: object) -> LongH
     return found
 
 
-def test_the_finding_on_one_head_is_about_that_head(
-    model: TransformersModel, whole: np.ndarray
-) -> None:
+def test_the_finding_on_one_head_is_about_that_head(model, whole):
     sink, tokens = whole[1, 0, 1:, 0].mean(), whole.shape[-1]
     far = (whole[1, 0] * abs(np.arange(tokens)[:, None] - np.arange(tokens))).sum(-1).mean()
     finding = long_finding(read(model, head=("L1H0",)))
@@ -64,7 +60,7 @@ def test_the_finding_on_one_head_is_about_that_head(
     assert f"looks {far:,.0f} tokens away in the mean" in finding
 
 
-def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> None:
+def test_pooled_maps_and_scores(model, whole):
     found = read(model)
     size = whole.shape[-1]
     assert found.bucket == -(-size // 64) == 4
@@ -84,9 +80,7 @@ def test_pooled_maps_and_scores(model: TransformersModel, whole: np.ndarray) -> 
             assert head.scores[name] == pytest.approx(expected, rel=1e-4, abs=1e-5), name
 
 
-def test_the_furthest_head_is_named_with_what_uniform_attention_gives(
-    model: TransformersModel,
-) -> None:
+def test_the_furthest_head_is_named_with_what_uniform_attention_gives(model):
     config = transformers.BertConfig(vocab_size=101, **bert_fields(6, 2, 300, 1))
     encoder = prepared("made", transformers.BertModel(config), None, torch.device("cpu"))
     for one, base in ((model, lambda size: (size - 1) / 4), (encoder, lambda n: (n - 1 / n) / 3)):
@@ -98,7 +92,7 @@ def test_the_furthest_head_is_named_with_what_uniform_attention_gives(
         assert f"in the mean (uniform attention: {base(len(found.tokens)):,.0f})." in finding
 
 
-def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.ndarray) -> None:
+def test_a_part_in_full_a_word_and_pairs(model, whole):
     found = read(model, queries="150-159", keys="140-155", token="7", top=3, head=("L1H2",))
     (head,) = found.heads
     weights = whole[1, 2]
@@ -121,9 +115,7 @@ def test_a_part_in_full_a_word_and_pairs(model: TransformersModel, whole: np.nda
     assert entry["weights"][0][-1] is None
 
 
-def test_what_needs_whole_maps_is_read_so_however_long_the_text(
-    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_needs_whole_maps_is_read_so_however_long_the_text(model, monkeypatch):
     def kind_of(**options: object) -> type:
         request = HeadsRequest.of(options)
         return type(heads(model, TEXT, request, lambda _: model))
@@ -134,9 +126,7 @@ def test_what_needs_whole_maps_is_read_so_however_long_the_text(
     assert kind_of(pair=("w1", "w2")) is HeadsReport
 
 
-def test_what_cannot_be_read_is_refused(
-    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_refused(model, monkeypatch):
     with pytest.raises(UsageError, match="--norm-weighted needs whole maps"):
         read(model, norm_weighted=True)
     for typed in ("9-3", "0-5000", "a-b", "1-2-3", "9" * 5000):
@@ -152,7 +142,7 @@ def test_what_cannot_be_read_is_refused(
 
 
 @pytest.mark.parametrize("reduce", ["fused", "full"])
-def test_each_layer_is_told_as_progress(model: TransformersModel, reduce: str) -> None:
+def test_each_layer_is_told_as_progress(model, reduce):
     told: list[float] = []
     request = HeadsRequest.of({"reduce": reduce})
     heads(model, TEXT, request, lambda _: model, advance=told.append)
@@ -163,9 +153,7 @@ def test_each_layer_is_told_as_progress(model: TransformersModel, reduce: str) -
     assert told[0] == told[-1] == 1
 
 
-def test_an_interrupted_run_shows_its_layers(
-    model: TransformersModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_shows_its_layers(model, monkeypatch):
     original, done = sums._Reading.sums, []
 
     def interrupted(self, text, kind, layer, found) -> None:
@@ -182,7 +170,7 @@ def test_an_interrupted_run_shows_its_layers(
     assert replace(found, complete=True).rows()
 
 
-def test_regions(model: TransformersModel) -> None:
+def test_regions(model):
     spans = {"early": (0, 60), "late": (150, 200)}
     found = read(model, spans=spans)
     request = HeadsRequest.of({"spans": spans, "reduce": "full"})

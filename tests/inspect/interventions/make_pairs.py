@@ -7,8 +7,6 @@ back: what followed it the first time follows again. In the corrupt prompt that 
 Every word is one token of the bundled model, so that two prompts differ in one token alone.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``attnviz ablate`` and ``attnviz patch`` of classifiers: their labels, by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,7 @@ def entry(document: Any, layer: int, head: int) -> Any:
     return found
 
 
-def test_ablate_measures_the_predicted_label_or_a_named_one(run: Any, place: str) -> None:
+def test_ablate_measures_the_predicted_label_or_a_named_one(run, place):
     model = ("--model", place)
     found = run("ablate", TEXT, *model, "--json").document
     logs = own_logits(place, found["token_ids"]).log_softmax(-1)
@@ -46,7 +44,7 @@ def test_ablate_measures_the_predicted_label_or_a_named_one(run: Any, place: str
     assert both["baseline"]["logit_diff"] == pytest.approx(float(logs[2] - logs[0]), abs=1e-5)
 
 
-def test_screens_of_ablate_say_label(run: Any, place: str) -> None:
+def test_screens_of_ablate_say_label(run, place):
     shown = run("ablate", TEXT, "--model", place, "--no-full")
     assert "label loss" in shown.lines[0]
     assert "the label loss" in shown.out
@@ -55,7 +53,7 @@ def test_screens_of_ablate_say_label(run: Any, place: str) -> None:
     assert "nats/token" not in run("ablate", TEXT, "--model", place).out
 
 
-def test_each_token_has_a_label(run: Any, tmp_path: Any) -> None:
+def test_each_token_has_a_label(run, tmp_path):
     model = ("--model", save_classifier(tmp_path, "TokenClassification"))
     assert "Δ loss without" in run("ablate", TEXT, *model, "--no-full").out
     last = run("ablate", TEXT, *model, "--positions", "last", "--json").document
@@ -65,7 +63,7 @@ def test_each_token_has_a_label(run: Any, tmp_path: Any) -> None:
     )
 
 
-def test_patch_takes_labels(run: Any, place: str) -> None:
+def test_patch_takes_labels(run, place):
     asked = ("patch", TEXT, OTHER, "--model", place, "--answer", "glad", "--foil", "sad")
     found = run(*asked, "--json").document
     clean, corrupt = (own_logits(place, found[side]["token_ids"]) for side in ("clean", "corrupt"))
@@ -83,11 +81,11 @@ def test_patch_takes_labels(run: Any, place: str) -> None:
         (("patch", TEXT, OTHER, "--answer", "sad", "--foil", "sad"), "the same label, 'sad'"),
     ],
 )
-def test_refused(refused: Any, place: str, arguments: tuple[str, ...], said: str) -> None:
+def test_refused(refused, place, arguments, said):
     assert said in refused(2, *arguments, "--model", place)
 
 
-def test_a_model_of_choices_runs_without_its_head(run: Any, tmp_path: Any) -> None:
+def test_a_model_of_choices_runs_without_its_head(run, tmp_path):
     from transformers import RobertaModel
 
     place = save_classifier(tmp_path, "MultipleChoice", "Roberta")
@@ -131,7 +129,7 @@ def entailment(trained_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return str(place)
 
 
-def test_two_texts_are_read_as_two(run: Any, entailment: str) -> None:
+def test_two_texts_are_read_as_two(run, entailment):
     from transformers import AutoTokenizer, BertForSequenceClassification
 
     model = BertForSequenceClassification.from_pretrained(entailment).eval()
@@ -163,7 +161,7 @@ def test_two_texts_are_read_as_two(run: Any, entailment: str) -> None:
     removal.remove()
 
 
-def test_patch_reads_two_texts(run: Any, entailment: str, tmp_path: Path) -> None:
+def test_patch_reads_two_texts(run, entailment, tmp_path):
     from transformers import AutoTokenizer, BertForSequenceClassification
 
     model = BertForSequenceClassification.from_pretrained(entailment).eval()
@@ -198,7 +196,7 @@ def test_patch_reads_two_texts(run: Any, entailment: str, tmp_path: Path) -> Non
     assert same["clean"]["metric"] == found["clean"]["metric"]
 
 
-def test_two_texts_of_other_models(run: Any, refused: Any, trained_bert: Path) -> None:
+def test_two_texts_of_other_models(run, refused, trained_bert):
     for command in ("why", "lens", "ablate"):
         found = run(command, "The cat sat.", "--and", "It was tired.", "--json", "-q").document
         assert any("with nothing between them" in note for note in found["notes"])

@@ -1,14 +1,11 @@
 """Pairs of prompts: which tokens stand against which, and what says nothing of a pair."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
-from attnviz.engine.patching import Direction
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.pairs import Align, TokenPair, control_pairs, encode_pair
+from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
 from attnviz.inspect.interventions.prompts import Prompts, read_pairs
 from attnviz.models.bundled import Bundled
 from attnviz.records import Tokens
@@ -18,7 +15,7 @@ from .make_pairs import FILE, made, written
 MODEL = Bundled()
 
 
-def test_the_built_in_pairs_are_those_that_the_script_makes() -> None:
+def test_the_built_in_pairs_are_those_that_the_script_makes():
     assert FILE.read_text(encoding="utf-8") == written()
     found = read_pairs(None, None, None)
     assert found.source == "40 built-in pairs"
@@ -27,7 +24,7 @@ def test_the_built_in_pairs_are_those_that_the_script_makes() -> None:
 
 
 @pytest.mark.parametrize("row", list(made()), ids=lambda row: row["answer"])
-def test_a_built_in_pair_differs_in_one_token(row: dict[str, str]) -> None:
+def test_a_built_in_pair_differs_in_one_token(row):
     pair = encode_pair(MODEL, Prompts(**row), None, None)
     (clean,), (corrupt,) = pair.changed
     assert clean == corrupt
@@ -61,9 +58,7 @@ class Letters:
         ("Xb", "YZb", "end", (-1, 0, 1), ((0,), (0, 1))),
     ],
 )
-def test_alignment(
-    clean: str, corrupt: str, align: str | None, places: object, changed: object
-) -> None:
+def test_alignment(clean, corrupt, align, places, changed):
     pair = encode_pair(Letters(), Prompts(clean, corrupt), align, None)
     assert pair.places == places
     assert pair.changed == changed
@@ -82,13 +77,13 @@ def test_alignment(
         ("a" * 21, "b" * 21, None, "a prompt has 21 tokens, 'tiny' takes at most 20"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_paired(clean: str, corrupt: str, align: Align | None, said: str) -> None:
+def test_what_cannot_be_paired(clean, corrupt, align, said):
     with pytest.raises(UsageError, match=said):
         encode_pair(Letters(), Prompts(clean, corrupt), align, None)
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
-def test_a_control_has_another_source_and_the_same_base(direction: Direction) -> None:
+def test_a_control_has_another_source_and_the_same_base(direction):
     pairs = [encode_pair(MODEL, Prompts(**row), None, None) for row in made()]
     found = control_pairs(MODEL, pairs, direction, 8, 3)
     assert [place for place, _ in found.pairs] == list(range(40))
@@ -105,7 +100,7 @@ def test_a_control_has_another_source_and_the_same_base(direction: Direction) ->
     assert found == control_pairs(MODEL, pairs, direction, 8, 3)
 
 
-def test_the_control_of_one_pair_draws_the_tokens_that_differ() -> None:
+def test_the_control_of_one_pair_draws_the_tokens_that_differ():
     pair = encode_pair(MODEL, Prompts(**json.loads(written().splitlines()[0])), None, None)
     found = control_pairs(MODEL, [pair], "denoise", 8, 0)
     assert (len(found.pairs), found.drawn) == (8, 8)
@@ -119,7 +114,7 @@ def test_the_control_of_one_pair_draws_the_tokens_that_differ() -> None:
         ] == [at]
 
 
-def test_an_aligned_pair_is_its_own_kind_of_control() -> None:
+def test_an_aligned_pair_is_its_own_kind_of_control():
     pairs = [
         TokenPair(words("abXZcd"), words("abYcd"), (0, 1, 2, 4, 5)),
         TokenPair(words("efXZgh"), words("efYgh"), (0, 1, 2, 4, 5)),

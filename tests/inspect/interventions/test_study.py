@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def values(series: Made) -> dict[tuple[int, int], float]:
     }
 
 
-def test_only_what_is_missing_is_measured() -> None:
+def test_only_what_is_missing_is_measured():
     series, shares = Made(), list[float]()
     add = shares_of(9, shares.append)
     series.cover([1, 3, 4], [0, 2], add)
@@ -67,7 +66,7 @@ def test_only_what_is_missing_is_measured() -> None:
     assert shares[-1] == 1.0
 
 
-def test_a_resumed_series_is_the_same(tmp_path: Path) -> None:
+def test_a_resumed_series_is_the_same(tmp_path):
     path, nothing = tmp_path / "scan.jsonl", shares_of(1, lambda share: None)
     with ResumeFile(path, SCHEMA, {}) as file:
         Made(file).cover([0, 1, 2], [0, 1], nothing)
@@ -91,7 +90,7 @@ def test_a_resumed_series_is_the_same(tmp_path: Path) -> None:
         ({"text": 0, "variants": [0]}, "text 1 has a removal twice"),
     ],
 )
-def test_a_damaged_piece_is_refused(tmp_path: Path, line: dict[str, Any], said: str) -> None:
+def test_a_damaged_piece_is_refused(tmp_path, line, said):
     path = tmp_path / "scan.jsonl"
     with ResumeFile(path, SCHEMA, {}) as file:
         Made(file).cover([0], [0], shares_of(1, lambda share: None))
@@ -119,7 +118,7 @@ class Interrupted(Study):
         return not self.measured
 
 
-def test_an_interrupted_study_keeps_what_it_has() -> None:
+def test_an_interrupted_study_keeps_what_it_has():
     study = Interrupted(measured=True)
     study.measure(UNWATCHED)
     assert not study.complete

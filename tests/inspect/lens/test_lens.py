@@ -1,11 +1,7 @@
 """``attnviz lens``: what it says, where it says nothing, and its screens."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ def with_ranks(report: LensReport, *ranks: int) -> LensReport:
     return replace(report, reading=replace(report.reading, blocks=tuple(blocks)))
 
 
-def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> None:
+def test_the_finding_names_where_the_answer_stays_first(report):
     assert report.finding == (
         "“John” becomes the top token at L1 (p = .95 there, .97 at the end); before L1 it ranks "
         "3,882nd."
@@ -51,25 +47,25 @@ def test_the_finding_names_where_the_answer_stays_first(report: LensReport) -> N
     assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
-def test_a_word_that_is_not_predicted_enters_nowhere() -> None:
+def test_a_word_that_is_not_predicted_enters_nowhere():
     report = lens(Bundled(), PROMPT, LensRequest(answer="James"))
     assert report.entry is None
     assert "“James” ranks 2nd at the end" in report.finding
     assert "top token “John”, p = .97" in report.finding
 
 
-def test_random_weights_say_so() -> None:
+def test_random_weights_say_so():
     report = lens(random_twin(Bundled(), 3), PROMPT, LensRequest())
     assert report.finding.startswith("Random weights: where a prediction forms is arbitrary")
 
 
-def test_far_readings_are_warned_about(report: LensReport) -> None:
+def test_far_readings_are_warned_about(report):
     assert report.far == 2
     assert "KL is over 1 nat up to L0: the words there may mislead." in str(report)
     assert "words there may mislead" not in str(with_ranks(report, 1, 1, 1))
 
 
-def test_its_objects_agree(run: Any, report: LensReport) -> None:
+def test_its_objects_agree(run, report):
     found = run("lens", PROMPT, "--json", "--save", "a.csv", "--save", "a.html").document
     assert found["schema"] == "attnviz.lens/1"
     assert found["answer"] == {"id": report.reading.answer, "token": " John"}
@@ -92,7 +88,7 @@ def test_its_objects_agree(run: Any, report: LensReport) -> None:
         assert "What heads write there" in file.read()
 
 
-def test_it_asks_at_a_position_and_of_heads(run: Any) -> None:
+def test_it_asks_at_a_position_and_of_heads(run):
     whole = run("lens", PROMPT, "--position", "John", "--head", "L1H2,L0H0", "--json").document
     begun = run("lens", "When Nancy met John", "--json").document
     assert whole["position"] == 4
@@ -106,7 +102,7 @@ def test_it_asks_at_a_position_and_of_heads(run: Any) -> None:
     assert "L6 = model" in shifted
 
 
-def test_what_does_not_fit_is_refused(refused: Any, checkpoint: Any) -> None:
+def test_what_does_not_fit_is_refused(refused, checkpoint):
     assert "no token 'Paul' in the prompt" in refused(2, "lens", PROMPT, "--position", "Paul")
     assert "no layer 9" in refused(2, "lens", PROMPT, "--head", "L9H0")
     assert "no logit to take apart" in refused(2, "lens", PROMPT, "--model", "mha")
@@ -124,7 +120,7 @@ def test_what_does_not_fit_is_refused(refused: Any, checkpoint: Any) -> None:
     ],
     ids=["one", "head", "long", "korean", "t5"],
 )
-def test_it_fits(redrawn: Any, checkpoint: Any, asked: list[str], columns: int, lines: int) -> None:
+def test_it_fits(redrawn, checkpoint, asked, columns, lines):
     words = [str(checkpoint(word)) if word == "t5" else word for word in asked]
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     result = redrawn("lens", *words, "--no-full", "--color", "never", env=size)
@@ -135,7 +131,7 @@ def test_it_fits(redrawn: Any, checkpoint: Any, asked: list[str], columns: int, 
     assert any("= model" in line for line in result.lines)
 
 
-def test_many_blocks_keep_the_entry_and_the_end(report: LensReport) -> None:
+def test_many_blocks_keep_the_entry_and_the_end(report):
     deep = with_ranks(report, *[99] * 61, *[1] * 20)
     first = deep.document().first
     assert first is not None
@@ -147,7 +143,7 @@ def test_many_blocks_keep_the_entry_and_the_end(report: LensReport) -> None:
     assert blocks.more == f"{81 - len(names)} more: --full"
 
 
-def test_arrays_are_those_of_the_json(run: Any, tmp_path: Path) -> None:
+def test_arrays_are_those_of_the_json(run, tmp_path):
     found = run("lens", PROMPT, "--json", "--save", str(tmp_path / "lens.npz")).document
     with np.load(tmp_path / "lens.npz") as arrays:
         for name in ("probability", "rank", "kl"):

@@ -1,7 +1,5 @@
 """Links of models with random weights over random words, in which nothing is to be found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

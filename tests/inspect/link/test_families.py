@@ -3,10 +3,7 @@
 They stand apart from the bundled model so that one worker alone imports torch for them.
 """
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
@@ -19,7 +16,7 @@ from .test_link import of
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
-def test_other_models_tally_too(run: Any, checkpoint: Any, family: str) -> None:
+def test_other_models_tally_too(run, checkpoint, family):
     words = ("the cat sat on the mat", "--model", str(checkpoint(family)), "--controls", "2")
     found = run("link", *words, "--json").document
     assert found["tallies"]
@@ -28,7 +25,7 @@ def test_other_models_tally_too(run: Any, checkpoint: Any, family: str) -> None:
     assert ("position" in kinds) == (family != "llama")
 
 
-def test_a_decoder_has_a_bias_by_distance(run: Any, checkpoint: Any) -> None:
+def test_a_decoder_has_a_bias_by_distance(run, checkpoint):
     words = ("link", "the cat sat on the mat", "--model", str(checkpoint("t5")), "--kind")
     found = run(*words, "decoder", "--target", "the cat sat", "--controls", "2", "--json").document
     distance = of(found, "key", "distance")
@@ -40,9 +37,7 @@ def test_a_decoder_has_a_bias_by_distance(run: Any, checkpoint: Any) -> None:
     assert "written by the encoder, which cannot be followed" in refused.err
 
 
-def test_a_cross_head_is_said_to_read_from_a_word_of_the_encoders_text(
-    run: Any, checkpoint: Any
-) -> None:
+def test_a_cross_head_is_said_to_read_from_a_word_of_the_encoders_text(run, checkpoint):
     """Its source is an index into a text that is longer than the decoder's."""
     words = "the cat sat on the mat because the cat sat tired"
     asked = ("--kind", "decoder", "--target", "the cat", "--controls", "0", "--head", "L1H1")
@@ -55,7 +50,7 @@ def test_a_cross_head_is_said_to_read_from_a_word_of_the_encoders_text(
 
 
 @pytest.mark.parametrize("room", [60, 80, 120])
-def test_each_column_of_the_grid_has_its_name(checkpoint: Any, room: int) -> None:
+def test_each_column_of_the_grid_has_its_name(checkpoint, room):
     """Parts with long names, such as position, take fewer columns instead of losing them."""
     report = attnviz.link(str(checkpoint("bert")), "the cat sat on the mat", controls=0)
     grid = pair_grid(report, 4, room, scaled=False)

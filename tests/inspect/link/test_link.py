@@ -1,7 +1,5 @@
 """``attnviz link``: the defaults, the sums, what is said, the control, files and refusals."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -49,7 +47,7 @@ def of(found: dict[str, Any], side: str, kind: str, head: int | None = None) -> 
     return part
 
 
-def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run: Any) -> None:
+def test_the_induction_head_looks_there_by_what_the_head_before_wrote(run):
     found = run("link", PROMPT, "--head", "L1H2", "--json").document
     assert found["chosen"] is None
     assert (found["layer"], found["head"], found["query"], found["key"]) == (1, 2, 10, 4)
@@ -88,7 +86,7 @@ TIRED = "The cat sat on the mat because it was tired."
         ("It", "chosen: the strongest link from the last token · no two words to test"),
     ],
 )
-def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str) -> None:
+def test_the_default_is_the_link_that_heads_names(run, text, said):
     """The oracle is ``heads``: its first link, and the largest weight between the two words."""
     heads = run("heads", text, "--json").document
     report = attnviz.link("tiny", text, controls=0)
@@ -110,7 +108,7 @@ def test_the_default_is_the_link_that_heads_names(run: Any, text: str, said: str
     assert found["chosen"]["pairs"] == heads["links"]["pairs"]
 
 
-def test_uniform_attention_has_no_telling_link() -> None:
+def test_uniform_attention_has_no_telling_link():
     tokens = Tokens(tuple(range(6)), tuple(f" w{place}" for place in range(6)), (False,) * 6)
     info = ModelInfo("made", None, "None", "float32", 1, 8, 8, 8)
     layers = (LayerWeights(0, tuple(range(8)), np.full((8, 6, 6), 1 / 6)),)
@@ -118,7 +116,7 @@ def test_uniform_attention_has_no_telling_link() -> None:
     assert most_telling(record, {}) == LinkChoice(30)
 
 
-def test_another_key_changes_the_question(run: Any) -> None:
+def test_another_key_changes_the_question(run):
     found = run(
         *("link", PROMPT, "--head", "L1H2", "--key", "John", "--than", "0", "--controls", "0"),
         "--json",
@@ -129,7 +127,7 @@ def test_another_key_changes_the_question(run: Any) -> None:
     assert {one["base_rate"] for one in found["parts"]} == {None}
 
 
-def test_controls_keep_the_link_and_change_the_words_around() -> None:
+def test_controls_keep_the_link_and_change_the_words_around():
     from attnviz.engine.attribution.scores import AskedLink
     from attnviz.inspect.link.link import _controls
     from attnviz.records import Input
@@ -147,7 +145,7 @@ def test_controls_keep_the_link_and_change_the_words_around() -> None:
         assert all(texts[at].startswith(" ") for at in range(1, 11) if at not in same)
 
 
-def test_many_prompts_have_intervals_and_paired_differences() -> None:
+def test_many_prompts_have_intervals_and_paired_differences():
     report = reported(Bundled(), *MANY, head="L1H2")
     found = report.to_dict()
     assert len(found["prompts"]) == 5
@@ -166,7 +164,7 @@ def test_many_prompts_have_intervals_and_paired_differences() -> None:
     assert of(few.to_dict(), "key", "head", 0)["p"] is None
 
 
-def test_the_finding_claims_no_more_than_the_sum() -> None:
+def test_the_finding_claims_no_more_than_the_sum():
     """Of every head: the named part is the largest, and what is called the lead is the sum."""
     model = Bundled()
     for layer in range(6):
@@ -185,7 +183,7 @@ def test_the_finding_claims_no_more_than_the_sum() -> None:
             assert "stands out" not in words
 
 
-def test_random_weights_are_said_to_be_arbitrary() -> None:
+def test_random_weights_are_said_to_be_arbitrary():
     report = reported(Bundled(), TIRED, controls=0)
     untrained = replace(report, model=replace(report.model, weights="random"))
     assert "one furthest above usual over all heads, not tested" in str(untrained)
@@ -194,7 +192,7 @@ def test_random_weights_are_said_to_be_arbitrary() -> None:
     assert report.finding.startswith("Random weights, so by chance: L2H1")
 
 
-def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:
+def test_rows_of_a_file_ask_their_own_question(run, tmp_path):
     rows = [{"prompt": PROMPT, "key": "Nancy"}, {"prompt": MANY[1], "query": "Tom"}]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
     result = run("link", "--texts", "p.jsonl", "--head", "L1H1", "--controls", "1", "--json")
@@ -203,7 +201,7 @@ def test_rows_of_a_file_ask_their_own_question(run: Any, tmp_path: Any) -> None:
     assert second["query"] == 4
 
 
-def test_files_have_parts_and_arrays(run: Any, tmp_path: Any) -> None:
+def test_files_have_parts_and_arrays(run, tmp_path):
     asked = ("--head", "L1H2", "--controls", "2")
     result = run("link", PROMPT, *asked, "--save", "a.csv", "--save", "a.npz")
     assert result.code == 0, result.err
@@ -228,7 +226,7 @@ def test_files_have_parts_and_arrays(run: Any, tmp_path: Any) -> None:
         ([PROMPT, "--texts", "x.txt"], "one source of prompts"),
     ],
 )
-def test_what_does_not_fit_is_one_line(redrawn: Any, words: list[str], said: str) -> None:
+def test_what_does_not_fit_is_one_line(redrawn, words, said):
     result = redrawn("link", *words)
     assert result.code == 2
     assert said in result.err
@@ -241,9 +239,7 @@ def test_what_does_not_fit_is_one_line(redrawn: Any, words: list[str], said: str
     [[PROMPT], [PROMPT, "--head", "L5H3", "--key", "0"], ["--texts", "p.txt", "--head", "L1H2"]],
     ids=["one", "deep", "many"],
 )
-def test_the_first_screen_fits(
-    redrawn: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
-) -> None:
+def test_the_first_screen_fits(redrawn, tmp_path, asked, columns, lines):
     (tmp_path / "p.txt").write_text("\n".join(MANY))
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     result = redrawn("link", *asked, "--controls", "2", "--no-full", env=size)
@@ -255,7 +251,7 @@ def test_the_first_screen_fits(
     assert result.lines[-1].endswith("--full: everything")
 
 
-def test_rows_of_zeros_are_left_out() -> None:
+def test_rows_of_zeros_are_left_out():
     """Such are the biases of a model whose biases are zero; in JSON they stay."""
     report = attnviz.link("tiny", PROMPT, controls=0)
     first = report.first
@@ -271,7 +267,7 @@ def test_rows_of_zeros_are_left_out() -> None:
     assert len(zeroed.parts) == count
 
 
-def test_few_parts_stand_out_where_nothing_is_to_be_found() -> None:
+def test_few_parts_stand_out_where_nothing_is_to_be_found():
     """The figure over 200 models is that of ``tests/benchmarks/bench_link_alarms.py``."""
     reports = [random_link(seed, prompts=5) for seed in range(4)]
     assert all(part.p is not None for report in reports for part in report.parts)

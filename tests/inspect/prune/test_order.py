@@ -1,7 +1,5 @@
 """The order of removal and the losses it goes by, made by hand, and what may be asked."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from attnviz.inspect.prune.order import (
     removal_order,
 )
 from attnviz.inspect.prune.report import PruneStep
-from attnviz.inspect.prune.request import Importance, PruneRequest
+from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
 Head = tuple[int, int]
@@ -66,7 +64,7 @@ def _heads(steps: Sequence[PruneStep]) -> list[Head]:
     return [(step.layer, step.head) for step in steps]
 
 
-def test_one_ranking_does_not_see_that_two_heads_stand_in_for_each_other() -> None:
+def test_one_ranking_does_not_see_that_two_heads_stand_in_for_each_other():
     steps = _prune(_bounds(), Goal(3), "exact")
     assert _heads(_prune(_bounds(), Goal(2, among={(1, 1), (0, 1)}), "exact")) == [(0, 1), (1, 1)]
     assert _heads(steps) == [(0, 0), (1, 2), (1, 0)]
@@ -76,7 +74,7 @@ def test_one_ranking_does_not_see_that_two_heads_stand_in_for_each_other() -> No
     assert [step.heads_left for step in steps] == [5, 4, 3]
 
 
-def test_ranking_again_after_each_removal_does() -> None:
+def test_ranking_again_after_each_removal_does():
     steps = _prune(_bounds(), Goal(3), "exact", rerank=True)
     assert _heads(steps) == [(0, 0), (1, 0), (0, 1)]
     assert [step.loss for step in steps] == pytest.approx([2.0, 2.4, 3.0])
@@ -86,7 +84,7 @@ def test_ranking_again_after_each_removal_does() -> None:
 @pytest.mark.parametrize(
     ("method", "rerank"), [("exact", False), ("exact", True), ("gradient", False)]
 )
-def test_each_layer_keeps_a_head_unless_told_otherwise(method: Importance, rerank: bool) -> None:
+def test_each_layer_keeps_a_head_unless_told_otherwise(method, rerank):
     for empty, most in ((False, 4), (True, 6)):
         bounds = _bounds(empty_layers=empty)
         assert bounds.most == most
@@ -95,14 +93,14 @@ def test_each_layer_keeps_a_head_unless_told_otherwise(method: Importance, reran
         assert len({layer for layer, _ in set(_PRICE) - set(_heads(steps))}) == (not empty) * 2
 
 
-def test_a_limit_of_the_loss_ends_before_it_is_passed() -> None:
+def test_a_limit_of_the_loss_ends_before_it_is_passed():
     for rerank, expected in ((False, [(0, 0)]), (True, [(0, 0), (1, 0), (0, 1)])):
         steps = _prune(_bounds(), Goal(6, loss=3.2), "exact", rerank=rerank)
         assert _heads(steps) == expected
     assert _prune(_bounds(), Goal(6, loss=1.9), "exact") == ()
 
 
-def test_uniform_removal_takes_one_head_of_every_layer_a_round() -> None:
+def test_uniform_removal_takes_one_head_of_every_layer_a_round():
     bounds = _bounds(uniform=True)
     assert (bounds.round, bounds.most) == (2, 4)
     steps = _prune(bounds, Goal(4), "gradient")
@@ -113,7 +111,7 @@ def test_uniform_removal_takes_one_head_of_every_layer_a_round() -> None:
     assert len(kept) == 0
 
 
-def test_uniform_removal_of_grouped_heads_takes_one_of_every_group() -> None:
+def test_uniform_removal_of_grouped_heads_takes_one_of_every_group():
     bounds = RemovalBounds((1, 3), 6, 2, uniform=True)  # groups 0 1 2 and 3 4 5, of layers 1 and 3
     assert (bounds.total, bounds.round, bounds.most) == (12, 4, 8)
     order = list(bounds.ordered(bounds.all_heads()))
@@ -123,7 +121,7 @@ def test_uniform_removal_of_grouped_heads_takes_one_of_every_group() -> None:
     assert len(order) == 8
 
 
-def test_random_orders_are_seeded_and_within_the_bounds() -> None:
+def test_random_orders_are_seeded_and_within_the_bounds():
     points = random_losses(_Meter(), _bounds(), [1, 4], draws=5, seed=3)
     assert points == random_losses(_Meter(), _bounds(), [1, 4], draws=5, seed=3)
     assert points != random_losses(_Meter(), _bounds(), [1, 4], draws=5, seed=4)
@@ -175,7 +173,7 @@ class _Headless:
             yield Scores(text, tuple(some), {"output_mse": np.zeros(len(some))}, {})
 
 
-def test_losses_are_means_over_the_texts() -> None:
+def test_losses_are_means_over_the_texts():
     shares: list[float] = []
     meter = ScanMeter(_Scanner(), 2, (0, 0))
     meter.on_measured = shares.append
@@ -187,14 +185,14 @@ def test_losses_are_means_over_the_texts() -> None:
     assert sum(shares) == pytest.approx(3)  # what is asked for twice is measured once
 
 
-def test_the_whole_model_is_measured_once() -> None:
+def test_the_whole_model_is_measured_once():
     scanner = _Scanner()
     meter = ScanMeter(scanner, 2, (4, 2))
     assert meter.losses([()]) == [meter.baseline] == [pytest.approx(2.0)]
     assert scanner.measured == [Variant(((4, 2),))] * 2
 
 
-def test_a_model_without_predictions_is_refused() -> None:
+def test_a_model_without_predictions_is_refused():
     meter = ScanMeter(_Headless(), 1, (0, 0))
     with pytest.raises(UsageError, match="no loss to prune by"):
         meter.losses([[(0, 1)]])
@@ -229,7 +227,7 @@ def _goal(request: PruneRequest) -> Any:
         ({"rerank": True, "method": "gradient"}, "leave out --method gradient"),
     ],
 )
-def test_what_no_model_could_heed_is_refused(given: dict[str, Any], message: str) -> None:
+def test_what_no_model_could_heed_is_refused(given, message):
     with pytest.raises(UsageError, match=message):
         PruneRequest(**given)
 
@@ -248,7 +246,7 @@ def test_what_no_model_could_heed_is_refused(given: dict[str, Any], message: str
         ({}, 12, "all prunable heads"),
     ],
 )
-def test_the_goal_is_counted_and_told(given: dict[str, Any], count: int, words: str) -> None:
+def test_the_goal_is_counted_and_told(given, count, words):
     request = PruneRequest(**given)
     goal = _goal(request)
     assert (goal.count, request.goal) == (count, words)
@@ -266,12 +264,12 @@ def test_the_goal_is_counted_and_told(given: dict[str, Any], count: int, words: 
         ({"heads": ("1.*",)}, "all 4 heads of layer 1: leave one"),
     ],
 )
-def test_a_goal_that_no_removal_meets_is_refused(given: dict[str, Any], message: str) -> None:
+def test_a_goal_that_no_removal_meets_is_refused(given, message):
     with pytest.raises(UsageError, match=message):
         _goal(PruneRequest(**given))
 
 
-def test_named_heads_are_the_only_ones() -> None:
+def test_named_heads_are_the_only_ones():
     goal = _goal(PruneRequest(heads=("L0H1,L2H3", "3.0-1")))
     assert goal.among == {(0, 1), (2, 3), (3, 0), (3, 1)}
     assert _goal(PruneRequest(heads=("L1H1",), index_base=1)).among == {(0, 0)}

@@ -1,9 +1,5 @@
 """The plan that is counted from tensors' shapes, compared with the one that transformers makes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from attnviz.inspect.prune.plan import StackPlan, is_planned
@@ -22,7 +18,7 @@ ASKED = ("llama, biases", "llama 3", "phi3, long", "phi3", "phi3, window")
     "name",
     [name if "," not in name else pytest.param(name, marks=pytest.mark.long) for name in MODELS],
 )
-def test_the_plan_is_the_one_of_transformers(name: str, tmp_path: Path) -> None:
+def test_the_plan_is_the_one_of_transformers(name, tmp_path):
     """Of every family, and with ``long`` of every variation of one."""
     made(tmp_path, name)
     save_tokenizer(tmp_path)
@@ -48,7 +44,7 @@ def test_the_plan_is_the_one_of_transformers(name: str, tmp_path: Path) -> None:
         assert mine.make(heads) == theirs.make(heads)
 
 
-def test_tied_or_further_tensors_are_left_to_transformers(tmp_path: Path) -> None:
+def test_tied_or_further_tensors_are_left_to_transformers(tmp_path):
     from safetensors.torch import load_file, save_file
 
     made(tmp_path, "gpt2")

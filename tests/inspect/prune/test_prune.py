@@ -1,7 +1,5 @@
 """``attnviz prune`` from the command line to the directory that it writes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from attnviz.models.bundled import Bundled
 from ...command_line import Result
 
 Run = Callable[..., Result]
-Refused = Callable[..., str]
 _TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
 _INFO = Bundled().info
 _HEADS = _INFO.layers * _INFO.heads
@@ -55,7 +52,7 @@ def _tiny() -> Path:
     return Path(attnviz.__file__).parent / "data" / "tiny"
 
 
-def test_a_third_of_the_bundled_model(run: Run) -> None:
+def test_a_third_of_the_bundled_model(run):
     document = _document(run, _TEXT, "--fraction", "0.3")
     assert document["schema"] == "attnviz.prune/1"
     assert next(iter(document)) == "schema"
@@ -86,7 +83,7 @@ def test_a_third_of_the_bundled_model(run: Run) -> None:
     assert document["pruned"]["path"] is None
 
 
-def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path) -> None:
+def test_a_cut_model_is_smaller_and_the_same(run, tmp_path):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     arguments = (_TEXT, "--fraction", "0.5", "--uniform", "--draws", "1")
@@ -111,9 +108,7 @@ def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path) -> None:
     assert (again["model"]["heads"], again["model"]["layers"]) == (_INFO.heads // 2, _INFO.layers)
 
 
-def test_an_encoder_decoder_is_pruned_in_its_encoder(
-    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_an_encoder_decoder_is_pruned_in_its_encoder(run, checkpoint, tmp_path):
     directory = str(checkpoint("t5"))
     document = _document(
         run, "the cat sat", "--model", directory, "--fraction", "0.2", "--out", "d"
@@ -125,7 +120,7 @@ def test_an_encoder_decoder_is_pruned_in_its_encoder(
 
 
 @pytest.mark.parametrize("removed", ["L0H1", "*.0-1"])
-def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
+def test_the_plan_is_what_is_written(run, removed):
     """The plan is arithmetic on a config; what is written was counted by its own class."""
     arguments = (_TEXT, "--heads", removed, "--draws", "0")
     planned = _document(run, *arguments)["pruned"]
@@ -147,9 +142,7 @@ def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
         (2, ["a", "--fraction", "0.3"], "the text has 1 token, too few to rank heads on one half"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
-    refused: Refused, tmp_path: Path, code: int, arguments: list[str], words: str
-) -> None:
+def test_what_cannot_be_done_is_one_line(refused, tmp_path, code, arguments, words):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     assert words in refused(code, "prune", *arguments)
@@ -157,9 +150,7 @@ def test_what_cannot_be_done_is_one_line(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["full"]
 
 
-def test_a_limit_that_no_removal_meets_writes_nothing(
-    redrawn: Run, refused: Refused, tmp_path: Path
-) -> None:
+def test_a_limit_that_no_removal_meets_writes_nothing(redrawn, refused, tmp_path):
     # by gradient: the heads that exact measurement would take first lower this model's loss
     how = (_TEXT, "--uniform", "--method", "gradient", "--draws", "0")
     document = _document(redrawn, "--fraction", "0.25", *how)
@@ -176,7 +167,7 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
     assert "No head removed: no head can go" in redrawn("prune", *arguments).out
 
 
-def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:
+def test_a_copy_of_a_ranking_text_is_never_held_out():
     from attnviz.errors import UsageError
     from attnviz.inspect.prune.prune import split_texts
 

@@ -1,8 +1,5 @@
 """What prune shows, read back: points where they belong, screens that fit, numbers that add up."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +71,7 @@ def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Any:
     return found
 
 
-def test_the_curves_are_what_was_measured() -> None:
+def test_the_curves_are_what_was_measured():
     plot = _part(_report(limit=2.5), Plot)
     order, chance = plot.curves
     assert [left for left, _ in order.points] == [15, 14, 13, 12, 11]
@@ -86,7 +83,7 @@ def test_the_curves_are_what_was_measured() -> None:
     assert "┈┈┈ limit 2.5000" in lines[-1]
 
 
-def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
+def test_the_grid_says_at_which_step_each_head_was_removed():
     grid = _part(_report(), HeadGrid)
     assert (grid.rows, grid.columns) == (["L0", "L1", "L2"], ["H0", "H1", "H2", "H3", "H4"])
     steps = {place: cell.letter for place, cell in grid.cells.items() if cell.tint is not None}
@@ -96,7 +93,7 @@ def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
     assert (from_one.rows[0], from_one.columns[0]) == ("L1", "H1")
 
 
-def test_what_is_said_agrees_with_the_numbers() -> None:
+def test_what_is_said_agrees_with_the_numbers():
     text = prune_screen(_report())
     assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
     assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
@@ -141,7 +138,7 @@ _ONE = f"{_BEGIN}loss rises by 20.0% (2.000 → 2.400)"
         ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
     ],
 )
-def test_the_finding(changes: dict[str, object], finding: str) -> None:
+def test_the_finding(changes, finding):
     assert _report(**changes).document().finding == finding
 
 
@@ -150,9 +147,7 @@ _SHAPES = ((3, 5, 4), (12, 12, 43), (48, 25, 400))
 
 @pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40), (200, 60), (50, 24)])
 @pytest.mark.parametrize("shape", _SHAPES, ids=str)
-def test_a_first_screen_fits_with_the_finding_in_line_2(
-    columns: int, height: int, shape: tuple[int, int, int]
-) -> None:
+def test_a_first_screen_fits_with_the_finding_in_line_2(columns, height, shape):
     document = _report(*shape, limit=2.5).document(hints=True)
     assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
     for theme in (_PLAIN, _ASCII, _COLOUR):
@@ -161,7 +156,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
 
 
 @pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40)])
-def test_golden_first_screen(columns: int, height: int, golden: Callable[[str, str], None]) -> None:
+def test_golden_first_screen(columns, height, golden):
     document = _report().document(hints=True)
     screen = first_screen(document, _PLAIN, columns, height - 1)
     golden(f"first_{columns}", screen.plain)

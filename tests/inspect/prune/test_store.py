@@ -1,7 +1,5 @@
 """Pruned checkpoints, opened by plain transformers and held against hooks on the whole model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -100,7 +98,7 @@ def _stored_numbers(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("name", _CASES)
-def test_a_pruned_checkpoint_is_the_masked_model(name: str, tmp_path: Path) -> None:
+def test_a_pruned_checkpoint_is_the_masked_model(name, tmp_path):
     fields, module, removed, (form, heads, kv_heads) = _CASES[name]
     model = _model(name, fields)
     before = {key: tensor.clone() for key, tensor in model.model.state_dict().items()}
@@ -142,7 +140,7 @@ def _bundled_like() -> tuple[TransformersModel, PruneStore]:
     return model, PruneStore(model, None, ())
 
 
-def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path: Path) -> None:
+def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path):
     model, store = _bundled_like()
     removed = {0: {1}, 1: {0, 2}}
     expected = _masked(model, _O_PROJ, removed)
@@ -161,7 +159,7 @@ def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path: Path) -> N
     assert _stored_numbers(tmp_path / "new") == pruned.parameters  # the embedding is tied
 
 
-def test_what_is_stored_narrower_is_still_tied(tmp_path: Path) -> None:
+def test_what_is_stored_narrower_is_still_tied(tmp_path):
     model, store = _bundled_like()
     removed = {0: {1, 2}, 1: {0, 2}}
     expected = _masked(model, _O_PROJ, removed)
@@ -177,7 +175,7 @@ def test_what_is_stored_narrower_is_still_tied(tmp_path: Path) -> None:
     assert _stored_numbers(tmp_path / "new") == pruned.parameters
 
 
-def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Path) -> None:
+def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path):
     model, store = _bundled_like()
     removed = {0: {1}, 1: set[int]()}
     expected = _masked(model, _O_PROJ, removed)
@@ -188,7 +186,7 @@ def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Pat
     assert pruned.parameters == sum(p.numel() for p in model.model.parameters())
 
 
-def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path):
     _, store = _bundled_like()
 
     def never(candidate: Any) -> tuple[float, float]:
@@ -199,7 +197,7 @@ def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path: Path) -> None:
+def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path):
     _, store = _bundled_like()
     store.projections = dict.fromkeys((0, 1), OutputProjection(_O_PROJ.format(0), 1))
     with pytest.raises(UnsupportedError, match="share one output projection"):
@@ -207,7 +205,7 @@ def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pooling_of_sentence_transformers_is_kept(tmp_path: Path) -> None:
+def test_pooling_of_sentence_transformers_is_kept(tmp_path):
     root, new = tmp_path / "old", tmp_path / "new"
     for path in (root / "0_Transformer", root / "1_Pooling", new):
         path.mkdir(parents=True)

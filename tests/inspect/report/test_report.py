@@ -1,7 +1,5 @@
 """``attnviz report``: its parts are those of the other commands over the same model and texts."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,7 @@ def texts(tmp_path: Path) -> str:
 
 
 @pytest.mark.long
-def test_the_parts_are_those_of_the_other_commands(run: Any, redrawn: Any, texts: str) -> None:
+def test_the_parts_are_those_of_the_other_commands(run, redrawn, texts):
     found = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document
     assert found["labels"] == run("patterns", "--json").document["heads"]
     ablated = run("ablate", "--texts", texts, "--json", "-q").document
@@ -41,7 +39,7 @@ def test_the_parts_are_those_of_the_other_commands(run: Any, redrawn: Any, texts
 
 
 @pytest.mark.long
-def test_a_card_is_that_of_head(run: Any, redrawn: Any, texts: str) -> None:
+def test_a_card_is_that_of_head(run, redrawn, texts):
     card, _ = redrawn("report", "--texts", texts, "--cards", "2", "--json", "-q").document["cards"]
     alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
     for name in ("map", "fires", "writes", "one_token", "read_from", "read_by", "cost"):
@@ -55,9 +53,7 @@ def test_a_card_is_that_of_head(run: Any, redrawn: Any, texts: str) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(
-    redrawn: Any, checkpoint: Any, tmp_path: Path, columns: int, lines: int
-) -> None:
+def test_first_screens_fit(redrawn, checkpoint, tmp_path, columns, lines):
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
     llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
@@ -68,7 +64,7 @@ def test_first_screens_fit(
         assert max(map(width, result.lines)) <= columns
 
 
-def test_the_finding(redrawn: Any) -> None:
+def test_the_finding(redrawn):
     lines = redrawn("report", "--no-full").lines
     assert lines[1].startswith("12 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
     assert lines[2].endswith("the largest effect, followed by L1H1 and L3H1.")
@@ -76,7 +72,7 @@ def test_the_finding(redrawn: Any) -> None:
     assert "Random weights: no head has a label" in random
 
 
-def test_a_page_has_the_cards(redrawn: Any, tmp_path: Path) -> None:
+def test_a_page_has_the_cards(redrawn, tmp_path):
     path = tmp_path / "report.html"
     assert redrawn("report", "--save", str(path), "-q").code == 0
     page = re.sub("<[^>]*>", "", path.read_text())
@@ -86,9 +82,7 @@ def test_a_page_has_the_cards(redrawn: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(
-    redrawn: Any, texts: str
-) -> None:
+def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(redrawn, texts):
     arguments = ("report", "--texts", texts, "--budget", "3 heads", "--cards", "99", "-q")
     found = redrawn(*arguments, "--json").document
     assert found["ablation"]["method"] == "budget"
@@ -102,7 +96,7 @@ def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(
     assert "budget: 21 heads of 24 not ablated" in out
 
 
-def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_is_done(monkeypatch):
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
@@ -118,7 +112,7 @@ def test_ctrl_c_keeps_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         attnviz.report("tiny", TEXTS)
 
 
-def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch):
     """Of the texts that are done nothing is concluded, and no card is begun."""
     whole = module.ablate
 
@@ -136,7 +130,7 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch: pytest.Mo
     assert "No head clearly matters" not in said
 
 
-def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
+def test_a_head_whose_removal_clearly_lowers_the_loss_is_named():
     """A head that does harm matters too: nobody reads that no head does."""
     found = attnviz.report("tiny", TEXTS[:1], cards=0)
     assert found.ablation is not None
@@ -159,5 +153,5 @@ def test_a_head_whose_removal_clearly_lowers_the_loss_is_named() -> None:
         (("--kind", "decoder"), 2, "has no decoder attention"),
     ],
 )
-def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_refused(refused, arguments, code, said):
     assert said in refused(code, "report", *arguments)

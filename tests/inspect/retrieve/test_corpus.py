@@ -1,13 +1,9 @@
 """``attnviz retrieve`` over a corpus: from any shards to the bit, against sums taken by hand."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +41,7 @@ def report() -> RetrieveReport:
 
 
 @pytest.mark.long
-def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report):
     """Named heads, intervals and both ablations too; of five shards one has no text."""
     shares = [f"{number}/5" for number in range(5)]
     parts = [attnviz.retrieve("tiny", texts=TEXTS, shard=share, **ASKED).record for share in shares]
@@ -56,7 +52,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: RetrieveReport) -> Non
 
 
 @pytest.mark.long
-def test_means_and_intervals_are_those_of_the_texts_one_by_one(report: RetrieveReport) -> None:
+def test_means_and_intervals_are_those_of_the_texts_one_by_one(report):
     """Each text stands alone, at its own place behind texts that are too short."""
     alone = [
         attnviz.retrieve("tiny", texts=[*["One."] * index, text], **ASKED)
@@ -80,7 +76,7 @@ def test_means_and_intervals_are_those_of_the_texts_one_by_one(report: RetrieveR
         assert getattr(report, name) == pytest.approx(statistics.fmean(values), abs=1e-12)
 
 
-def test_heads_are_named_above_both_base_rates(report: RetrieveReport) -> None:
+def test_heads_are_named_above_both_base_rates(report):
     """The scores of one head are the whole of one question, so that each is 0, a half or 1."""
     assert {(1, 0), (1, 2)} <= {one.place for one in report.named}
     assert all(one.score >= 0.1 for one in report.named)
@@ -88,9 +84,7 @@ def test_heads_are_named_above_both_base_rates(report: RetrieveReport) -> None:
     assert set(report.ablated) <= {one.place for one in report.named}
 
 
-def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name(
-    report: RetrieveReport,
-) -> None:
+def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name(report):
     bundled, request = Bundled(), RetrieveRequest(needle=(ASKED["needle"],), lengths="80")
     removed, rises = bundled.stack.without(list(report.ablated)), []
     for index, text in enumerate(TEXTS):
@@ -112,7 +106,7 @@ def test_the_loss_is_that_of_a_model_without_the_heads_that_the_first_texts_name
     assert f"first {corpus.FIRST} haystacks" in " ".join(report.notes)
 
 
-def test_a_text_is_a_haystack_of_each_length_that_it_fills() -> None:
+def test_a_text_is_a_haystack_of_each_length_that_it_fills():
     found = attnviz.retrieve("tiny", texts=TEXTS[:5], lengths="64,120", needle=ASKED["needle"])
     makes = corpus._Haystacks(Bundled(), (64, 120), RetrieveRequest(lengths="64,120"))
     numbers = [len(makes.of(index, Line(1, text))) for index, text in enumerate(TEXTS[:5])]
@@ -123,7 +117,7 @@ def test_a_text_is_a_haystack_of_each_length_that_it_fills() -> None:
     assert found.notes[0] == "1 text is too short for 64 tokens"
 
 
-def test_a_haystack_is_of_its_own_text() -> None:
+def test_a_haystack_is_of_its_own_text():
     """Six words in a row stand in the text, and none of them in another one."""
     makes = corpus._Haystacks(Bundled(), (64,), RetrieveRequest())
     for index in (3, 4):
@@ -134,7 +128,7 @@ def test_a_haystack_is_of_its_own_text() -> None:
         assert not any(run in TEXTS[10] for run in runs)
 
 
-def test_other_heads_than_the_named_ones_are_said(report: RetrieveReport) -> None:
+def test_other_heads_than_the_named_ones_are_said(report):
     assert report.record is not None
     run = {**report.record.run, "ablated": [[0, 0], [0, 1]]}
     changed = corpus.report_of(replace(report.record, run=run))
@@ -144,12 +138,12 @@ def test_other_heads_than_the_named_ones_are_said(report: RetrieveReport) -> Non
     assert none.named == report.named
 
 
-def test_texts_that_are_all_too_short_are_refused() -> None:
+def test_texts_that_are_all_too_short_are_refused():
     with pytest.raises(UsageError, match="no text has 80 tokens, the shortest of --lengths"):
         attnviz.retrieve("tiny", texts=["One short text.", "Another one."], **ASKED)
 
 
-def test_bad_input_is_one_line(refused: Any, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(refused, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
     asked = ("retrieve", "--texts", "texts.txt")
     assert "--haystack is not for a corpus" in refused(2, *asked, "--haystack", "texts.txt")
@@ -160,9 +154,7 @@ def test_bad_input_is_one_line(refused: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_first_process_of_torchrun_speaks(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_process_of_torchrun_speaks(run, tmp_path, monkeypatch):
     """Each one measures the share of its rank, and keeps its own record."""
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -1,10 +1,7 @@
 """``attnviz retrieve``: its scores against a plain loop over whole matrices, and what it names."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +50,7 @@ def found(bundled: Bundled) -> RetrieveReport:
 # The haystacks -------------------------------------------------------------------------------
 
 
-def test_a_question_stands_where_it_says(bundled: Bundled, made_of: Material) -> None:
+def test_a_question_stands_where_it_says(bundled, made_of):
     words, (facts, asked) = bundled.vocabulary().texts, needles_of(RetrieveRequest())
     assert asked == len(facts) == len(made_of.needles)
     answers = {needle.answer: needle.cue for needle in facts}
@@ -70,7 +67,7 @@ def test_a_question_stands_where_it_says(bundled: Bundled, made_of: Material) ->
         assert not set(question.others[0]) & set(question.span)
 
 
-def test_every_depth_is_asked_for(made_of: Material) -> None:
+def test_every_depth_is_asked_for(made_of):
     for number in range(2):
         asked = questions(made_of, 1000, number, 0)
         assert sorted(question.depth for question in asked) == [*range(len(DEPTHS))]
@@ -79,7 +76,7 @@ def test_every_depth_is_asked_for(made_of: Material) -> None:
             assert abs(share - DEPTHS[question.depth]) < 0.07
 
 
-def test_shuffled_tokens_are_the_same_in_another_order(made_of: Material) -> None:
+def test_shuffled_tokens_are_the_same_in_another_order(made_of):
     asked = questions(made_of, 256, 0, 0)
     for question in asked:
         other = question.shuffled((5, 1))
@@ -94,7 +91,7 @@ def test_shuffled_tokens_are_the_same_in_another_order(made_of: Material) -> Non
     assert first == second  # one haystack, so that it is read once
 
 
-def test_given_needles_stand_beside_built_in_ones(bundled: Bundled) -> None:
+def test_given_needles_stand_beside_built_in_ones(bundled):
     request = RetrieveRequest(needle=("The key of the tower is| blue rain ",))
     facts, asked = needles_of(request)
     assert facts[0] == Needle("The key of the tower is", "blue rain")
@@ -106,7 +103,7 @@ def test_given_needles_stand_beside_built_in_ones(bundled: Bundled) -> None:
 
 @pytest.mark.parametrize("name", ["chatml", "llama3"])
 @pytest.mark.long
-def test_a_chat_is_what_the_tokenizer_makes_of_it(name: str, tmp_path: Path) -> None:
+def test_a_chat_is_what_the_tokenizer_makes_of_it(name, tmp_path):
     """transformers renders the user's message; the answer follows its generation prompt."""
     path = write_chat_model(tmp_path / name, TEMPLATES[name])
     model, tokenizer = attnviz.load(str(path)), AutoTokenizer.from_pretrained(path)
@@ -133,7 +130,7 @@ def test_a_chat_is_what_the_tokenizer_makes_of_it(name: str, tmp_path: Path) -> 
     assert "asked in a chat" in str(report)
 
 
-def test_a_model_without_a_template_has_no_chat(bundled: Bundled) -> None:
+def test_a_model_without_a_template_has_no_chat(bundled):
     with pytest.raises(UnsupportedError, match="no chat template: leave out --chat"):
         attnviz.retrieve(bundled, chat=True)
 
@@ -141,9 +138,7 @@ def test_a_model_without_a_template_has_no_chat(bundled: Bundled) -> None:
 # The scores ----------------------------------------------------------------------------------
 
 
-def test_the_scores_are_those_of_a_loop_over_whole_matrices(
-    bundled: Bundled, made_of: Material
-) -> None:
+def test_the_scores_are_those_of_a_loop_over_whole_matrices(bundled, made_of):
     """The reader reads token by token; the loop has one pass over all tokens, in plain Python."""
     question = questions(made_of, 160, 1, 0)[1]
     weights: dict[int, Any] = {}
@@ -174,7 +169,7 @@ def test_the_scores_are_those_of_a_loop_over_whole_matrices(
     assert measured.loss == pytest.approx(sum(losses) / len(losses), abs=1e-4)
 
 
-def test_what_is_written_is_what_why_measures(bundled: Bundled, found: RetrieveReport) -> None:
+def test_what_is_written_is_what_why_measures(bundled, found):
     """The mean over haystacks of contributions, each by the reader of another command."""
     request = RetrieveRequest(lengths="192")
     made = material(bundled, read_sentences(None), request)
@@ -197,7 +192,7 @@ def test_what_is_written_is_what_why_measures(bundled: Bundled, found: RetrieveR
     assert head.written == pytest.approx(sum(total) / 5, abs=1e-3)
 
 
-def test_the_bundled_model_has_retrieval_heads(found: RetrieveReport) -> None:
+def test_the_bundled_model_has_retrieval_heads(found):
     first, second, *others = found.named
     assert {first.place, second.place} == {(1, 0), (1, 2)}
     assert all(one.layer == 1 for one in others)
@@ -212,7 +207,7 @@ def test_the_bundled_model_has_retrieval_heads(found: RetrieveReport) -> None:
 
 
 @pytest.mark.long
-def test_random_weights_name_no_head() -> None:
+def test_random_weights_name_no_head():
     for seed in range(_RANDOM_SEEDS):
         report = attnviz.retrieve(
             Bundled(seed=seed), needle="The key is|blue rain", lengths="96", seed=seed
@@ -222,7 +217,7 @@ def test_random_weights_name_no_head() -> None:
         assert not report.caches
 
 
-def test_a_head_is_named_above_both_base_rates() -> None:
+def test_a_head_is_named_above_both_base_rates():
     draw = np.random.default_rng(0)
     scores = draw.normal([[0.5, 0.5, 0.5, 0.08]], 0.05, (8, 4))[:, None]
     unasked, shuffled = np.zeros_like(scores), np.zeros_like(scores)
@@ -232,9 +227,7 @@ def test_a_head_is_named_above_both_base_rates() -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_a_reader_goes_back_to_where_two_texts_part(
-    kind: str, checkpoint: Any, one_thread: None
-) -> None:
+def test_a_reader_goes_back_to_where_two_texts_part(kind, checkpoint, one_thread):
     """Questions about one haystack share its keys and values; each is read as if it were alone."""
     model = attnviz.load(str(checkpoint(kind)), backend="torch")
     begun = Tokens.bare(model.vocabulary().plain.tolist()[:2])
@@ -257,7 +250,7 @@ def test_a_reader_goes_back_to_where_two_texts_part(
 # The cache -----------------------------------------------------------------------------------
 
 
-def test_the_cache_is_counted_by_hand(bundled: Bundled) -> None:
+def test_the_cache_is_counted_by_hand(bundled):
     """Six layers of four heads, 2 × 32 numbers of two bytes a token and head."""
     found = short_cache(counted_model(bundled), 32_768, {(1, 0), (1, 2)})
     each = 2 * 32 * 2
@@ -266,7 +259,7 @@ def test_the_cache_is_counted_by_hand(bundled: Bundled) -> None:
     assert short_cache(counted_model(bundled), 300, ()).short == 24 * each * 300
 
 
-def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> None:
+def test_grouped_heads_share_a_column(found, tmp_path):
     grouped = replace(found, model=replace(found.model, kv_heads=2))
     grouped.save(tmp_path / "full_attention_heads.tsv")
     table = np.loadtxt(tmp_path / "full_attention_heads.tsv", delimiter="\t")
@@ -291,7 +284,5 @@ def test_grouped_heads_share_a_column(found: RetrieveReport, tmp_path: Path) -> 
         (5, ("--model", "mha"), "does not tell the next token"),
     ],
 )
-def test_bad_input_is_one_line(
-    refused: Any, code: int, arguments: tuple[str, ...], line: str
-) -> None:
+def test_bad_input_is_one_line(refused, code, arguments, line):
     assert line in refused(code, "retrieve", *arguments)

@@ -1,12 +1,9 @@
 """``attnviz rollout``: the product of the layers, the two maps, JSON and files."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,12 +55,12 @@ def rolled_out(layers: list[np.ndarray]) -> np.ndarray:
     return joined
 
 
-def test_golden_value() -> None:
+def test_golden_value():
     layer = np.array([[1.0, 0], [0.5, 0.5]])
     assert rolled_out([layer, layer]).tolist() == [[1, 0], [0.4375, 0.5625]]
 
 
-def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
+def test_rows_sum_to_one_and_the_future_stays_unseen():
     generator = np.random.default_rng(0)
     layers = [np.tril(generator.random((7, 7))) for _ in range(5)]
     matrix = rolled_out([layer / layer.sum(-1, keepdims=True) for layer in layers])
@@ -71,7 +68,7 @@ def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
     assert (np.triu(matrix, 1) == 0).all()
 
 
-def test_a_model_is_followed_through_all_layers() -> None:
+def test_a_model_is_followed_through_all_layers():
     model = Bundled("float64")
     found = attnviz.rollout(model, TEXT)
     record = capture(model, model.encode(TEXT), kind="self")
@@ -86,7 +83,7 @@ def test_a_model_is_followed_through_all_layers() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "bert"])
-def test_followed_rows_equal_those_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_followed_rows_equal_those_of_all(name, monkeypatch):
     """With grouped heads, a window, and an encoder."""
     torch.manual_seed(2)
     fields = llama_fields(12, 17, 400, (6, 2, 4), layers=3) | {"initializer_range": 1.0}
@@ -119,7 +116,7 @@ def test_followed_rows_equal_those_of_all(name: str, monkeypatch: pytest.MonkeyP
         attnviz.rollout(model, text, reduce="fused")
 
 
-def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input() -> None:
+def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_input():
     model = Bundled()
     types = ("linear_attention", *["full_attention"] * 5)
     model._info = replace(model.info, layer_types=types)
@@ -131,7 +128,7 @@ def test_layers_that_are_no_attention_are_named_and_nothing_is_a_share_of_the_in
     assert "comes from" not in finding
 
 
-def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
+def test_the_sink_is_left_out_unless_asked(run):
     """Each row without its first column, divided by what is left of it."""
     found = run("rollout", TEXT, "--json").document
     assert found["sink"] == [0]
@@ -153,7 +150,7 @@ def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
     assert "Rollout of the last word, “tired”: “" in raw.out
 
 
-def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run: Any) -> None:
+def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run):
     text = "The nurse thanked the plumber because he had repaired her sink."
     found = run("rollout", text, "--json").document
     tokens, left = found["tokens"], np.array(found["rollout_without_sink"], dtype=float)
@@ -168,7 +165,7 @@ def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run:
         attnviz.rollout("tiny", text, token="cat")
 
 
-def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: Any) -> None:
+def test_an_encoder_leaves_out_what_its_tokenizer_added(run, checkpoint):
     options = ["--model", str(checkpoint("bert"))]
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
@@ -178,7 +175,7 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: An
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_an_encoder_decoder(run: Any, checkpoint: Any, kind: str) -> None:
+def test_an_encoder_decoder(run, checkpoint, kind):
     options = ["--model", str(checkpoint("t5")), "--kind", kind]
     target = ["--target", "the mat sat"] if kind == "decoder" else []
     found = run("rollout", "the cat sat", *options, *target, "--json").document
@@ -203,16 +200,11 @@ def drawn(
         ("rollout_40", 40, {"target": "a target"}),
     ],
 )
-def test_golden(
-    name: str,
-    room: int,
-    wish: dict[str, Any],
-    golden: Callable[[str, str], None],
-) -> None:
+def test_golden(name, room, wish, golden):
     golden(name, drawn(make_rollout(), PLAIN, room, **wish))
 
 
-def test_tokens_and_names_cannot_act() -> None:
+def test_tokens_and_names_cannot_act():
     evil = "\x1b[31m<script>[/]\x9b\u202e"
     report = make_rollout(pieces=("<s>", evil, "\n", " \u200b"), text=evil, target=evil)
     content = terminal_block(report.document(), PLAIN, 90).plain
@@ -221,7 +213,7 @@ def test_tokens_and_names_cannot_act() -> None:
     assert "<script>[" not in content.partition("<html")[2]
 
 
-def test_programs_get_both_matrices() -> None:
+def test_programs_get_both_matrices():
     rollout = make_rollout()
     report = replace(rollout, text=SHORT)
     document = report.to_dict()
@@ -235,7 +227,7 @@ def test_programs_get_both_matrices() -> None:
         assert tokens == [rollout.tokens.texts[query], rollout.tokens.texts[key]]
 
 
-def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
+def test_every_example_of_the_help_runs(run, tmp_path):
     (tmp_path / "story.txt").write_text("The cat sat on the mat.")
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) == 3
@@ -252,7 +244,7 @@ def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
         (2, ["a", "--target", "b"], "add --kind decoder"),
     ],
 )
-def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+def test_bad_input(refused, code, arguments, line):
     assert line in refused(code, "rollout", *arguments)
 
 
@@ -270,9 +262,7 @@ LONG = " ".join(["The old captain saw the ship and the boat came home again"] * 
         ("bert", LONG),
     ],
 )
-def test_the_first_screen(
-    redrawn: Any, checkpoint: Any, golden: Any, columns: int, lines: int, text: str, kind: str
-) -> None:
+def test_the_first_screen(redrawn, checkpoint, golden, columns, lines, text, kind):
     model = str(checkpoint(kind)) if kind == "bert" else kind
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     result = redrawn("rollout", text, "--model", model, "--truncate", "--no-full", env=size)

@@ -1,10 +1,7 @@
 """``why --inputs``: words replaced and hidden as plain runs of the model say, and integrated
 gradients that sum to what they share out, or are said not to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ def log_p(model: Bundled, ids: list[int], answer: int) -> float:
     return float(logits[answer] - np.logaddexp.reduce(logits))
 
 
-def test_words_are_replaced_one_by_one() -> None:
+def test_words_are_replaced_one_by_one():
     model = Bundled()
     given = Input(model.encode(PROMPT))
     found = backend_of(model).open_attributor(given).attribute(given)
@@ -53,9 +50,7 @@ def test_words_are_replaced_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("foil", [None, 300])
-def test_logits_that_a_gpu_keeps_say_the_same(
-    foil: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_that_a_gpu_keeps_say_the_same(foil, monkeypatch):
     model = Bundled()
     given = Input(model.encode(PROMPT))
     attributor = backend_of(model).open_attributor(given)
@@ -72,7 +67,7 @@ def test_logits_that_a_gpu_keeps_say_the_same(
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -> None:
+def test_a_hidden_token_is_seen_by_itself_alone(checkpoint, backend):
     from transformers import AutoModelForCausalLM
 
     place = str(checkpoint("gpt2"))
@@ -100,7 +95,7 @@ def test_a_hidden_token_is_seen_by_itself_alone(checkpoint: Any, backend: str) -
     assert effects.hidden[-1] == pytest.approx(0, abs=1e-5)
 
 
-def test_integrated_gradients_are_an_integral(checkpoint: Any) -> None:
+def test_integrated_gradients_are_an_integral(checkpoint):
     from transformers import AutoModelForCausalLM
 
     place = str(checkpoint("gpt2"))
@@ -128,7 +123,7 @@ def test_integrated_gradients_are_an_integral(checkpoint: Any) -> None:
 # What is said --------------------------------------------------------------------------------
 
 
-def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
+def test_the_finding_names_words_and_sizes(redrawn):
     result = redrawn("why", PROMPT, "--inputs", "--controls", "0", "--no-full")
     said = " ".join(result.lines[1:3])
     assert said.startswith("“John” .97: with another word for “John” (4), “met” (3) or “met” (10)")
@@ -144,7 +139,7 @@ def test_the_finding_names_words_and_sizes(redrawn: Any) -> None:
     assert len(found["parts"]) > 24  # what heads write is there as without it
 
 
-def test_shares_that_do_not_sum_are_not_named() -> None:
+def test_shares_that_do_not_sum_are_not_named():
     report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     none = np.full(11, np.nan)
     far = InputEffects("log_probability", 3.0, 0, np.ones(11), none, none, 1024, 0.2, False)
@@ -182,9 +177,7 @@ OTHER = "With another word for “met” (3), ln p rises by 8.0."
         "error",
     ],
 )
-def test_a_word_is_named_if_its_effect_is_clear(
-    effects: dict[int, float], errors: dict[int, float], steps: int, said: str
-) -> None:
+def test_a_word_is_named_if_its_effect_is_clear(effects, errors, steps, said):
     """A word that harms hides none that helps; few tokens were tried."""
     report = why(Bundled(), [Prompt(PROMPT)], WhyRequest(controls=0))
     replaced, spread = np.full(11, np.nan), np.full(11, np.nan)
@@ -195,7 +188,7 @@ def test_a_word_is_named_if_its_effect_is_clear(
     assert replace(report, inputs=found).finding.endswith(said)
 
 
-def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -> None:
+def test_one_prompt_of_one_stack(refused, checkpoint, tmp_path):
     (tmp_path / "two.txt").write_text("the cat\na dog\n", encoding="utf-8")
     assert "--inputs explains one prompt" in refused(2, "why", "--texts", "two.txt", "--inputs")
     t5 = str(checkpoint("t5"))
@@ -203,7 +196,7 @@ def test_one_prompt_of_one_stack(refused: Any, checkpoint: Any, tmp_path: Any) -
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_it_fits(redrawn: Any, columns: int, lines: int) -> None:
+def test_it_fits(redrawn, columns, lines):
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     long = " ".join([PROMPT] * 3)
     result = redrawn(

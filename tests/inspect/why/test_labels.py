@@ -1,10 +1,6 @@
 """``attnviz why`` and ``attnviz lens`` of a classifier: its labels, by name."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +15,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
-def test_its_label_is_taken_apart(run: Any, place: str) -> None:
+def test_its_label_is_taken_apart(run, place):
     found = run("why", TEXT, "--model", place, "--json").document
     logits = own_logits(place, found["token_ids"])
     assert found["labels"] == list(LABELS.values())
@@ -35,7 +31,7 @@ def test_its_label_is_taken_apart(run: Any, place: str) -> None:
     assert compared["sum"] == pytest.approx(float(logits[2] - logits[0]), abs=1e-4)
 
 
-def test_words_are_replaced_for_a_label(run: Any, place: str) -> None:
+def test_words_are_replaced_for_a_label(run, place):
     asked = ("why", "the cat sat", "--model", place, "--answer", "glad", "--inputs", "--draws", "2")
     found = run(*asked, "--json").document
     logs = own_logits(place, found["token_ids"]).log_softmax(-1)
@@ -48,7 +44,7 @@ def test_words_are_replaced_for_a_label(run: Any, place: str) -> None:
     assert "fewer than 2 words" in few.err
 
 
-def test_its_screens_say_label(run: Any, place: str) -> None:
+def test_its_screens_say_label(run, place):
     result = run("why", TEXT, "--model", place, "--no-full")
     assert result.lines[1].startswith("Label at “<s>” (0): “")
     assert "control" not in result.out
@@ -61,14 +57,14 @@ def test_its_screens_say_label(run: Any, place: str) -> None:
     assert [one["layer"] for one in found["layers"]] == [None, 0, 1]
 
 
-def test_other_labels_are_refused(refused: Any, place: str) -> None:
+def test_other_labels_are_refused(refused, place):
     message = refused(2, "why", TEXT, "--model", place, "--answer", "angry")
     assert message.endswith("--answer 'angry' is no label of the model: it has sad, Neutral, glad")
     message = refused(2, "lens", TEXT, "--model", place, "--position", "cat")
     assert "read at position 0 alone" in message
 
 
-def test_a_negative_logit_is_lowered_by_what_writes_against_it(run: Any, tmp_path: Path) -> None:
+def test_a_negative_logit_is_lowered_by_what_writes_against_it(run, tmp_path):
     model = "--model", save_classifier(tmp_path, "QuestionAnswering")
     lowered = 0
     for question in ("the cat sat", "tired mat on", "because the mat"):
@@ -83,7 +79,7 @@ def test_a_negative_logit_is_lowered_by_what_writes_against_it(run: Any, tmp_pat
     assert lowered
 
 
-def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
+def test_answers_to_questions(run, refused, tmp_path):
     model = "--model", save_classifier(tmp_path, "QuestionAnswering")
     question = "the cat sat", "--and", "on the mat because tired", *model
     found = run("why", *question, "--answer", "end", "--json").document
@@ -123,9 +119,7 @@ def test_answers_to_questions(run: Any, refused: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])
-def test_a_model_of_choices_has_no_logit_of_one_text(
-    refused: Any, tmp_path: Any, family: str
-) -> None:
+def test_a_model_of_choices_has_no_logit_of_one_text(refused, tmp_path, family):
     model = ("--model", save_classifier(tmp_path, "MultipleChoice", family))
     for command in (("why",), ("why", "--inputs"), ("lens",)):
         message = refused(5, *command, TEXT, *model)
@@ -135,7 +129,7 @@ def test_a_model_of_choices_has_no_logit_of_one_text(
 MULTI = "multi_label_classification"
 
 
-def test_one_label_of_several(run: Any, refused: Any, tmp_path: Path) -> None:
+def test_one_label_of_several(run, refused, tmp_path):
     model = ("--model", save_classifier(tmp_path, problem_type=MULTI))
     asked = ("why", "the cat sat", *model)
     found = run(*asked, "--json").document
@@ -162,7 +156,7 @@ def test_one_label_of_several(run: Any, refused: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [None, MULTI])
-def test_words_of_a_long_text_are_integrated(run: Any, tmp_path: Path, problem: str | None) -> None:
+def test_words_of_a_long_text_are_integrated(run, tmp_path, problem):
     from transformers import BertForSequenceClassification
 
     place = save_classifier(tmp_path, problem_type=problem, max_position_embeddings=160)
@@ -186,7 +180,7 @@ def test_words_of_a_long_text_are_integrated(run: Any, tmp_path: Path, problem: 
 
 
 @pytest.mark.parametrize("fields", [{"problem_type": "regression"}, {"id2label": {0: "stars"}}])
-def test_a_number_is_no_label(refused: Any, tmp_path: Path, fields: dict[str, Any]) -> None:
+def test_a_number_is_no_label(refused, tmp_path, fields):
     model = "--model", save_classifier(tmp_path, **fields)
     for command in ("why", "lens"):
         assert "gives a number and chooses no label" in refused(5, command, TEXT, *model)

@@ -1,7 +1,5 @@
 """``attnviz why``: the numbers, the base rate, and what is said of them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator
@@ -46,7 +44,7 @@ def names() -> Iterator[str]:
 # The numbers ---------------------------------------------------------------------------------
 
 
-def test_the_parts_are_the_logit(run: Any) -> None:
+def test_the_parts_are_the_logit(run):
     found = run("why", PROMPT, "--json").document
     model = Bundled()
     logits = model.stack.logits(model.encode(PROMPT).ids)[-1].astype(float)
@@ -68,7 +66,7 @@ def test_the_parts_are_the_logit(run: Any) -> None:
 
 
 @pytest.mark.parametrize("position", ["John", "4", "-7"])
-def test_a_position_is_the_end_of_its_beginning(run: Any, position: str) -> None:
+def test_a_position_is_the_end_of_its_beginning(run, position):
     whole = run("why", PROMPT, "--position", position, "--json").document
     begun = run("why", "When Nancy met John", "--json").document
     assert (whole["position"], whole["answer"]) == (4, begun["answer"])
@@ -79,7 +77,7 @@ def test_a_position_is_the_end_of_its_beginning(run: Any, position: str) -> None
 # The base rate -------------------------------------------------------------------------------
 
 
-def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
+def test_induction_heads_stand_out_of_a_repeated_name(run):
     found = run("why", PROMPT, "--json").document
     heads = heads_of(found)
     order = sorted(heads, key=lambda head: -heads[head]["contribution"])
@@ -96,7 +94,7 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
     ) in " ".join(shown.split())
 
 
-def test_over_many_prompts_too() -> None:
+def test_over_many_prompts_too():
     few = reports(Bundled(), *list(names())[:4])
     assert not few.tested
     assert "too few prompts for intervals" in few.finding
@@ -114,7 +112,7 @@ def test_over_many_prompts_too() -> None:
     assert "stand out from theirs too" in report.finding
 
 
-def test_on_random_weights_nothing_stands_out() -> None:
+def test_on_random_weights_nothing_stands_out():
     twins = [random_twin(Bundled(), seed) for seed in range(3)]
     for twin in twins:
         report = reports(twin, *names(), answer="John")
@@ -123,14 +121,14 @@ def test_on_random_weights_nothing_stands_out() -> None:
         assert report.finding.startswith("Random weights: no head stands out")
 
 
-def test_p_counts_the_controls_that_reach_as_far() -> None:
+def test_p_counts_the_controls_that_reach_as_far():
     """Controls at 0, 0, 0, 4 of one head: their mean is 1, each is 4/3 and the last 4 away."""
     base = np.array([[0.0], [0.0], [0.0], [4.0]])
     for value, p in ((1.0, 5 / 5), (2.5, 2 / 5), (4.9, 2 / 5), (5.1, 1 / 5), (-3.1, 1 / 5)):
         assert control_p(np.array([value]), base) == pytest.approx([p])
 
 
-def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
+def test_an_answer_that_is_not_there_has_no_base_rate(run):
     found = run("why", PROMPT, "--answer", "table", "--json").document
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
@@ -141,7 +139,7 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
 # What is said --------------------------------------------------------------------------------
 
 
-def test_what_does_not_tally_is_not_ranked(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_tally_is_not_ranked(run, monkeypatch):
     own = NumpyAttributor.attribute
 
     def doubled(*given: Any, **asked: Any) -> Any:
@@ -157,7 +155,7 @@ def test_what_does_not_tally_is_not_ranked(run: Any, monkeypatch: pytest.MonkeyP
     assert json.loads(run("why", PROMPT, "--json").out)["parts"] == []
 
 
-def test_prompts_of_a_file(run: Any, tmp_path: Any) -> None:
+def test_prompts_of_a_file(run, tmp_path):
     lines = [{"prompt": prompt, "answer": "John"} for prompt in (PROMPT, PROMPT)]
     lines += [{"prompt": "Then Mary saw Tom. Then Mary saw", "answer": "Tom", "foil": "Mary"}]
     rows = "".join(json.dumps(line) + "\n" for line in lines)
@@ -176,7 +174,7 @@ def test_prompts_of_a_file(run: Any, tmp_path: Any) -> None:
     assert run("why", "--texts", "prompts.csv", "--json").document["answer"]["token"] == " John"
 
 
-def test_files(run: Any, tmp_path: Any) -> None:
+def test_files(run, tmp_path):
     endings = ["json", "csv", "md", "txt", "html", "svg", "npz"]
     files = [word for ending in endings for word in ("--save", f"why.{ending}")]
     assert run("why", PROMPT, "--head", "L1H2", "--explain", *files).code == 0
@@ -210,7 +208,7 @@ def test_files(run: Any, tmp_path: Any) -> None:
         (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
     ],
 )
-def test_bad_input(run: Any, tmp_path: Any, arguments: list[str], code: int, said: str) -> None:
+def test_bad_input(run, tmp_path, arguments, code, said):
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n', encoding="utf-8")
     row = {"prompt": "a", "answer": "internationalisation"}
     (tmp_path / "token.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
@@ -239,7 +237,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def test_a_masked_model_is_asked_at_its_mask(run: Any, encoder: Any) -> None:
+def test_a_masked_model_is_asked_at_its_mask(run, encoder):
     name = encoder("BertForMaskedLM")
     found = run("why", "the <mask> sat on the cat", "--model", name, "--json").document
     assert found["position"] == 2
@@ -254,9 +252,7 @@ def test_a_masked_model_is_asked_at_its_mask(run: Any, encoder: Any) -> None:
 
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 @pytest.mark.parametrize("command", ["why", "lens"])
-def test_an_encoder_without_predictions(
-    run: Any, encoder: Any, monkeypatch: pytest.MonkeyPatch, command: str, backend: str
-) -> None:
+def test_an_encoder_without_predictions(run, encoder, monkeypatch, command, backend):
     name = encoder("BertModel")
     monkeypatch.setattr("attnviz.models.huggingface.open_weights", None)  # no weights are read
     result = run(command, "the cat", "--model", name, "--backend", backend)
@@ -287,9 +283,7 @@ LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT
     ],
     ids=["one", "foil", "long", "korean", "many", "t5"],
 )
-def test_it_fits(
-    redrawn: Any, checkpoint: Any, tmp_path: Any, asked: list[str], columns: int, lines: int
-) -> None:
+def test_it_fits(redrawn, checkpoint, tmp_path, asked, columns, lines):
     (tmp_path / "names.txt").write_text("\n".join(names()), encoding="utf-8")
     words = [str(checkpoint(word)) if word in ("gpt2", "t5") else word for word in asked]
     size = {"COLUMNS": str(columns), "LINES": str(lines)}

@@ -1,7 +1,5 @@
 """Small reports of random queries and keys and of the library's own attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

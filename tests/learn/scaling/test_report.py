@@ -1,7 +1,5 @@
 """A report of scaling: its bins and names, and every number of it in JSON and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import replace
@@ -18,14 +16,14 @@ from .conftest import drawn, of_model
 MEASURES = 7
 
 
-def test_the_bins() -> None:
+def test_the_bins():
     assert (BIN_EDGES[0], BIN_EDGES[1], BIN_EDGES[-1]) == (0.0, 1e-8, 1.0)
     assert len(BIN_EDGES) == 34
     for low, high in pairwise(BIN_EDGES[1:]):
         assert high / low == pytest.approx(10**0.25)
 
 
-def test_names(layer_report: ScalingReport, head_report: ScalingReport) -> None:
+def test_names(layer_report, head_report):
     report = replace(layer_report, index_base=1)
     assert report.name(report.cases[0]) == "layer 1"
     assert head_report.name(head_report.cases[2]) == "L1H2" or head_report.index_base == 1
@@ -42,7 +40,7 @@ def reports() -> dict[str, ScalingReport]:
 
 
 @pytest.mark.parametrize("kind", ["random", "model"])
-def test_json_and_csv(kind: str, reports: dict[str, ScalingReport]) -> None:
+def test_json_and_csv(kind, reports):
     report = reports[kind]
     document = report.to_dict()
     assert list(document)[:2] == ["schema", "model"]
@@ -74,9 +72,7 @@ def test_json_and_csv(kind: str, reports: dict[str, ScalingReport]) -> None:
     assert float(binned[0]["bin_to"]) == 1e-8
 
 
-def test_theory_is_held_against_what_is_measured(
-    random_report: ScalingReport, one_report: ScalingReport, head_report: ScalingReport
-) -> None:
+def test_theory_is_held_against_what_is_measured(random_report, one_report, head_report):
     case = random_report.cases[2]
     measures = {**case.plain.measures, "score_variance": Estimate(4.0, 0.1)}
     off = replace(case, plain=replace(case.plain, measures=measures))

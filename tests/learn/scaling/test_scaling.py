@@ -1,9 +1,6 @@
 """``attnviz scaling`` from the command line: random queries and keys, a model's, files, slips."""
 
-from __future__ import annotations
-
 import shlex
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from attnviz.models import memory
 SENTENCE = "The cat sat on the mat because the cat was tired."
 
 
-def test_the_seed_decides(run: Any) -> None:
+def test_the_seed_decides(run):
     arguments = ("scaling", "--d-k", "5, 3,5", "--seq", "7", "--samples", "3", "--json")
     first, again = run(*arguments).document, run(*arguments).document
     assert first == again
@@ -24,7 +21,7 @@ def test_the_seed_decides(run: Any) -> None:
     assert alone["cases"] == first["cases"][:1]
 
 
-def test_from_the_bundled_model(run: Any) -> None:
+def test_from_the_bundled_model(run):
     """Its numbers are not written down here: they are those of the weights that ``heads`` shows."""
     found = run("heads", SENTENCE, "--json").document
     document = run("scaling", SENTENCE, "--from-model", "--head", "*", "--json").document
@@ -41,12 +38,12 @@ def test_from_the_bundled_model(run: Any) -> None:
         assert case["with_scale"]["score_variance"]["error"] is None
 
 
-def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
+def test_a_model_without_a_scale(refused, checkpoint):
     line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
     assert "not the softmax of scaled queries and keys alone" in line
 
 
-def test_every_example_of_the_help_runs(run: Any) -> None:
+def test_every_example_of_the_help_runs(run):
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) == 5
     for example in examples:
@@ -66,11 +63,11 @@ def test_every_example_of_the_help_runs(run: Any) -> None:
         (2, ["word " * 2000, "--from-model"], "tokens, 'tiny' takes at most"),
     ],
 )
-def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+def test_bad_input(refused, code, arguments, line):
     assert line in refused(code, "scaling", *arguments)
 
 
-def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_memory_cannot_hold(refused, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda *_: 1000)
     line = refused(2, "scaling", "--from-model")
     assert "1.00 kB are free: shorten the text" in line

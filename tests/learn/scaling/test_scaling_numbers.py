@@ -1,7 +1,5 @@
 """Scores without and with the scale: by hand, by autograd, in theory, and against a model."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 
@@ -38,19 +36,19 @@ def softmax(scores: np.ndarray) -> np.ndarray:
         ([1.0, 0.0, 0.0], 0.0),
     ],
 )
-def test_jacobian_norms_by_hand(row: list[float], norm: float) -> None:
+def test_jacobian_norms_by_hand(row, norm):
     assert jacobian_norms(np.array([row]))[0] == pytest.approx(norm, abs=1e-15)
 
 
 @pytest.mark.parametrize("gap", [30.0, 40.0, 80.0, 200.0])
-def test_a_norm_near_zero_keeps_its_digits(gap: float) -> None:
+def test_a_norm_near_zero_keeps_its_digits(gap):
     """Two keys: 2·p₁·p₂, which 1 − p₁ would have lost to rounding from a gap of 37 on."""
     small = math.exp(-gap) / (1 + math.exp(-gap))
     row = np.array([[1 / (1 + math.exp(-gap)), small]])
     assert jacobian_norms(row)[0] == pytest.approx(2 * small * (1 - small), rel=1e-9)
 
 
-def test_measures_of_a_matrix_by_hand() -> None:
+def test_measures_of_a_matrix_by_hand():
     """Two queries that see three keys; the second all but one."""
     scores = np.array([[0.0, 0.0, 0.0], [9.0, 0.0, -np.inf]])
     visible = np.isfinite(scores)
@@ -76,7 +74,7 @@ def report() -> ScalingReport:
     return drawn(d_k="64,3,512,16", seq=31, samples=41, seed=5)
 
 
-def test_variances_are_those_of_theory(report: ScalingReport) -> None:
+def test_variances_are_those_of_theory(report):
     assert [case.d_k for case in report.cases] == [3, 16, 64, 512]
     for case in report.cases:
         for side, expected in ((case.plain, case.d_k), (case.scaled, 1)):
@@ -86,7 +84,7 @@ def test_variances_are_those_of_theory(report: ScalingReport) -> None:
             assert abs(found.value - expected) < 4 * found.error
 
 
-def test_without_the_scale_the_gradient_vanishes(report: ScalingReport) -> None:
+def test_without_the_scale_the_gradient_vanishes(report):
     """What the command claims, on this draw: more and more queries pass nothing; with it none."""
     plain = [case.plain.measures["queries_vanished"].value for case in report.cases]
     assert plain == sorted(plain)
@@ -98,7 +96,7 @@ def test_without_the_scale_the_gradient_vanishes(report: ScalingReport) -> None:
     assert max(scaled) - min(scaled) < 0.02
 
 
-def test_one_sample_by_hand() -> None:
+def test_one_sample_by_hand():
     (case,) = drawn(d_k="7", seq=5, samples=1, seed=3).cases
     query, key = np.random.default_rng((3, 7)).standard_normal((2, 5, 7))
     scores = query @ key.T
@@ -112,7 +110,7 @@ def test_one_sample_by_hand() -> None:
     assert case.plain.histogram[0] == (weights < 1e-8).sum()
 
 
-def test_blocks_and_other_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_other_sizes_change_nothing(monkeypatch):
     whole = drawn(d_k="8,3", seq=5, samples=11, seed=1).cases[0].plain
     monkeypatch.setattr(scaling, "_BLOCK_CELLS", 3 * 25)
     part = drawn(d_k="3", seq=5, samples=11, seed=1).cases[0].plain
@@ -122,7 +120,7 @@ def test_blocks_and_other_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert whole.histogram == part.histogram
 
 
-def test_memory_is_counted_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_counted_before_it_is_taken(monkeypatch):
     counted: list[int] = []
     monkeypatch.setattr(
         scaling, "require_room", lambda what, needed, advice: counted.append(needed)
@@ -162,7 +160,7 @@ def loop(weights: np.ndarray, causal: bool) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_with_the_scale_it_is_what_the_model_does(causal: bool) -> None:
+def test_with_the_scale_it_is_what_the_model_does(causal):
     model = OwnAttention(30, 5, causal=causal, seed=1)
     kept = whole_weights(model, model.encode(TEXT))
     report = of_model(model, TEXT, head=("*",))
@@ -181,7 +179,7 @@ def test_with_the_scale_it_is_what_the_model_does(causal: bool) -> None:
     assert (layer.heads, layer.head) == (5, None)
 
 
-def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
+def test_without_the_scale_the_scores_are_larger_by_its_inverse():
     """What the bare scores would give, from the weights alone: p^√d_k, made to sum to one."""
     model, text = Bundled(dtype="float64"), "The cat sat on the mat."
     kept = whole_weights(model, model.encode(text))
@@ -200,6 +198,6 @@ def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
             assert case.plain.measures[name].value == pytest.approx(value, abs=1e-6), name
 
 
-def test_a_model_without_a_scale_is_refused() -> None:
+def test_a_model_without_a_scale_is_refused():
     with pytest.raises(UnsupportedError, match="does not scale its scores"):
         of_model(OwnAttention(3, 3), TEXT)

@@ -1,9 +1,6 @@
 """Whole screens of ``attnviz scaling``, and what must hold of each of them."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,13 +33,11 @@ def draw(name: str, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_golden(
-    name: str, request: pytest.FixtureRequest, golden: Callable[[str, str], None]
-) -> None:
+def test_golden(name, request, golden):
     golden(name, draw(name, request))
 
 
-def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) -> None:
+def test_a_model_of_many_heads_shows_the_extremes(head_report):
     screen = screen_of(head_report, PLAIN, 120).plain
     gains = {
         head_report.name(case): case.scaled.measures["normalised_entropy"].value
@@ -60,9 +55,7 @@ def queries_above(report: ScalingReport, side: str) -> list[float]:
     return [getattr(case, side).measures["queries_above"].value for case in report.cases]
 
 
-def test_the_finding_is_the_share_of_queries(
-    random_report: ScalingReport, head_report: ScalingReport
-) -> None:
+def test_the_finding_is_the_share_of_queries(random_report, head_report):
     last = queries_above(random_report, "plain")[-1]
     assert queries_above(random_report, "scaled")[-1] == 0
     assert random_report.document().finding == (
@@ -79,9 +72,7 @@ def test_the_finding_is_the_share_of_queries(
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 @pytest.mark.parametrize("name", ["random_report", "one_report", "head_report", "layer_report"])
-def test_the_first_screen_fits(
-    name: str, columns: int, lines: int, request: pytest.FixtureRequest
-) -> None:
+def test_the_first_screen_fits(name, columns, lines, request):
     document = request.getfixturevalue(name).document(hints=True)
     shown = fitting(document, PLAIN, columns, lines)
     assert not any("--full" in line for line in shown[:-1])
@@ -89,13 +80,7 @@ def test_the_first_screen_fits(
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES[:2])
 @pytest.mark.parametrize("name", ["random_report", "head_report"])
-def test_first_screens(
-    name: str,
-    columns: int,
-    lines: int,
-    request: pytest.FixtureRequest,
-    golden: Callable[[str, str], None],
-) -> None:
+def test_first_screens(name, columns, lines, request, golden):
     document = request.getfixturevalue(name).document(hints=True)
     shown = first_screen(document, PLAIN, columns, lines - 1)
     golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)

@@ -1,7 +1,5 @@
 """A sweep of made-up numbers, round ones that a reader can check on the screen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

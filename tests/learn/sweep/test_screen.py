@@ -3,9 +3,6 @@
 Golden screens lie in ``golden/``; ``ATTNVIZ_GOLDEN=write`` writes them anew.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +16,6 @@ from attnviz.learn.sweep.screen import finding, paired_p
 
 from ...first_screens import SIZES, fitting
 
-Sweeps = Callable[..., SweepReport]
-Golden = Callable[[str, str], None]
-
 
 def sweep_screen(
     report: SweepReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
@@ -30,18 +24,18 @@ def sweep_screen(
 
 
 @pytest.mark.parametrize("room", [60, 100, 140])
-def test_golden(sweeps: Sweeps, golden: Golden, room: int) -> None:
+def test_golden(sweeps, golden, room):
     theme = Theme(colour=False)
     golden(f"sweep-{room}", sweep_screen(sweeps(), theme, room, ("next: more",)).plain)
 
 
-def test_one_seed_has_no_spread(sweeps: Sweeps) -> None:
+def test_one_seed_has_no_spread(sweeps):
     screen = sweep_screen(sweeps({1: (0.5,), 2: (0.25,)}), Theme(colour=False), 120).plain
     assert "±" not in screen
     assert "seed 0" in screen
 
 
-def test_an_interruption_is_told(sweeps: Sweeps) -> None:
+def test_an_interruption_is_told(sweeps):
     report = sweeps({1: (0.5, 0.75), 2: (0.25,)})
     screen = sweep_screen(report, Theme(colour=False), 120).plain
     assert "interrupted: 3 of 4 models are trained, the others are left out" in screen
@@ -52,9 +46,7 @@ def test_an_interruption_is_told(sweeps: Sweeps) -> None:
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 @pytest.mark.parametrize("colour", [False, True])
 @pytest.mark.parametrize("losses", [{1: (0.5, 0.25)}, dict.fromkeys(range(1, 17), (0.5, 0.25))])
-def test_a_first_screen_fits(
-    sweeps: Sweeps, losses: dict[int, tuple[float, ...]], room: int, lines: int, colour: bool
-) -> None:
+def test_a_first_screen_fits(sweeps, losses, room, lines, colour):
     report = sweeps(losses)
     document = replace(report, models=report.models[:-1]).document(hints=True)
     shown = fitting(document, Theme(colour=colour), room, lines)
@@ -63,12 +55,12 @@ def test_a_first_screen_fits(
 
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
-def test_golden_first_screens(sweeps: Sweeps, golden: Golden, room: int, lines: int) -> None:
+def test_golden_first_screens(sweeps, golden, room, lines):
     document = sweeps().document(hints=True)
     golden(f"first-{room}", first_screen(document, Theme(colour=False), room, lines - 1).plain)
 
 
-def test_few_seeds_and_many_pairs_say_little(sweeps: Sweeps) -> None:
+def test_few_seeds_and_many_pairs_say_little(sweeps):
     losses = {1: (0.5, 0.75, 0.625), 2: (0.5, 0.5, 0.5), 4: (0.125, 0.25, 0.0)}
     assert "(not significant, p=0.061 over 3 seeds)" in finding(sweeps(losses))
     assert "(not significant, p=0.07 over 2 seeds)" in finding(
@@ -80,14 +72,14 @@ def test_few_seeds_and_many_pairs_say_little(sweeps: Sweeps) -> None:
     )
 
 
-def test_what_is_no_better_than_chance_learnt_nothing(sweeps: Sweeps) -> None:
+def test_what_is_no_better_than_chance_learnt_nothing(sweeps):
     assert finding(sweeps({1: (2.2, 2.1), 2: (2.15, 2.18)})).startswith(
         "Nothing was learnt in 100 steps (lowest held-out loss 2.150 ± 0.071 nats, chance 2.197)"
     )
     assert "Nothing" not in finding(sweeps({1: (2.2, 2.1), 2: (2.05, 2.07)}))
 
 
-def test_of_one_seed_each_or_one_count_nothing_is_compared(sweeps: Sweeps) -> None:
+def test_of_one_seed_each_or_one_count_nothing_is_compared(sweeps):
     report = sweeps({2: (0.25, 0.0, 0.125)})
     assert finding(report).startswith("2 heads reached a held-out loss of 0.125 ± 0.125 nats")
     report = sweeps({1: (0.5, 0.5), 2: (0.25, 0.25)})
@@ -95,7 +87,7 @@ def test_of_one_seed_each_or_one_count_nothing_is_compared(sweeps: Sweeps) -> No
     assert finding(replace(report, models=tuple(kept))).endswith("0.500 (needs ≥ 2 seeds).")
 
 
-def test_p_values_of_a_textbook() -> None:
+def test_p_values_of_a_textbook():
     """t tables: 12.706 and 4.303 are the 5 % points of one and two degrees of freedom."""
     for quantile, seeds in ((12.706, 2), (4.303, 3), (2.776, 5), (2.228, 11)):
         spread = np.linspace(-1, 1, seeds)

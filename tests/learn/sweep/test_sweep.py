@@ -1,15 +1,11 @@
 """``attnviz sweep`` from the outside: screens, documents, files, refusals, Ctrl-C."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ...terminals import Start, interrupted, on_screen, rows
+from ...terminals import interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 ONE_SEED = (*QUICK[:-1], "1")
@@ -22,7 +18,7 @@ def story(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_document(run: Any) -> None:
+def test_the_document(run):
     result = run("sweep", *QUICK, "--json")
     document = result.document
     assert list(document)[:2] == ["schema", "model"]
@@ -40,7 +36,7 @@ def test_the_document(run: Any) -> None:
     assert document["task"]["chance"]["accuracy"] == pytest.approx(1 / 9)
 
 
-def test_a_text(run: Any, story: Path) -> None:
+def test_a_text(run, story):
     result = run("sweep", *ONE_SEED, "--text", str(story), "--width", "120")
     assert result.code == 0, result
     assert "guess the next character of the text, story.txt" in result.out
@@ -60,11 +56,11 @@ def test_a_text(run: Any, story: Path) -> None:
         (("--steps", "0"), "'--steps'"),
     ],
 )
-def test_bad_input(refused: Callable[..., str], arguments: tuple[str, ...], words: str) -> None:
+def test_bad_input(refused, arguments, words):
     assert words in refused(2, "sweep", *arguments)
 
 
-def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> None:
+def test_bad_texts(refused, story, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("The cat sat on the mat.")
     assert "23 characters: expected at least 1,000" in refused(2, "sweep", "--text", str(short))
@@ -74,7 +70,7 @@ def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_is_trained(start, tmp_path):
     path = tmp_path / "sweep.json"
     arguments = ("--steps", "60", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
     child = start("sweep", *arguments, rows=50, columns=100)

@@ -1,7 +1,5 @@
 """The tasks: what counts can be known, by readers that share no code with them; their patterns."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import pairwise
@@ -50,7 +48,7 @@ def keys_of(task: Task, name: str, samples: Samples) -> np.ndarray:
     return next(pattern for pattern in task.patterns if pattern.name == name).keys(samples)
 
 
-def test_what_counts_in_induction_followed_before_and_nothing_else_did() -> None:
+def test_what_counts_in_induction_followed_before_and_nothing_else_did():
     for letters, counted in rows(drawn("induction", 23)):
         for strand in range(3):
             own, known = letters[strand::3], counted[strand::3]
@@ -63,7 +61,7 @@ def test_what_counts_in_induction_followed_before_and_nothing_else_did() -> None
                 assert not followers or followers == {letter}
 
 
-def test_keys_of_induction_hold_the_answer() -> None:
+def test_keys_of_induction_hold_the_answer():
     task, samples = TASKS["induction"], drawn("induction", 11)
     assert task.facts.chance.loss == pytest.approx(math.log(9))
     assert task.facts.chance.accuracy == pytest.approx(1 / 9)
@@ -86,7 +84,7 @@ def test_keys_of_induction_hold_the_answer() -> None:
     assert (keys.any(-1) == samples.counted).all()
 
 
-def test_copies_and_their_keys() -> None:
+def test_copies_and_their_keys():
     sizes, samples = set(), drawn("copy")
     for letters, counted in rows(samples):
         size = letters.index(9)
@@ -103,7 +101,7 @@ def test_copies_and_their_keys() -> None:
         assert query - key == samples.counted[sequence].sum()
 
 
-def test_majorities_and_their_keys() -> None:
+def test_majorities_and_their_keys():
     samples, shares = drawn("majority"), []
     letters_keys, most_keys = (
         keys_of(TASKS["majority"], name, samples) for name in ("letters", "majority")
@@ -128,7 +126,7 @@ def test_majorities_and_their_keys() -> None:
     assert rule.accuracy == pytest.approx(np.mean(shares))
 
 
-def test_they_are_the_measures_of_heads() -> None:
+def test_they_are_the_measures_of_heads():
     raw = np.tril(np.random.default_rng(2).uniform(size=(1, 3, TOKENS, TOKENS)) + 0.01)
     weights = raw / raw.sum(-1, keepdims=True)  # (sequence, head, query, key)
     answers = np.random.default_rng(1).integers(1, 5, (1, TOKENS))
@@ -144,7 +142,7 @@ def test_they_are_the_measures_of_heads() -> None:
         assert found == pytest.approx(expected), pattern.name
 
 
-def test_the_mean_is_over_the_queries_that_have_keys() -> None:
+def test_the_mean_is_over_the_queries_that_have_keys():
     keys = np.zeros((2, 3, 3), np.bool_)
     keys[0, 1, 0] = keys[0, 2, 0] = keys[0, 2, 1] = True
     weights = np.zeros((2, 1, 3, 3))
@@ -166,7 +164,7 @@ def spelled(ids: list[int]) -> str:
     return "".join(order[number - 2] for number in ids)
 
 
-def test_windows_are_of_the_text_and_the_rest_is_held_out(task: Task) -> None:
+def test_windows_are_of_the_text_and_the_rest_is_held_out(task):
     samples = task.draw(19, np.random.default_rng(0))
     assert samples.counted.all()
     assert samples.ids.shape == (19, 43)
@@ -181,7 +179,7 @@ def test_windows_are_of_the_text_and_the_rest_is_held_out(task: Task) -> None:
     assert (text.files, text.bytes, text.tokens) == (("story.txt",), len(TEXT), len(TEXT))
 
 
-def test_rules_that_count_characters(task: Task) -> None:
+def test_rules_that_count_characters(task):
     samples = task.held_out(512)
     different = sorted(set(LEARNED))
     alone, pairs = Counter(LEARNED), Counter(pairwise(LEARNED))
@@ -206,7 +204,7 @@ def test_rules_that_count_characters(task: Task) -> None:
     assert second.accuracy > first.accuracy
 
 
-def test_rare_characters_are_one(tmp_path: Path) -> None:
+def test_rare_characters_are_one(tmp_path):
     path = tmp_path / "many.txt"
     path.write_text("ab" * 600 + "".join(map(chr, range(0x4E00, 0x4E00 + 300))) + "ab" * 200)
     task = characters(path)

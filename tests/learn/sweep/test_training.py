@@ -1,7 +1,5 @@
 """Models of a sweep: equal but for the heads, the same on every run, measured on other data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -31,7 +29,7 @@ def trained(steps: int = 40) -> SweepModel:
     return run.measured(SAMPLES)
 
 
-def test_first_weights_differ_by_nothing_but_the_cut() -> None:
+def test_first_weights_differ_by_nothing_but_the_cut():
     models = [training(heads=heads).model for heads in (1, 2, 4)]
     states = [model.state_dict() for model in models]
     for state in states[1:]:
@@ -42,7 +40,7 @@ def test_first_weights_differ_by_nothing_but_the_cut() -> None:
     assert [model.config.head_dim for model in models] == [16, 8, 4]
 
 
-def test_batches_do_not_know_of_heads_and_are_never_the_held_out_ones() -> None:
+def test_batches_do_not_know_of_heads_and_are_never_the_held_out_ones():
     batch = training().batch(5).ids
     assert (batch == training(heads=4).batch(5).ids).all()
     assert (batch != training().batch(6).ids).any()
@@ -51,7 +49,7 @@ def test_batches_do_not_know_of_heads_and_are_never_the_held_out_ones() -> None:
     assert (SAMPLES.ids[:32] != training().batch(0).ids).any()
 
 
-def test_a_model_is_the_same_on_every_run_and_learns() -> None:
+def test_a_model_is_the_same_on_every_run_and_learns():
     one, again = trained(), trained()
     assert [point.loss for point in one.points] == [point.loss for point in again.points]
     assert (one.loss, one.accuracy, one.patterns) == (again.loss, again.accuracy, again.patterns)
@@ -61,7 +59,7 @@ def test_a_model_is_the_same_on_every_run_and_learns() -> None:
     assert one.points[-1].tokens == 40 * 32 * 26
 
 
-def test_loss_and_accuracy_by_hand() -> None:
+def test_loss_and_accuracy_by_hand():
     run = training(steps=3)
     list(run.steps())
     found = run.measured(SAMPLES)
@@ -77,7 +75,7 @@ def test_loss_and_accuracy_by_hand() -> None:
     assert found.accuracy == pytest.approx(np.mean(right))
 
 
-def test_the_best_head_is_the_one_of_the_captured_weights() -> None:
+def test_the_best_head_is_the_one_of_the_captured_weights():
     model = training(heads=4).model
     # Nothing stands 26 tokens back in as many tokens: that pattern is left out.
     (found,) = best_heads(model, (back(1), back(26)), SAMPLES)
@@ -95,13 +93,13 @@ def test_the_best_head_is_the_one_of_the_captured_weights() -> None:
     assert found.even == pytest.approx(np.mean([1 / (i + 1) for i in range(1, 26)]))
 
 
-def test_a_loss_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_no_number(monkeypatch):
     monkeypatch.setattr(sweep, "take_step", lambda *given, **named: torch.tensor(float("nan")))
     with pytest.raises(UnsupportedError, match="no longer finite after step 1 of seed 3"):
         trained()
 
 
-def test_progress_is_told_and_each_model_once() -> None:
+def test_progress_is_told_and_each_model_once():
     class Recorder(Watch):
         def __call__(self, share: float) -> None:
             shares.append(share)

@@ -1,7 +1,5 @@
 """A text and recipes that train in a second, and a run whose numbers are simple."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

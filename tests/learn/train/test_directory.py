@@ -1,7 +1,5 @@
 """What a run leaves in its directory, and what it refuses to go on from."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,20 +12,15 @@ import yaml
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import CARD_FILE, STATE_FILE
-from attnviz.learn.train.recipe import Optimiser, Recipe, TrainingBudget
-from attnviz.learn.train.report import TrainReport
-from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.recipe import Optimiser, TrainingBudget
 from attnviz.learn.train.train import TrainingRun
 
 from .conftest import PHASES
 
-Texts = tuple[Corpus, Corpus]
 CPU = torch.device("cpu")
 
 
-def test_the_card_has_what_a_person_said_and_what_was_measured(
-    finished: tuple[TrainingRun, TrainReport],
-) -> None:
+def test_the_card_has_what_a_person_said_and_what_was_measured(finished):
     report = finished[1]
     card = (Path(report.directory) / CARD_FILE).read_text()
     front = yaml.safe_load(card.split("---\n")[1])
@@ -54,9 +47,7 @@ def test_the_card_has_what_a_person_said_and_what_was_measured(
         ({}, "validation text is"),
     ],
 )
-def test_another_recipe_or_text_is_no_resumption(
-    texts: Texts, recipe: Recipe, tmp_path: Path, change: dict[str, Any], name: str
-) -> None:
+def test_another_recipe_or_text_is_no_resumption(texts, recipe, tmp_path, change, name):
     TrainingRun(*texts, recipe, tmp_path, CPU).save_state()
     before = (tmp_path / STATE_FILE).read_bytes()
     valid = texts[1] if change else replace(texts[1], digest="0" * 12)
@@ -94,9 +85,7 @@ NO_STATE = "is no state of a training run, or is damaged"
         (_other(form=0), "another version of attnviz"),
     ],
 )
-def test_what_is_no_state_is_said(
-    texts: Texts, recipe: Recipe, tmp_path: Path, damaged: Callable[[bytes], bytes], said: str
-) -> None:
+def test_what_is_no_state_is_said(texts, recipe, tmp_path, damaged, said):
     TrainingRun(*texts, recipe, tmp_path, CPU).save_state()
     path = tmp_path / STATE_FILE
     path.write_bytes(damaged(path.read_bytes()))

@@ -1,7 +1,5 @@
 """A recipe is a TOML file; whatever is wrong in it is said with the field's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,7 +23,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
+def test_what_is_left_out_is_the_default(tmp_path):
     text = """
         vocabulary = 300
         stored = "float16"
@@ -87,13 +85,13 @@ def test_what_is_left_out_is_the_default(tmp_path: Path) -> None:
         ("[[phase]]\nlength = 9\nperiod = [3, 8]", "period must end below the length 9"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, text: str, words: str) -> None:
+def test_a_mistake_is_named(tmp_path, text, words):
     with pytest.raises(UsageError, match=words) as caught:
         read_recipe(written(tmp_path, text))
     assert "recipe.toml" in str(caught.value)
 
 
-def test_what_is_no_toml_is_said(tmp_path: Path) -> None:
+def test_what_is_no_toml_is_said(tmp_path):
     for path in (written(tmp_path, "a = = 1"), tmp_path / "none.toml"):
         with pytest.raises(LoadError, match="cannot be read as a recipe"):
             read_recipe(path)
@@ -108,7 +106,7 @@ def test_what_is_no_toml_is_said(tmp_path: Path) -> None:
         ((0, None), "layers must be at least 1, got 0"),
     ],
 )
-def test_shapes_that_make_no_sense_are_refused(layers, rule) -> None:
+def test_shapes_that_make_no_sense_are_refused(layers, rule):
     phases = tuple(
         Phase(f"p{number}", until, layers=depth, length=13, period=(2, 5))
         for number, (until, depth) in enumerate(zip((0.5, 1.0), layers, strict=True))
@@ -117,7 +115,7 @@ def test_shapes_that_make_no_sense_are_refused(layers, rule) -> None:
         Recipe(model=DecoderShape(layers=2), phase=phases)
 
 
-def test_the_share_of_a_budget_that_is_used() -> None:
+def test_the_share_of_a_budget_that_is_used():
     assert TrainingBudget(tokens=200).used(50, 1e9) == 0.25
     assert TrainingBudget(minutes=2).used(10**9, 30) == 0.25
     assert str(TrainingBudget(tokens=1234)) == "1,234 tokens"
@@ -125,7 +123,7 @@ def test_the_share_of_a_budget_that_is_used() -> None:
     assert str(TrainingBudget(minutes=1.5)) == "1.5 minutes"
 
 
-def test_phases_follow_one_another_by_share_or_tokens() -> None:
+def test_phases_follow_one_another_by_share_or_tokens():
     recipe = Recipe(phase=(Phase("a", 0.25), Phase("b", 0.5), Phase("c")))
     assert recipe.phase_at(0.3, index=1, read=10**9) == 1
     assert [recipe.phase_at(used) for used in (0, 0.24, 0.25, 0.49, 0.5, 0.99, 1)] == [

@@ -1,7 +1,5 @@
 """Scores of a stored model's heads against transformers' weights and plain loops."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from statistics import mean, stdev
@@ -53,7 +51,7 @@ def by_hand(name: str, ids: list[int], attention: list[list[float]], random: boo
     return mean(found) if found else math.nan
 
 
-def test_scores_equal_loops_over_transformers_weights(trained: TrainingRun) -> None:
+def test_scores_equal_loops_over_transformers_weights(trained):
     ids = trained.tokenizer.encode("the cat sat on the mat. the dog sat on the log").ids[1:]
     windows = text_windows(np.array(ids), 15, 0)[:3]
     scores = head_scores(
@@ -78,7 +76,7 @@ def test_scores_equal_loops_over_transformers_weights(trained: TrainingRun) -> N
                         assert estimate.error == pytest.approx(error, abs=1e-5)
 
 
-def test_losses_of_the_copies_equal_transformers(trained: TrainingRun) -> None:
+def test_losses_of_the_copies_equal_transformers(trained):
     scores = head_scores(
         open_decoder(trained.directory), WINDOW, beginning=0, copies=COPIES, copy_tokens=COPY
     )
@@ -93,7 +91,7 @@ def test_losses_of_the_copies_equal_transformers(trained: TrainingRun) -> None:
     assert scores.second_copy.error == pytest.approx(stdev(second) / 5**0.5, abs=1e-4)
 
 
-def test_random_tokens_differ_and_stand_there_twice() -> None:
+def test_random_tokens_differ_and_stand_there_twice():
     rows = random_twice(50, 3, 20, 9, seed=1)
     assert rows.shape == (9, 41)
     assert np.all(rows[:, 0] == 3)
@@ -102,7 +100,7 @@ def test_random_tokens_differ_and_stand_there_twice() -> None:
     assert not np.array_equal(rows, random_twice(50, 3, 20, 9, seed=2))
 
 
-def test_windows_lie_evenly_over_a_text() -> None:
+def test_windows_lie_evenly_over_a_text():
     ids = np.arange(1, 101)
     windows = text_windows(ids, 3, 0)
     assert windows.shape == (32, 4)

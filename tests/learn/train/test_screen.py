@@ -3,9 +3,6 @@
 ``ATTNVIZ_GOLDEN=write pytest tests/learn/train`` writes the screens anew.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,14 +24,12 @@ def train_screen(
 
 
 @pytest.mark.parametrize("room", [60, 100])
-def test_the_screen_is_as_it_was(
-    made: TrainReport, golden: Callable[[str, str], None], room: int
-) -> None:
+def test_the_screen_is_as_it_was(made, golden, room):
     text = train_screen(made, PLAIN, room, hints=True, explain=room == 60).plain
     golden(f"plain_{room}", text)
 
 
-def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
+def test_a_loss_beyond_all_bounds_is_said(made):
     """exp of it is too large for a number."""
     lost = replace(made, valid_loss=3264.0)
     text = " ".join(train_screen(lost, PLAIN, 200).plain.split())
@@ -44,9 +39,7 @@ def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
 
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
-def test_golden_first_screens(
-    made: TrainReport, golden: Callable[[str, str], None], room: int, lines: int
-) -> None:
+def test_golden_first_screens(made, golden, room, lines):
     shown = first_screen(made.document(hints=True), PLAIN, room, lines - 1)
     golden(f"first_{room}", shown.plain)
 
@@ -64,9 +57,7 @@ def test_golden_first_screens(
         ),
     ],
 )
-def test_what_learnt_is_a_rule(
-    made: TrainReport, steps: int, loss: float, learnt: bool, words: str
-) -> None:
+def test_what_learnt_is_a_rule(made, steps, loss, learnt, words):
     """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
     result = replace(made, points=made.points[:steps], valid_loss=loss)
     assert result.learnt is learnt

@@ -1,7 +1,5 @@
 """Text files read as one text, and what is drawn of it: weighted where it can be predicted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ def files(folder: Path, **contents: str) -> list[Path]:
     return paths
 
 
-def test_a_directory_stands_for_its_texts_by_name(tmp_path: Path) -> None:
+def test_a_directory_stands_for_its_texts_by_name(tmp_path):
     files(tmp_path, b="two", a="one")
     (tmp_path / "note.md").write_text("no")
     corpus = read_corpus([tmp_path])
@@ -38,7 +36,7 @@ def test_a_directory_stands_for_its_texts_by_name(tmp_path: Path) -> None:
     assert corpus.bytes == 6
 
 
-def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
+def test_the_same_text_twice_is_refused(tmp_path):
     """The tenth that is held out of one of them would be learned from the other."""
     files(tmp_path, a="one", b="two")
     copy = tmp_path / "copy.txt"
@@ -48,7 +46,7 @@ def test_the_same_text_twice_is_refused(tmp_path: Path) -> None:
             read_corpus(paths)
 
 
-def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+def test_what_is_no_text_is_named(tmp_path):
     bad, empty = tmp_path / "bad.txt", tmp_path / "empty.txt"
     bad.write_bytes(b"abc\xff")
     empty.write_text(" \n")
@@ -66,7 +64,7 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(100,), (50, 50), (95, 5), (10, 80, 10), (1, 99)])
-def test_the_last_tenth_is_held_out(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+def test_the_last_tenth_is_held_out(tmp_path, sizes):
     letters = "abc"
     contents = {letter: letter * size for letter, size in zip(letters, sizes, strict=False)}
     corpus = read_corpus(files(tmp_path, **contents))
@@ -81,7 +79,7 @@ def test_the_last_tenth_is_held_out(tmp_path: Path, sizes: tuple[int, ...]) -> N
         assert all(name[0] == text[0] for name, text in zip(part.names, part.texts, strict=True))
 
 
-def test_texts_become_one_row_with_a_token_between() -> None:
+def test_texts_become_one_row_with_a_token_between():
     texts = ["low lower lowest " * 20, "new newer newest " * 20]
     tokenizer = make_tokenizer(texts, 260)
     ids = encode(tokenizer, texts, BEGINNING)
@@ -91,7 +89,7 @@ def test_texts_become_one_row_with_a_token_between() -> None:
     assert tokenizer.decode(ids[cut + 1 :].tolist()) == texts[1]
 
 
-def test_a_tokenizer_has_as_many_tokens_as_asked_and_begins_a_text() -> None:
+def test_a_tokenizer_has_as_many_tokens_as_asked_and_begins_a_text():
     texts = ["low lower lowest " * 20]
     tokenizer = make_tokenizer(texts, 264)
     assert tokenizer.get_vocab_size() == 264
@@ -117,7 +115,7 @@ def phase(length: int = 23, batch: int = 5, **shares: Any) -> Phase:
 MIXED = phase(repeated_tokens=0.3, repeated_passages=0.3, recalled_pairs=0.2)
 
 
-def test_the_same_seed_and_position_give_the_same_batches() -> None:
+def test_the_same_seed_and_position_give_the_same_batches():
     one, two = sampler(7), sampler(7)
     first = [one.draw(MIXED) for _ in range(5)]
     for batch in first:
@@ -128,7 +126,7 @@ def test_the_same_seed_and_position_give_the_same_batches() -> None:
     assert not np.array_equal(other.ids, first[0].ids)
 
 
-def test_windows_of_plain_text() -> None:
+def test_windows_of_plain_text():
     length = 12
     count = len(TEXT) // length  # 8, and one token is left over
     drawn = sampler(3)
@@ -162,7 +160,7 @@ def predictable(ids: list[int], period: int) -> list[bool]:
 
 
 @pytest.mark.parametrize("surprise", [0.0, 0.25])
-def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise: float) -> None:
+def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise):
     wanted = phase(batch=1, repeated_tokens=1.0, surprise=surprise)
     drawn = sampler()
     periods = set()
@@ -180,7 +178,7 @@ def test_random_tokens_count_where_an_earlier_copy_tells_them(surprise: float) -
 
 
 @pytest.mark.parametrize("surprise", [0.0, 0.25])
-def test_pairs_come_again_in_another_order(surprise: float) -> None:
+def test_pairs_come_again_in_another_order(surprise):
     wanted = phase(length=41, batch=1, recalled_pairs=1.0, surprise=surprise, period=(6, 6))
     drawn = sampler()
     orders = set()
@@ -200,7 +198,7 @@ def test_pairs_come_again_in_another_order(surprise: float) -> None:
     assert len(orders) > 1
 
 
-def test_passages_repeat_a_stretch_of_the_text_and_count_everywhere() -> None:
+def test_passages_repeat_a_stretch_of_the_text_and_count_everywhere():
     wanted = phase(batch=1, repeated_passages=1.0, period=(6, 6))
     batch = sampler().draw(wanted)
     stretch = batch.ids[0, 1:7]

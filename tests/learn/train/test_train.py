@@ -1,7 +1,5 @@
 """``attnviz train`` from the command line to the directory that it writes."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time
@@ -16,7 +14,6 @@ from ...command_line import Result
 from ...terminals import POSIX
 
 Run = Callable[..., Result]
-Refused = Callable[..., str]
 
 RECIPE = """
 vocabulary = 270
@@ -54,7 +51,7 @@ def texts(run: Run, tmp_path: Path) -> Path:
 QUICK = ("--config", "quick.toml", "--out", "m")
 
 
-def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
+def test_from_texts_to_a_model_that_heads_shows(run, texts):
     result = run("train", "books", "--valid", "valid.txt", "other.txt", *QUICK)
     assert result.code == 0, result
     for words in (
@@ -87,11 +84,11 @@ def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
         ([], []),
     ],
 )
-def test_several_values_may_follow_an_option(arguments: list[str], spread: list[str]) -> None:
+def test_several_values_may_follow_an_option(arguments, spread):
     assert spread_lists(arguments) == spread
 
 
-def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> None:
+def test_what_cannot_be_trained_on_is_refused(refused, texts):
     (texts / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
     (texts / "a file").write_text("")
     for code, words, arguments in (
@@ -115,7 +112,7 @@ def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> 
         assert not (texts / "m").exists()
 
 
-def test_a_finished_model_is_never_overwritten(run: Run, refused: Refused, texts: Path) -> None:
+def test_a_finished_model_is_never_overwritten(run, refused, texts):
     assert run("train", "books", *QUICK, "-q").code == 0
     before = {path.name: path.read_bytes() for path in (texts / "m").iterdir()}
     assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
@@ -145,9 +142,7 @@ def begin(
 
 @pytest.mark.long
 @POSIX
-def test_stopped_it_saves_and_says_how_to_go_on_and_does(
-    program: Sequence[str], environment: dict[str, str], run: Run, refused: Refused, texts: Path
-) -> None:
+def test_stopped_it_saves_and_says_how_to_go_on_and_does(program, environment, run, refused, texts):
     """Stopped twice, by either signal; what a killed process leaves half written is swept away."""
     part = texts / "m" / ".attnviz-0123.part"
     for number, options in ((signal.SIGTERM, ()), (signal.SIGINT, ("--resume",))):
@@ -174,7 +169,7 @@ def test_stopped_it_saves_and_says_how_to_go_on_and_does(
 
 
 @pytest.mark.parametrize("name", ["books/a.txt", "valid.txt"])
-def test_a_text_is_not_overwritten_by_the_result(refused: Refused, texts: Path, name: str) -> None:
+def test_a_text_is_not_overwritten_by_the_result(refused, texts, name):
     before = (texts / name).read_bytes()
     options = ("--valid", "valid.txt", *QUICK, "--save", name)
     assert "is a file that is read: name another one" in refused(2, "train", "books", *options)

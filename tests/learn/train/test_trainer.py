@@ -1,18 +1,14 @@
 """One step of training, and the loss on validation text, against loops written by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.learn.train.recipe import Optimiser, Recipe
-from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.train import TrainingRun
 from attnviz.learn.train.trainer import (
     learning_rate,
@@ -47,7 +43,7 @@ def model() -> nn.Sequential:
         (0.5, 0, 0.5 * (0.2 + 0.8 * 0.5) / 4),  # a new phase warms up again
     ],
 )
-def test_the_learning_rate_by_hand(used: float, steps: int, expected: float) -> None:
+def test_the_learning_rate_by_hand(used, steps, expected):
     assert learning_rate(WANTED, used, steps) == pytest.approx(expected, rel=1e-12)
 
 
@@ -71,7 +67,7 @@ def reference_step(
         parameter -= rate * corrected / spread
 
 
-def test_steps_equal_a_loop_by_hand() -> None:
+def test_steps_equal_a_loop_by_hand():
     learned, by_hand = model(), model().double()
     optimiser = make_optimiser(learned, WANTED)
     parameters = [one.data for one in by_hand.parameters()]
@@ -95,7 +91,7 @@ def test_steps_equal_a_loop_by_hand() -> None:
         torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_the_unigram_loss_by_hand() -> None:
+def test_the_unigram_loss_by_hand():
     """Of 5 tokens learnt and 4 in the vocabulary: 3/9, 2/9, 3/9 and 1/9."""
     found = unigram_loss(np.array([0, 0, 1, 2, 2]), np.array([0, 3, 1]), 4)
     assert found == pytest.approx(-(math.log(3 / 9) + math.log(1 / 9) + math.log(2 / 9)) / 3)
@@ -114,9 +110,7 @@ def first_step_of_the_second_phase(
     return before, {name: one.detach() for name, one in run.trainer.model.named_parameters()}, rate
 
 
-def test_a_phase_decays_matrices_as_it_says(
-    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_phase_decays_matrices_as_it_says(texts, recipe, tmp_path):
     shape = dict.fromkeys(("layers", "d_model", "head_dim", "d_ff"))
     first, last = (replace(phase, **shape) for phase in recipe.phase)
     recipe = replace(recipe, phase=(first, last))
@@ -135,9 +129,7 @@ def test_a_phase_decays_matrices_as_it_says(
         )
 
 
-def test_a_phase_with_enough_tokens_makes_way_for_the_next(
-    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_phase_with_enough_tokens_makes_way_for_the_next(texts, recipe, tmp_path):
     first, last = recipe.phase
     short = replace(recipe, phase=(replace(first, tokens=200), last))
     run = TrainingRun(*texts, short, tmp_path / "m", CPU)

@@ -1,7 +1,5 @@
 """A run: what it leaves, what it goes on from, what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
@@ -22,7 +20,6 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
 from attnviz.learn.train.recipe import Optimiser, Recipe
-from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.texts import Corpus
 from attnviz.learn.train.train import (
@@ -52,9 +49,7 @@ def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bo
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
-def test_attnviz_and_transformers_read_what_it_leaves(
-    finished: tuple[TrainingRun, TrainReport],
-) -> None:
+def test_attnviz_and_transformers_read_what_it_leaves(finished):
     trained, result = finished
     theirs, report = LlamaForCausalLM.from_pretrained(
         trained.directory, output_loading_info=True, attn_implementation="eager"
@@ -77,7 +72,7 @@ def test_attnviz_and_transformers_read_what_it_leaves(
     assert result.parameters == sum(one.numel() for one in theirs.parameters())
 
 
-def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
+def test_its_numbers_add_up(finished):
     trained, result = finished
     points = result.points
     assert sum(result.shares.values()) == pytest.approx(1)
@@ -101,9 +96,7 @@ def test_its_numbers_add_up(finished: tuple[TrainingRun, TrainReport]) -> None:
     assert float(rows[-1]["loss"]) == pytest.approx(points[-1].loss, abs=5e-5)
 
 
-def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(texts, recipe, tmp_path):
     trained = run(texts, replace(recipe, stored="float16"), tmp_path / "m")
     points_of(trained)
     result = trained.finish()
@@ -119,9 +112,7 @@ def test_the_loss_of_a_finished_model_is_that_of_its_stored_weights(
     assert open_checkpoint(tmp_path / "m").tensors["model.norm.weight"].dtype == np.float16
 
 
-def test_a_resumed_run_ends_as_one_that_never_stopped(
-    texts: Texts, recipe: Recipe, tmp_path: Path, finished: tuple[TrainingRun, TrainReport]
-) -> None:
+def test_a_resumed_run_ends_as_one_that_never_stopped(texts, recipe, tmp_path, finished):
     """It stops in its first phase, is resumed, and stops again in its second."""
     whole, result = finished
     begun = run(texts, replace(recipe, card=CARD), tmp_path / "m")
@@ -141,9 +132,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(
     assert len(files) == 1
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(texts, recipe, tmp_path):
     wild = replace(recipe, optimiser=Optimiser(learning_rate=1e35, warmup_steps=0))
     trained = run(texts, wild, tmp_path)
     trained.save_state()
@@ -163,14 +152,12 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_leaves_the_state(
         ({"avx512_bf16": False, "avx2": True, "cpu_name": "bf16"}, "float32"),
     ],
 )
-def test_a_processor_decides_by_its_instructions(
-    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, object], chosen: str
-) -> None:
+def test_a_processor_decides_by_its_instructions(monkeypatch, capabilities, chosen):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     assert with_known_precision(Recipe(), CPU).autocast == chosen
 
 
-def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused(recipe, monkeypatch):
     """Parameters four times, and at least the logits of the largest batch three times."""
     shape = recipe.model.decoder(301, 0)
     parameters = sum(one.numel() for one in TorchDecoder(shape).parameters())
@@ -206,14 +193,12 @@ class Asked:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
+def test_a_request_to_end_is_no_failure(number):
     run = cast("TrainingRun", Asked(number))
     assert finish_saved(run, UNWATCHED) is None
 
 
-def test_what_was_not_measured_is_measured_when_it_is_resumed(
-    texts: Texts, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_what_was_not_measured_is_measured_when_it_is_resumed(texts, recipe, tmp_path):
     begun = run(texts, recipe, tmp_path / "m")
     points_of(begun)
     begun.save_state()
@@ -226,8 +211,8 @@ def test_what_was_not_measured_is_measured_when_it_is_resumed(
 
 
 def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
-    text_file: Path, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    text_file, recipe, tmp_path, monkeypatch
+):
     monkeypatch.setattr(TrainRequest, "recipe", lambda request: recipe)
     watch, request = Recorder(), TrainRequest(files=(text_file,), out=tmp_path / "m")
 

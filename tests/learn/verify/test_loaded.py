@@ -1,7 +1,5 @@
 """The checks of a loaded model: all hold of real models, and what is damaged is found."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +51,7 @@ def checks_of(name: str, dtype: torch.dtype = torch.float32) -> dict[str, Checke
         ("qwen3_next", {"heads sum to the output"}),
     ],
 )
-def test_a_small_model(name: str, skipped: set[str]) -> None:
+def test_a_small_model(name, skipped):
     checks = checks_of(name)
     assert tuple(checks) == PROPERTIES
     assert {check for check, number in checks.items() if number.skipped} == skipped
@@ -64,7 +62,7 @@ def test_a_small_model(name: str, skipped: set[str]) -> None:
     ("name", "dtype"),
     [("gpt2", torch.float16), ("llama", torch.bfloat16), ("t5", torch.float64)],
 )
-def test_other_dtypes(name: str, dtype: torch.dtype) -> None:
+def test_other_dtypes(name, dtype):
     """Transformers' softmax is in float32 whatever comes, and so is the tolerance."""
     checks = checks_of(name, dtype)
     assert all(number.passed and number.skipped is None for number in checks.values())
@@ -96,9 +94,7 @@ def _no_mask(self: AttentionCall, right: Any) -> Any:
         (_no_mask, {"hidden keys", "plain pass"}),
     ],
 )
-def test_a_fault_of_observing_fails(
-    fault: Callable[..., Any], failing: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_observing_fails(fault, failing, monkeypatch):
     right = AttentionCall.eager
     monkeypatch.setattr(AttentionCall, "eager", lambda self: fault(self, right))
     monkeypatch.setattr("attnviz.engine.passes.PlainCheck.call", lambda self, call, output: None)
@@ -107,7 +103,7 @@ def test_a_fault_of_observing_fails(
     assert failed == failing
 
 
-def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch):
     """The output projection adds something that no head and no bias has put there."""
     model = prepared("gpt2", small_model("gpt2"), None, torch.device("cpu"), seed=11)
     projection: Any = model.model.get_submodule("transformer.h.1.attn.c_proj")
@@ -129,14 +125,14 @@ def numpy_numbers(directory: Path, text: str = "the cat sat", **options: Any) ->
     return [number for number in report.numbers if number.check == "NumPy backend"]
 
 
-def test_the_bundled_model_is_transformers_own() -> None:
+def test_the_bundled_model_is_transformers_own():
     report = verify_model(Bundled(), None, VerifyRequest())
     assert (report.count("pass"), report.count("fail")) == (5, 0)
     assert [one.number for one in report.numbers[-3:]] == ["other tokens", "weights", "logits"]
 
 
 @pytest.mark.parametrize("name", ["mistral", "bert"])
-def test_numpy_and_torch_agree(tmp_path: Path, name: str) -> None:
+def test_numpy_and_torch_agree(tmp_path, name):
     others, weights, *logits = numpy_numbers(made(tmp_path, name))
     assert others.difference == 0
     assert 0 < weights.difference <= weights.allowed <= 1e-5
@@ -144,20 +140,20 @@ def test_numpy_and_torch_agree(tmp_path: Path, name: str) -> None:
     assert all(0 < one.difference <= one.allowed <= 1e-5 * one.largest for one in logits)
 
 
-def test_a_backend_that_differs_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_differs_fails(tmp_path, monkeypatch):
     right = NumpyStack.embed
     monkeypatch.setattr(NumpyStack, "embed", lambda *given: right(*given) * 1.01 + 0.01)
     numbers = numpy_numbers(made(tmp_path, "gpt2"))
     assert [one.number for one in numbers if not one.passed] == ["weights", "logits"]
 
 
-def test_half_precision_is_allowed_its_own_rounding(tmp_path: Path) -> None:
+def test_half_precision_is_allowed_its_own_rounding(tmp_path):
     directory = made(tmp_path, "llama")
     _, weights, _ = numpy_numbers(directory, dtype="bfloat16")
     assert 1e-5 < weights.difference < weights.allowed < 40 * weights.epsilon
 
 
-def test_why_the_backends_are_not_compared(tmp_path: Path) -> None:
+def test_why_the_backends_are_not_compared(tmp_path):
     directory = made(tmp_path, "gpt2")
     (left_out,) = numpy_numbers(directory, backend="torch")
     assert left_out.skipped == "left out by --backend torch"

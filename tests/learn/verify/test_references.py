@@ -1,7 +1,5 @@
 """The naive loop, which others are held against: by hand, and against einsum."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,7 +24,7 @@ def state_of(
     return state
 
 
-def test_two_tokens_by_hand() -> None:
+def test_two_tokens_by_hand():
     """One head of width 1 with q = x, k = x, v = 2x, y = v + 1; x is 1, then ln 2."""
     state = {f"{name}_projection.weight": np.ones((1, 1)) for name in NAMES}
     state |= {f"{name}_projection.bias": np.zeros(1) for name in NAMES}
@@ -43,7 +41,7 @@ def test_two_tokens_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(3, 3), (6, 2), (6, 1)])
-def test_equals_einsum(heads: int, kv_heads: int) -> None:
+def test_equals_einsum(heads, kv_heads):
     generator = np.random.default_rng(1)
     width, dim = 12, 12 // heads
     state = state_of(generator, width, heads, kv_heads)

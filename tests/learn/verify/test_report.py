@@ -1,7 +1,5 @@
 """The records of ``attnviz verify``: tolerances, verdicts, what is refused."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,7 +12,7 @@ def number(difference: float = 0.0, check: str = "a", **fields: Any) -> Checked:
     return Checked("", check, number="outputs", difference=difference, **fields)
 
 
-def test_a_tolerance_by_hand() -> None:
+def test_a_tolerance_by_hand():
     """4 · 2⁻²³ · √9 · 2."""
     within = {"epsilon": 2.0**-23, "roundings": 9, "largest": 2.0}
     assert number(**within).allowed == 24 * 2.0**-23
@@ -25,7 +23,7 @@ def test_a_tolerance_by_hand() -> None:
 @pytest.mark.parametrize(
     "fields", [{"epsilon": -1e-7}, {"roundings": -1}, {"largest": math.inf}, {"largest": math.nan}]
 )
-def test_no_tolerance_is_endless(fields: dict[str, Any]) -> None:
+def test_no_tolerance_is_endless(fields):
     with pytest.raises(ValueError, match="finite numbers"):
         number(**fields)
 
@@ -34,13 +32,13 @@ def test_no_tolerance_is_endless(fields: dict[str, Any]) -> None:
     ("difference", "passed"),
     [(0.0, True), (24e-7, True), (25e-7, False), (math.inf, False), (math.nan, False)],
 )
-def test_what_passes(difference: float, passed: bool) -> None:
+def test_what_passes(difference, passed):
     measured = number(difference, epsilon=2e-7, roundings=9, largest=1.0)
     assert measured.allowed == pytest.approx(24e-7)
     assert measured.passed is passed
 
 
-def test_verdicts() -> None:
+def test_verdicts():
     good, bad, skipped = number(0.0), number(1.0), number(check="b", skipped="no")
     assert [verdict(check) for check in ([good], [good, bad], [skipped], [skipped, good])] == [
         *("pass", "fail", "skipped", "pass")

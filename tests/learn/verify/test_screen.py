@@ -1,8 +1,5 @@
 """What ``attnviz verify`` says: whole screens, widths, colours, tables, JSON."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
-Made = Callable[..., VerifyReport]
 
 OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
     "own_80": ({}, {"hints": True}, 80, ASCII),
@@ -33,18 +29,18 @@ def screen_of(found: VerifyReport, theme: Theme, room: int, **options: Any) -> B
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_golden_own(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
+def test_golden_own(name, own_found, golden):
     fields, options, room, theme = OWN[name]
     golden(name, screen_of(own_found(**fields), theme, room, **options).plain)
 
 
 @pytest.mark.parametrize("name", MODEL)
-def test_golden_model(name: str, model_found: Made, golden: Callable[[str, str], None]) -> None:
+def test_golden_model(name, model_found, golden):
     fields, options, room, theme = MODEL[name]
     golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
 
 
-def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Made) -> None:
+def test_verdicts_are_coloured_and_written_out(own_found, model_found):
     for found, words in ((own_found(True), ("PASS", "FAIL", "SKIP")), (model_found(), ("N/A",))):
         screen = screen_of(found, Theme("viridis"), 100)
         styles = {
@@ -61,7 +57,7 @@ def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Mad
     assert not any(s.style and s.style.color for line in plain.lines for s in line)
 
 
-def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> None:
+def test_the_finding_counts_every_check(own_found, model_found):
     """By hand: 3.2e-6 and 1.5e-6 of 4 · 2^-23 · √152 · 6.25 = 3.67e-5 and of √83: 2.72e-5."""
     allowed = [4 * 2**-23 * number**0.5 * 6.25 for number in (152, 83)]
     assert 3.2e-6 / allowed[0] > 1.5e-6 / allowed[1]
@@ -85,14 +81,12 @@ def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> N
 
 
 @pytest.mark.parametrize("name", ["first_own_80", "first_steps_80", "first_model_80"])
-def test_golden_first(
-    name: str, own_found: Made, model_found: Made, golden: Callable[[str, str], None]
-) -> None:
+def test_golden_first(name, own_found, model_found, golden):
     report = model_found() if "model" in name else own_found(steps="steps" in name)
     golden(name, first_screen(report.document(hints=True), PLAIN, 80, 23).plain)
 
 
-def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
+def test_json_says_it_all(own_found, model_found):
     data = model_found(True).to_dict()
     assert list(data)[:2] == ["schema", "model"]
     assert data["schema"] == "attnviz.verify/1"

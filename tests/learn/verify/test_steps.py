@@ -1,7 +1,5 @@
 """The steps: shapes, whole numbers, and the arithmetic done again from what is shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -21,7 +19,7 @@ def steps_of(
     return sizes, {step.name: step for step in attention_steps(sizes, "float64", True)}
 
 
-def test_shared_heads_have_a_step_of_their_own() -> None:
+def test_shared_heads_have_a_step_of_their_own():
     sizes, steps = steps_of(heads=4, d_model=8, kv_heads=2)
     assert tuple(steps) == (*NAMES[:5], "shared", *NAMES[5:])
     assert [part.shape for part in steps["split into heads"].found.values()] == [
@@ -34,7 +32,7 @@ def test_shared_heads_have_a_step_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_leads_to_the_scores_is_whole(seed: int) -> None:
+def test_what_leads_to_the_scores_is_whole(seed):
     _, steps = steps_of(seed=seed)
     for name in NAMES[:6]:
         for values in (*steps[name].given.values(), *steps[name].found.values()):
@@ -42,7 +40,7 @@ def test_what_leads_to_the_scores_is_whole(seed: int) -> None:
             assert np.abs(values).max() <= 16
 
 
-def test_a_wrong_step_is_found() -> None:
+def test_a_wrong_step_is_found():
     sizes, steps = steps_of()
     steps["output"].result[0, 0] += 0.001
     numbers = steps_check(sizes, "float64", True, [*steps.values()])

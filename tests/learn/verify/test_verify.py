@@ -1,13 +1,10 @@
 """``attnviz verify``: screens, JSON, files, exit codes; the own attention, and models."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +21,7 @@ def document(run: Any) -> Callable[..., Any]:
     return lambda *arguments: run("verify", *arguments, "--json").document
 
 
-def test_the_first_answer(run: Any) -> None:
+def test_the_first_answer(run):
     result = run("verify", "--no-keras")
     assert (result.code, result.err) == (0, "")
     assert result.lines[0].startswith(
@@ -49,9 +46,7 @@ def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyAttention, "joined", joined)
 
 
-def test_a_fault_fails_with_exit_1_and_everything_is_shown(
-    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fault_fails_with_exit_1_and_everything_is_shown(run, monkeypatch, tmp_path):
     _break_the_own_attention(monkeypatch)
     result = run("verify", "--no-keras", "--save", "a.csv")
     assert result.code == 1
@@ -77,7 +72,7 @@ def test_a_fault_fails_with_exit_1_and_everything_is_shown(
     assert (found["passed"], found["failures"]) == (False, 10)
 
 
-def test_steps_can_be_followed_on_paper(document: Any) -> None:
+def test_steps_can_be_followed_on_paper(document):
     """Every step computed again from the numbers printed for the one before."""
     found = document("--no-keras", "--steps")
     sizes = found["sizes"]
@@ -112,7 +107,7 @@ def test_steps_can_be_followed_on_paper(document: Any) -> None:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_directory(run: Any, checkpoint: Any) -> None:
+def test_a_directory(run, checkpoint):
     found = run("verify", "the cat", "--model", str(checkpoint("t5")), "--json").document
     assert found["passed"] is True
     assert [check["verdict"] for check in found["checks"]] == [*["pass"] * 4, "skipped"]
@@ -136,5 +131,5 @@ def test_a_directory(run: Any, checkpoint: Any) -> None:
         (2, ["--causal"], "--causal is for --steps"),
     ],
 )
-def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+def test_bad_input(refused, code, arguments, line):
     assert line in refused(code, "verify", *arguments)

@@ -1,9 +1,6 @@
 """The own attention against others: all agree, and every fault is found."""
 
-from __future__ import annotations
-
 import importlib.util
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +29,7 @@ def failed(numbers: list[Checked]) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_pair_of_every_case_passes(dtype: str) -> None:
+def test_every_pair_of_every_case_passes(dtype):
     request = VerifyRequest(d_model=12, heads=6, kv_heads=2, seq=5, keras=False)
     report = verify_own(request, dtype)
     *made, (skipped,) = report.checks
@@ -58,16 +55,14 @@ def test_every_pair_of_every_case_passes(dtype: str) -> None:
     ("d_model", "heads", "kv_heads", "tokens"),
     [(1, 1, None, 2), (2, 2, 1, 2), (10, 5, 1, 3), (46, 2, 1, 13), (6, 6, 3, 41)],
 )
-def test_no_rounding_ever_fails(
-    d_model: int, heads: int, kv_heads: int | None, tokens: int
-) -> None:
+def test_no_rounding_ever_fails(d_model, heads, kv_heads, tokens):
     """At most a third of the tolerance, for all kinds of sizes: and so no false alarm."""
     for seed, dtype in enumerate(("float32", "float64")):
         for number in compared(Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed), dtype):
             assert number.difference <= number.allowed / 3, (number, seed)
 
 
-def test_visible_is_what_the_words_say() -> None:
+def test_visible_is_what_the_words_say():
     cases = {case.name: case for case in attention_cases(SIZES, "float32")}
     assert cases["self"].visible.all()
     assert cases["cross"].visible.shape == (2, 5, 7)
@@ -79,14 +74,14 @@ def test_visible_is_what_the_words_say() -> None:
     assert [cases[name].attention.shape.kv_heads for name in CASES] == [6, 6, 6, 6, 2]
 
 
-def test_one_head_has_nothing_to_share() -> None:
+def test_one_head_has_nothing_to_share():
     report = verify_own(VerifyRequest(d_model=4, heads=1, seq=5, keras=False))
     assert not report.count("fail")
     (grouped,) = [number for number in report.numbers if number.case == "grouped"]
     assert grouped.skipped == "1 head cannot share key/value heads: give --heads 2 or more"
 
 
-def test_large_sizes_leave_the_loop_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sizes_leave_the_loop_out(monkeypatch):
     monkeypatch.setattr(verify, "_MOST_LOOPED", 100)
     loops = [number for number in compared() if number.against == NAIVE]
     assert len(loops) == 5
@@ -154,19 +149,14 @@ def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
         (_a_weight_changes, set(CASES), "torch"),
     ],
 )
-def test_a_fault_fails_where_it_is(
-    fault: Callable[[pytest.MonkeyPatch], None],
-    cases: set[str],
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fault_fails_where_it_is(fault, cases, name, monkeypatch):
     fault(monkeypatch)
     found = failed(compared())
     assert {case for case, ours, against in found if (ours, against) == (name, NAIVE)} == cases
     assert {case for case, _, _ in found} == cases
 
 
-def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_that_is_missing(monkeypatch):
     monkeypatch.setattr(references, "_KERAS", "keras_that_nobody_has_installed")
     request = VerifyRequest(d_model=4, heads=2, seq=3)
     report = verify_own(request)
@@ -180,7 +170,7 @@ def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_keras_agrees(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_agrees(dtype, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     request = VerifyRequest(d_model=12, heads=6, kv_heads=2, seq=5, keras=True)
     report = verify_own(request, dtype)

@@ -1,7 +1,5 @@
 """Scans of made-up numbers, small enough to read back whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """``attnviz ablate`` on small models, as a pipe and as a program see it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +37,7 @@ def names(document: Any) -> list[str]:
     return [entry["name"] for entry in document["heads"]]
 
 
-def test_the_first_answer(redrawn: Any) -> None:
+def test_the_first_answer(redrawn):
     result = redrawn("ablate", "--width", "100")
     assert result.code == 0
     assert re.sub(r"ablating heads: .* left\n", "", result.err) == ""
@@ -81,7 +79,7 @@ def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
 
 
 @pytest.mark.parametrize("layer", [0, 2])
-def test_a_removal_equals_plain_hooks(scan: Any, layer: int) -> None:
+def test_a_removal_equals_plain_hooks(scan, layer):
     document = scan(SENTENCE, "--head", f"L{layer}H1", "--by-token")
     (entry,) = document["heads"]
     clean, clean_tokens = loss({})
@@ -94,7 +92,7 @@ def test_a_removal_equals_plain_hooks(scan: Any, layer: int) -> None:
     assert by_token[1:] == pytest.approx(expected.tolist(), abs=1e-4)
 
 
-def test_a_head_of_every_layer_alone_and_together(scan: Any, redrawn: Any) -> None:
+def test_a_head_of_every_layer_alone_and_together(scan, redrawn):
     document = scan(SENTENCE, "--head", "3")
     assert names(document) == [f"L{layer}H3" for layer in range(TINY.layers)]
     (joint,) = document["together"]
@@ -107,9 +105,7 @@ def test_a_head_of_every_layer_alone_and_together(scan: Any, redrawn: Any) -> No
     assert "head 3 of every layer: sum of single ablations" in screen
 
 
-def test_many_texts_have_a_control_and_three_no_intervals(
-    redrawn: Any, scan: Any, texts: str
-) -> None:
+def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):
     document = scan("--texts", texts)
     assert document["text_count"] == 3
     assert ["".join(entry["tokens"][1:]) for entry in document["texts"]] == list(TEXTS)
@@ -149,18 +145,14 @@ PAIR = ("When Mary and John went out, John gave a book to", "--answer", "Mary", 
         ),
     ],
 )
-def test_options_are_in_json_and_on_the_screen(
-    redrawn: Any, scan: Any, texts: str, asked: tuple[str, ...], facts: Any, words: str
-) -> None:
+def test_options_are_in_json_and_on_the_screen(redrawn, scan, texts, asked, facts, words):
     document = scan(*asked)
     assert {name: document[name] for name in facts} == facts
     assert ("logit_diff" in document["baseline"]) == (asked is PAIR)
     assert words in redrawn("ablate", *asked, "--width", "200").out
 
 
-def test_resample_says_what_it_did_with_unequal_lengths(
-    redrawn: Any, scan: Any, texts: str
-) -> None:
+def test_resample_says_what_it_did_with_unequal_lengths(redrawn, scan, texts):
     document = scan("--texts", texts, "--mode", "resample", "--draws", "2")
     assert document["text_count"] == 2
     assert any("1 of 3 texts was left out" in note for note in document["notes"])
@@ -169,7 +161,7 @@ def test_resample_says_what_it_did_with_unequal_lengths(
     assert "left out" in redrawn("ablate", "--texts", texts, "--mode", "resample").out
 
 
-def test_gradients_are_called_a_hint(redrawn: Any, scan: Any) -> None:
+def test_gradients_are_called_a_hint(redrawn, scan):
     document = scan(SENTENCE, "--method", "gradient")
     assert len(document["heads"]) == len(NAMES)
     assert all(entry["gradient"] >= 0 for entry in document["heads"])
@@ -179,7 +171,7 @@ def test_gradients_are_called_a_hint(redrawn: Any, scan: Any) -> None:
     assert "zero ablation" not in screen
 
 
-def test_a_budget_measures_the_top_of_the_gradient(redrawn: Any, scan: Any) -> None:
+def test_a_budget_measures_the_top_of_the_gradient(redrawn, scan):
     ranked = sorted(
         scan(SENTENCE, "--method", "gradient")["heads"], key=lambda entry: -entry["gradient"]
     )
@@ -195,13 +187,13 @@ def test_a_budget_measures_the_top_of_the_gradient(redrawn: Any, scan: Any) -> N
     assert f"measured: 5 of {len(NAMES)} heads" in screen
 
 
-def test_a_budget_of_time_measures_something(scan: Any) -> None:
+def test_a_budget_of_time_measures_something(scan):
     document = scan(SENTENCE, "--budget", "0.01s")
     measured = [entry for entry in document["heads"] if "loss_delta" in entry]
     assert 1 <= len(measured) < len(NAMES)
 
 
-def test_the_own_attention(redrawn: Any, scan: Any) -> None:
+def test_the_own_attention(redrawn, scan):
     options = ("a b c a b", "--model", "mha", "--heads", "4", "--d-model", "20")
     document = scan(*options)
     assert document["metric"] == "output_mse"
@@ -248,18 +240,18 @@ CASES = [
 
 
 @pytest.mark.parametrize(("options", "said"), CASES, ids=[" ".join(case[0]) for case in CASES])
-def test_refused(refused: Callable[..., str], options: tuple[str, ...], said: str) -> None:
+def test_refused(refused, options, said):
     assert said in refused(2, "ablate", CAT, *options)
 
 
-def test_a_text_of_one_token(refused: Any, monkeypatch: pytest.MonkeyPatch, texts: str) -> None:
+def test_a_text_of_one_token(refused, monkeypatch, texts):
     encode = Bundled.encode
     monkeypatch.setattr(Bundled, "encode", lambda model, text: encode(model, text).cut(1))
     said = refused(2, "ablate", "--texts", texts)
     assert said.startswith("text 1 (line 1) has 1 token: a loss needs at least 2")
 
 
-def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) -> None:
+def test_a_resume_file_of_another_run(refused, run, tmp_path):
     path = tmp_path / "scan.jsonl"
     options = ("ablate", CAT, "--head", "L0H0", "--resume", str(path))
     assert run(*options).code == 0
@@ -276,7 +268,7 @@ def test_a_resume_file_of_another_run(refused: Any, run: Any, tmp_path: Path) ->
         assert path.read_bytes() == whole
 
 
-def test_copies_of_a_text_are_no_evidence(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_copies_of_a_text_are_no_evidence(run, tmp_path):
     """Ten copies of one would have given intervals without width."""
     same, mixed = tmp_path / "same.txt", tmp_path / "mixed.txt"
     same.write_text("The cat sat on the mat.\n" * 10)
@@ -292,9 +284,7 @@ def test_copies_of_a_text_are_no_evidence(run: Callable[..., Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize("asked", [("--answer", "sad"), ("--answer", "sad", "--foil", "glad")])
-def test_a_classifier_of_several_labels_compares_none(
-    refused: Any, tmp_path: Path, asked: tuple[str, ...]
-) -> None:
+def test_a_classifier_of_several_labels_compares_none(refused, tmp_path, asked):
     """A foil would not help: a text may have both labels, so neither leads over the other."""
     model = save_classifier(tmp_path / "m", problem_type="multi_label_classification")
     said = refused(2, "ablate", "the cat sat", "--model", model, *asked)

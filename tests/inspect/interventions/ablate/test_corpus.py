@@ -1,11 +1,8 @@
 """Ablations over a corpus: those of the same texts in one list, to the bit from any shards."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +43,7 @@ def shards(count: int, **options: Any) -> list[Any]:
     return [attnviz.ablate("tiny", TEXTS, shard=share, **given).record for share in shares]
 
 
-def test_the_effects_are_those_of_one_list(report: AblationReport) -> None:
+def test_the_effects_are_those_of_one_list(report):
     """Value, interval and p; the control is of the first block, in a list of all texts."""
     (listed,) = [attnviz.ablate("tiny", TEXTS, head=[*HEADS])]
     for one, other in zip(report.effects, listed.effects, strict=True):
@@ -63,7 +60,7 @@ def test_the_effects_are_those_of_one_list(report: AblationReport) -> None:
     }
 
 
-def test_merged_shards_are_one_process_to_the_bit(report: AblationReport) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report):
     """Labels, intervals and the control too; of five shards two have no text."""
     merged = attnviz.merge(reversed(shards(5)))
     assert without_times(merged.to_dict()) == without_times(report.to_dict())
@@ -71,7 +68,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: AblationReport) -> Non
 
 
 @pytest.mark.long
-def test_more_texts_than_are_kept(report: AblationReport, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_texts_than_are_kept(report, monkeypatch):
     """Mean and error are of all texts; the kept ones give the quantiles alone."""
     kept = [
         values.view(np.float64)
@@ -96,14 +93,14 @@ def test_more_texts_than_are_kept(report: AblationReport, monkeypatch: pytest.Mo
             assert 0.99 * student_t(7) < reach / error < 2.01 * student_t(7)
 
 
-def test_a_mean_from_references() -> None:
+def test_a_mean_from_references():
     options = {"mode": "mean", "reference": TEXTS[:5], "head": "L1H1"}
     both = (attnviz.ablate("tiny", TEXTS[:11], shard=shard, **options) for shard in ("0/1", None))
     one, other = (report.effects[0].value("loss_delta") for report in both)
     assert one == pytest.approx(other, abs=1e-9)
 
 
-def test_a_run_goes_on_from_its_file(tmp_path: Path, report: AblationReport) -> None:
+def test_a_run_goes_on_from_its_file(tmp_path, report):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(["The", *TEXTS]), encoding="utf-8")
     part = tmp_path / "part.record"
@@ -115,7 +112,7 @@ def test_a_run_goes_on_from_its_file(tmp_path: Path, report: AblationReport) -> 
         attnviz.ablate("tiny", path, head="L0H0", shard="0/1", resume=part)
 
 
-def test_a_shard_without_a_text_says_so() -> None:
+def test_a_shard_without_a_text_says_so():
     empty = attnviz.ablate("tiny", TEXTS[:8], head="L1H1", shard="1/2")
     assert empty.effects == ()
     assert "No text was measured." in str(empty)
@@ -130,21 +127,19 @@ def test_a_shard_without_a_text_says_so() -> None:
         ({"budget": "3 heads"}, "--budget is not for"),
     ],
 )
-def test_what_is_not_for_a_corpus(options: dict[str, Any], said: str) -> None:
+def test_what_is_not_for_a_corpus(options, said):
     with pytest.raises(UsageError, match=said):
         attnviz.ablate("tiny", TEXTS, shard="0/2", **options)
 
 
-def test_an_encoder_decoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_encoder_decoder_is_refused(monkeypatch):
     monkeypatch.setattr(Bundled, "kinds", ("encoder", "decoder", "cross"))
     with pytest.raises(UnsupportedError, match="writes a target for each text"):
         attnviz.ablate("tiny", TEXTS, shard="0/2")
 
 
 @pytest.mark.long
-def test_a_large_file_needs_no_shard(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_needs_no_shard(run, tmp_path, monkeypatch):
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS), encoding="utf-8")
     asked = ("ablate", "--texts", str(file), "--head", "L1H2", "--json")

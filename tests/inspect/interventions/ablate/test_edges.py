@@ -1,10 +1,7 @@
 """``ablate --edge``: which edges are meant, which are drawn at random, and what a person sees."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,12 +33,12 @@ CAUSAL, BOTH_WAYS = EdgeAxes(TOKENS, TOKENS, True), EdgeAxes(TOKENS, TOKENS, Fal
         ("it:2→-1", [("it:2", "-1")]),
     ],
 )
-def test_what_is_typed(typed: str, words: list[tuple[str, str]]) -> None:
+def test_what_is_typed(typed, words):
     assert read_edges(typed) == words
 
 
 @pytest.mark.parametrize("typed", ["", "it", "→", "it→", "→cat", "a→b→c", "a→b,→c"])
-def test_what_is_no_edge(typed: str) -> None:
+def test_what_is_no_edge(typed):
     with pytest.raises(UsageError, match="cannot read --edge"):
         read_edges(typed)
 
@@ -56,7 +53,7 @@ def test_what_is_no_edge(typed: str) -> None:
         (BOTH_WAYS, "saw→ran", {(2, 7)}),
     ],
 )
-def test_a_word_means_all_of_its_tokens(axes: EdgeAxes, typed: str, pairs: set[Any]) -> None:
+def test_a_word_means_all_of_its_tokens(axes, typed, pairs):
     found = axes.edges(typed)
     assert {pair for edge in found for pair in edge.pairs} == pairs
 
@@ -71,14 +68,14 @@ def test_a_word_means_all_of_its_tokens(axes: EdgeAxes, typed: str, pairs: set[A
         (CAUSAL, "1→0,1→1", "'it' .token 1. sees no other key"),
     ],
 )
-def test_an_edge_that_cannot_be_hidden(axes: EdgeAxes, typed: str, said: str) -> None:
+def test_an_edge_that_cannot_be_hidden(axes, typed, said):
     with pytest.raises(UsageError, match=said):
         axes.edges(typed)
 
 
 @pytest.mark.parametrize("axes", [CAUSAL, BOTH_WAYS])
 @pytest.mark.parametrize("typed", ["ran→saw", "Ann→saw,ran→it:2", "it→it"])
-def test_random_edges_have_the_same_distances_elsewhere(axes: EdgeAxes, typed: str) -> None:
+def test_random_edges_have_the_same_distances_elsewhere(axes, typed):
     edges = axes.edges(typed)
     named = {pair for edge in edges for pair in edge.pairs}
     distances = sorted(query - key for edge in edges for query, key in edge.pairs)
@@ -102,7 +99,7 @@ def hidden(redrawn: Any) -> Any:
     )
 
 
-def test_every_head_at_once_and_each_alone_beside_random_edges(hidden: Any) -> None:
+def test_every_head_at_once_and_each_alone_beside_random_edges(hidden):
     found = hidden("it→cat,it->mat")
     assert found["mode"] == "edge"
     assert found["edges"] == [
@@ -123,7 +120,7 @@ def test_every_head_at_once_and_each_alone_beside_random_edges(hidden: Any) -> N
         assert entry["edge_weight"] == pytest.approx(own, abs=1e-6)
 
 
-def test_both_backends_and_python_give_the_same(redrawn: Any, checkpoint: Any) -> None:
+def test_both_backends_and_python_give_the_same(redrawn, checkpoint):
     model = str(checkpoint("gpt2"))
     asked = ("ablate", "the cat sat", "--edge", "sat->the", "--layer", "1", "--model", model)
     numpy, torch = (
@@ -137,7 +134,7 @@ def test_both_backends_and_python_give_the_same(redrawn: Any, checkpoint: Any) -
             assert one["loss_delta"] == pytest.approx(other["loss_delta"], abs=1e-6)
 
 
-def test_the_control_is_the_mean_of_its_draws(hidden: Any) -> None:
+def test_the_control_is_the_mean_of_its_draws(hidden):
     """Of one distance all other places are drawn: each can be named in its turn."""
     found = hidden("it→cat", "--head", "L1H1")
     (entry,) = found["heads"]
@@ -147,7 +144,7 @@ def test_the_control_is_the_mean_of_its_draws(hidden: Any) -> None:
     assert entry["random_edges"]["loss_delta"] == pytest.approx(mean, abs=1e-6)
 
 
-def test_other_kinds_of_attention(redrawn: Any, checkpoint: Any) -> None:
+def test_other_kinds_of_attention(redrawn, checkpoint):
     model = ("--model", str(checkpoint("bert")))
     seen = redrawn("ablate", "the cat sat", "--edge", "cat→sat", *model, "--json").document
     assert seen["edges"][0]["query"] == "cat"  # which a causal model would refuse
@@ -164,7 +161,7 @@ def test_other_kinds_of_attention(redrawn: Any, checkpoint: Any) -> None:
         assert found["together"][0]["output_mse"] > 0
 
 
-def test_an_interrupted_run_goes_on(hidden: Any, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on(hidden, tmp_path):
     file = tmp_path / "edge.jsonl"
     whole = hidden("it→cat", "--resume", str(file))
     lines = file.read_text().splitlines()
@@ -177,7 +174,7 @@ def test_an_interrupted_run_goes_on(hidden: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
+def test_the_first_screen(redrawn, columns, lines):
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     shown = redrawn("ablate", SENTENCE, "--edge", "it→cat", "--no-full", env=size)
     assert len(shown.lines) < lines
@@ -201,15 +198,13 @@ def test_the_first_screen(redrawn: Any, columns: int, lines: int) -> None:
         ((), " (4.345 → 4.351). "),
     ],
 )
-def test_the_finding_compares_with_random_edges(
-    reported: Any, changes: tuple[float, ...], words: str
-) -> None:
+def test_the_finding_compares_with_random_edges(reported, changes, words):
     """By the size of the change: 0.0066 of it here."""
     report = reported("ablate", SENTENCE, "--edge", "it→cat")
     assert words in replace(report, random_edges=changes).finding
 
 
-def test_without_another_edge_the_finding_says_so(reported: Any) -> None:
+def test_without_another_edge_the_finding_says_so(reported):
     report = reported("ablate", SENTENCE, "--edge", "it→cat")
     alone = replace(report, random_edges=(), edge_draws=0)
     assert "; the text has no other edge of this distance to compare with. " in alone.finding
@@ -225,11 +220,11 @@ def test_without_another_edge_the_finding_says_so(reported: Any) -> None:
         (("a b", "--edge", "b→a", "--model", "mha"), 5, "is attention alone"),
     ],
 )
-def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_refused(refused, arguments, code, said):
     assert said in refused(code, "ablate", *arguments)
 
 
-def test_an_edge_that_is_named_twice_is_hidden_once(run: Any) -> None:
+def test_an_edge_that_is_named_twice_is_hidden_once(run):
     once, twice = (
         run("ablate", SENTENCE, "--edge", edges, "--json").document
         for edges in ("it→cat", "it→cat,it->cat")

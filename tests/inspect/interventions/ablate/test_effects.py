@@ -1,7 +1,5 @@
 """Means and intervals of removals, against values worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -27,7 +25,7 @@ def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: floa
     )
 
 
-def test_the_mean_over_texts_in_any_pieces() -> None:
+def test_the_mean_over_texts_in_any_pieces():
     pieces = [piece(1, (2, 0), [0.5, 0.1]), piece(0, (0,), [0.3]), piece(0, (2,), [1.5])]
     first, last = ablation_effects(pieces, VARIANTS, 0)
     assert (first.variant, last.variant) == (VARIANTS[0], VARIANTS[2])
@@ -37,7 +35,7 @@ def test_the_mean_over_texts_in_any_pieces() -> None:
     assert intervals(first) == {}
 
 
-def test_five_texts_or_more_have_an_interval_of_each_metric() -> None:
+def test_five_texts_or_more_have_an_interval_of_each_metric():
     deltas = [0.1, 0.4, 0.2, 0.3, 0.9]
     pieces = [piece(text, (0, 1), [delta, -delta]) for text, delta in enumerate(deltas)]
     first, second = ablation_effects(pieces, VARIANTS, 3)
@@ -52,7 +50,7 @@ def test_five_texts_or_more_have_an_interval_of_each_metric() -> None:
         bootstrap_interval(np.ones((4, 1)), 0)
 
 
-def test_token_losses_stand_in_the_order_of_the_texts() -> None:
+def test_token_losses_stand_in_the_order_of_the_texts():
     pieces = [
         Scores(text, (0,), {}, {}, token_losses=np.array([[np.nan, float(text)]]))
         for text in (2, 0, 1)
@@ -61,7 +59,7 @@ def test_token_losses_stand_in_the_order_of_the_texts() -> None:
     assert [losses[1] for losses in effect.token_losses] == [0.0, 1.0, 2.0]
 
 
-def test_standard_errors_of_a_mean() -> None:
+def test_standard_errors_of_a_mean():
     pieces = [
         Scores(text, (0,), {"kl": np.array([1.0])}, {}, {"kl": np.array([error])})
         for text, error in enumerate((0.3, 0.4))
@@ -70,6 +68,6 @@ def test_standard_errors_of_a_mean() -> None:
     assert effect.means["kl"].error == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
 
 
-def test_the_baseline_counts_a_text_once() -> None:
+def test_the_baseline_counts_a_text_once():
     pieces = [piece(0, (0,), [0.0], 1.0), piece(0, (1,), [0.0], 1.0), piece(1, (0,), [0.0], 4.0)]
     assert mean_baseline(pieces) == {"loss": 2.5}

@@ -1,11 +1,9 @@
 """Killed or interrupted at any moment, a scan loses nothing that it has finished."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,9 +38,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 @POSIX
-def test_ctrl_c_shows_what_is_done(
-    program: Sequence[str], environment: dict[str, str], texts: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_shows_what_is_done(program, environment, texts, tmp_path):
     path = tmp_path / "scan.jsonl"
     process = subprocess.Popen(
         [*program, "ablate", "--texts", str(texts), "--resume", str(path), "--width", "100"],

@@ -1,7 +1,5 @@
 """Which heads are removed, and which of them together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -36,11 +34,11 @@ LAYER = tuple((2, head) for head in range(6))
         (asked(unit="layer", layers="2"), [LAYER]),
     ],
 )
-def test_what_is_removed_one_after_the_other(request_: AblateRequest, expected: Any) -> None:
+def test_what_is_removed_one_after_the_other(request_, expected):
     assert [variant.heads for variant in choose_ablations(request_, INFO)] == expected
 
 
-def test_a_bare_number_is_also_removed_from_all_its_layers_at_once() -> None:
+def test_a_bare_number_is_also_removed_from_all_its_layers_at_once():
     *singles, joint = choose_ablations(asked("3"), INFO)
     assert [single.heads for single in singles] == [((0, 3),), ((1, 3),), ((2, 3),)]
     assert joint == Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
@@ -52,7 +50,7 @@ def test_a_bare_number_is_also_removed_from_all_its_layers_at_once() -> None:
     assert several == [((0, 1), (1, 1), (2, 1)), ((0, 4), (1, 4), (2, 4))]
 
 
-def test_what_cannot_be_chosen() -> None:
+def test_what_cannot_be_chosen():
     with pytest.raises(UsageError, match="add --head or --layer"):
         choose_ablations(asked(together=True), INFO)
     with pytest.raises(UsageError, match="no head 6: this model has heads 0 to 5"):

@@ -1,10 +1,7 @@
 """Order and names of ablations, and what a report gives to programs."""
 
-from __future__ import annotations
-
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 from attnviz.draw.values import write_object
@@ -14,8 +11,6 @@ from attnviz.inspect.interventions.ablate.report import AblationReport
 from .conftest import made_effect, with_loss
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
-
-Scans = Callable[..., AblationReport]
 
 
 def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
@@ -29,7 +24,7 @@ def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
     return replace(report, effects=tuple(effects))
 
 
-def test_one_text_is_no_ranking(scans: Scans) -> None:
+def test_one_text_is_no_ranking(scans):
     report = scans()
     order = report.ranking(99)
     sizes = [abs(effect.value("loss_delta")) for effect in order.matter]
@@ -40,7 +35,7 @@ def test_one_text_is_no_ranking(scans: Scans) -> None:
     assert not order.harm
 
 
-def test_harm_must_be_significant_among_all(scans: Scans) -> None:
+def test_harm_must_be_significant_among_all(scans):
     report = of_many_texts(scans(texts=6), adjusted=0.04)
     assert report.ranks
     order = report.ranking(99)
@@ -59,13 +54,13 @@ def test_harm_must_be_significant_among_all(scans: Scans) -> None:
     assert not replace(report, metric="kl").ranking(99).harm
 
 
-def test_the_ranking_is_cut(scans: Scans) -> None:
+def test_the_ranking_is_cut(scans):
     assert len(scans(top=3).ranking().matter) == 3
     order = of_many_texts(scans(texts=6, top=3), adjusted=0.01).ranking()
     assert (len(order.matter), len(order.harm)) == (3, 2)
 
 
-def test_what_speaks_for_the_answer_comes_first(scans: Scans) -> None:
+def test_what_speaks_for_the_answer_comes_first(scans):
     report = scans(metric="logit_diff", texts=6)
     effects = tuple(
         made_effect(
@@ -81,7 +76,7 @@ def test_what_speaks_for_the_answer_comes_first(scans: Scans) -> None:
     assert [effect.value("logit_diff") for effect in order.harm] == [10.0]
 
 
-def test_names_by_unit(scans: Scans) -> None:
+def test_names_by_unit(scans):
     report = scans(heads=6, kv_heads=2)
     whole = Variant(tuple((1, head) for head in range(6)))
     group = Variant(((2, 3), (2, 4), (2, 5)))
@@ -101,13 +96,13 @@ def written(report: AblationReport) -> str:
     return stream.getvalue()
 
 
-def test_json_has_no_infinity(scans: Scans) -> None:
+def test_json_has_no_infinity(scans):
     endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
     entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
 
 
-def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:
+def test_rows_hold_every_ablation_and_what_was_only_estimated(scans):
     report = scans(
         variants=[Variant(((0, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5, (1, 1): 2.0}
     )

@@ -1,7 +1,5 @@
 """What a scan says on the screen: whole, at fixed widths, and what each part of it tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -26,7 +24,6 @@ JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 THREE = [*(Variant(((layer, 3),)) for layer in range(3)), JOINT]
 GRADIENTS = {(layer, head): (layer + 2 * head) / 700 for layer in range(3) for head in range(5)}
 
-Scans = Callable[..., AblationReport]
 
 CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "all_80": ({}, 80, PLAIN),
@@ -59,12 +56,12 @@ def screen(report: AblationReport, theme: Theme, room: int, explain: bool = Fals
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name: str, scans: Scans, golden: Callable[[str, str], None]) -> None:
+def test_golden(name, scans, golden):
     fields, room, theme = CASES[name]
     golden(name, screen(scans(**fields), theme, room, explain=name == "all_80"))
 
 
-def test_tokens_and_names_cannot_act_on_the_terminal(scans: Scans) -> None:
+def test_tokens_and_names_cannot_act_on_the_terminal(scans):
     evil = "\x1b[31m[/]\x9b\u202e"
     told = dict.fromkeys(("source", "text", "answer", "foil", "reference"), evil)
     report = scans(
@@ -88,7 +85,7 @@ def parts(report: AblationReport) -> list[Part]:
     return [part for group in report.document().groups for part in inside(group)]
 
 
-def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
+def test_the_map_and_every_table_hold_every_ablation(scans):
     report = scans()
     drawn = parts(report)
     (cells,) = (part.cells for part in drawn if isinstance(part, HeadGrid))
@@ -112,7 +109,7 @@ def with_losses(report: AblationReport, change: Callable[[int, Effect], Effect])
     return replace(report, effects=effects)
 
 
-def test_no_loss_by_token_is_said(scans: Scans) -> None:
+def test_no_loss_by_token_is_said(scans):
     report = scans(by_token=True)
     bare = with_losses(
         report, lambda _, e: made_effect(e.variant, {"output_mse": e.value("output_mse")})
@@ -125,7 +122,7 @@ def test_no_loss_by_token_is_said(scans: Scans) -> None:
     assert "no ranking: give" not in finding(report)
 
 
-def test_the_control_and_the_errors_have_their_columns(scans: Scans) -> None:
+def test_the_control_and_the_errors_have_their_columns(scans):
     report = with_losses(
         scans(mode="resample", draws=3, reference="another text"),
         lambda place, e: made_effect(
@@ -143,7 +140,7 @@ def test_the_control_and_the_errors_have_their_columns(scans: Scans) -> None:
     assert "random direction of equal norm" in said
 
 
-def test_what_is_no_number_stays_blank_and_is_told(scans: Scans) -> None:
+def test_what_is_no_number_stays_blank_and_is_told(scans):
     odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
     report = scans(by_token=True)
     broken = with_losses(
@@ -185,7 +182,7 @@ def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN
         {"variants": [Variant(((0, 3),))], "patterns": False},
     ],
 )
-def test_it_fits(scans: Scans, fields: dict[str, Any]) -> None:
+def test_it_fits(scans, fields):
     report = scans(**fields)
     name = report.name(report.ranking(1).matter[0].variant)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
@@ -198,7 +195,7 @@ def test_it_fits(scans: Scans, fields: dict[str, Any]) -> None:
         assert any(line.startswith(name) for line in lines)
 
 
-def test_a_deep_model_has_the_colours_of_all_its_layers(scans: Scans) -> None:
+def test_a_deep_model_has_the_colours_of_all_its_layers(scans):
     lines = shown(scans(layers=24, heads=32), 120, 40, Theme())
     for layer in range(0, 24, 2):
         (row,) = (line for line in lines if line.startswith(f"L{layer} L{layer + 1} "))
@@ -207,9 +204,7 @@ def test_a_deep_model_has_the_colours_of_all_its_layers(scans: Scans) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_golden_first_screens(
-    scans: Scans, size: tuple[int, int], golden: Callable[[str, str], None]
-) -> None:
+def test_golden_first_screens(scans, size, golden):
     for name, fields in (("many", {"texts": 6}), ("one", {}), ("by_token", {"by_token": True})):
         report = scans(**fields)
         golden(f"first_{name}_{size[0]}", "\n".join(shown(report, *size)) + "\n")
@@ -227,7 +222,7 @@ def with_doubts(report: AblationReport, p: float, sign: float = 1.0) -> Ablation
     return with_losses(report, clear)
 
 
-def test_findings(scans: Scans) -> None:
+def test_findings(scans):
     six = scans(texts=6)
     assert finding(with_doubts(six, 0.01, -1)) == (
         "Without L2H0 the loss rises by 0.300 nats/token (3.250 → 3.550), the largest "
@@ -252,7 +247,7 @@ def test_findings(scans: Scans) -> None:
     )
 
 
-def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:
+def test_random_directions_that_do_as_much_are_told(scans):
     def controlled(share: float) -> AblationReport:
         """Random directions do so much of what each ablation does."""
         return with_losses(
@@ -266,14 +261,14 @@ def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:
     assert "random" not in finding(controlled(0.5))
 
 
-def test_the_text_shown_is_where_it_changes_most(scans: Scans) -> None:
+def test_the_text_shown_is_where_it_changes_most(scans):
     losses = np.zeros(389)
     losses[300] = 4.0
     report = with_losses(scans(pieces=LONG), lambda _, e: replace(e, token_losses=(losses,)))
     assert any("word299" in line for line in shown(report, 80, 24))
 
 
-def test_no_step_is_proposed_that_fails(run: Any) -> None:
+def test_no_step_is_proposed_that_fails(run):
     assert "--together" not in run("ablate", "a b c a b", "--model", "mha", "--no-full").out
     chosen = ("--model", "mha", "--head", "L0H0,L0H1")
     assert "--together" in run("ablate", "a b c a b", *chosen, "--no-full").out

@@ -1,7 +1,5 @@
 """Reports of made-up numbers, small enough to read back whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Effects over pairs, against values worked out by hand and a bootstrap of another kind."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -22,7 +20,7 @@ def runs(pairs: int, seed: int = 0, factor: float = 0.4) -> Runs:
     return Runs(base, base + difference, patched, control)
 
 
-def test_one_pair_has_the_effect_of_wang_et_al() -> None:
+def test_one_pair_has_the_effect_of_wang_et_al():
     """(−1 − (−3)) / (5 − (−3)) = .25, (−3 + 3) / 8 = 0, (6 + 3) / 8 = 1.125."""
     one = Runs(*map(np.array, ([-3.0], [5.0], [[-1.0, -3.0, 6.0]], [[-3.0, -2.0, np.nan]])))
     found = effects(one, PLACES, True, True, 0)
@@ -34,7 +32,7 @@ def test_one_pair_has_the_effect_of_wang_et_al() -> None:
     assert not any(each.carries for each in found)
 
 
-def test_over_pairs_it_is_the_ratio_of_the_means() -> None:
+def test_over_pairs_it_is_the_ratio_of_the_means():
     """(2 + 1) / (4 + 16), not the mean of 1/2 and 1/16: a pair counts by its difference."""
     two = Runs(*map(np.array, ([0.0, 0.0], [4.0, 16.0], [[2.0], [1.0]], [[0.0], [0.0]])))
     assert effects(two, PLACES[:1], True, False, 0)[0].share.value == pytest.approx(3 / 20)
@@ -42,7 +40,7 @@ def test_over_pairs_it_is_the_ratio_of_the_means() -> None:
     assert values.mean(axis=0) == pytest.approx([0.15])
 
 
-def test_the_interval_is_that_of_a_bootstrap_of_the_ratio_itself() -> None:
+def test_the_interval_is_that_of_a_bootstrap_of_the_ratio_itself():
     """Percentiles of the ratios of 4,000 draws of 200 pairs, where both must agree."""
     many = runs(200)
     (found, *_) = effects(many, PLACES, True, False, 0)
@@ -52,7 +50,7 @@ def test_the_interval_is_that_of_a_bootstrap_of_the_ratio_itself() -> None:
     assert found.share.interval == pytest.approx(np.percentile(drawn, (2.5, 97.5)), abs=5e-4)
 
 
-def test_what_carries_is_above_its_base_rate() -> None:
+def test_what_carries_is_above_its_base_rate():
     """The second patch has an effect, and so has any other source in its place."""
     first, second, third = effects(runs(40), PLACES, True, True, 0)
     assert first.carries
@@ -64,7 +62,7 @@ def test_what_carries_is_above_its_base_rate() -> None:
     assert third.share.unclear
 
 
-def test_chance_is_rarely_said_to_carry() -> None:
+def test_chance_is_rarely_said_to_carry():
     """300 runs of 20 pairs in which no patch is above its base rate: 5 % may name one."""
     named = 0
     for seed in range(300):
@@ -78,7 +76,7 @@ def test_chance_is_rarely_said_to_carry() -> None:
     assert named / 300 <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
 
 
-def test_runs_that_hardly_differ() -> None:
+def test_runs_that_hardly_differ():
     rng = np.random.default_rng(0)
     base = rng.normal(0, 1, 30)
     none = np.zeros((30, 1))

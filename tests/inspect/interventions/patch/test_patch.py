@@ -1,10 +1,7 @@
 """``attnviz patch`` as a pipe and as a program see it: on the bundled model and on small ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +32,7 @@ def strongest(document: Any, count: int) -> list[str]:
 
 
 @pytest.mark.long
-def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
+def test_the_built_in_pairs_find_the_induction_heads(run):
     """On top, above the base rate, and by far; the model prefers the right word eighty times."""
     result = run("patch", "--json", "-q", "--fdr")
     found = result.document
@@ -59,14 +56,14 @@ def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
             assert abs(entry["effect"]) < 0.03
 
 
-def test_random_weights_carry_nothing() -> None:
+def test_random_weights_carry_nothing():
     found = attnviz.patch(Bundled(seed=3), pairs=list(made())[:8], layer="0-2")
     assert found.finding.startswith("Random weights: nothing carries")
     assert found.to_dict()["ratio"] is False
     assert all(entry["effect"] is None for entry in found.to_dict()["heads"])
 
 
-def test_noise_goes_the_other_way(patch: Callable[..., Any]) -> None:
+def test_noise_goes_the_other_way(patch):
     """The same numbers as denoise with the prompts, and answer and foil, exchanged."""
     noise = patch(*ASKED, "--direction", "noise")
     other = patch(CORRUPT, CLEAN, "--answer", "Carr", "--foil", "Harris")
@@ -75,7 +72,7 @@ def test_noise_goes_the_other_way(patch: Callable[..., Any]) -> None:
         assert one["metric"] == pytest.approx(-two["metric"], abs=1e-5)
 
 
-def test_tokens_one_by_one(patch: Callable[..., Any]) -> None:
+def test_tokens_one_by_one(patch):
     """Heads that copy do so at the last token; the stream moves there in two layers."""
     heads = patch(*ASKED, "--by-token", "--head", "L1H0,L1H2")["by_token"]
     assert {entry["index"] for entry in heads} == set(range(6, 14))
@@ -89,7 +86,7 @@ def test_tokens_one_by_one(patch: Callable[..., Any]) -> None:
     assert cells[13, 5] > 0.9
 
 
-def test_together(patch: Callable[..., Any]) -> None:
+def test_together(patch):
     found = patch(*ASKED, "--together", "L1H0,L1H2,L1H3", "--head", "L0H0")
     joint = found["together"]
     assert joint["heads"] == [[1, 0], [1, 2], [1, 3]]
@@ -97,7 +94,7 @@ def test_together(patch: Callable[..., Any]) -> None:
     assert [entry["name"] for entry in found["heads"]] == ["L0H0", "L1H0", "L1H2", "L1H3"]
 
 
-def test_gradient_beside_exact(patch: Callable[..., Any]) -> None:
+def test_gradient_beside_exact(patch):
     both, alone = patch(*ASKED, "--method", "both"), patch(*ASKED, "--method", "gradient")
     assert both["rank_correlation"] > 0.5
     for one, two in zip(both["heads"], alone["heads"], strict=True):
@@ -106,7 +103,7 @@ def test_gradient_beside_exact(patch: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("metric", ["log_prob", "kl"])
-def test_other_metrics(patch: Callable[..., Any], metric: str) -> None:
+def test_other_metrics(patch, metric):
     found = patch(CLEAN, CORRUPT, "--metric", metric, "--layer", "1")
     ends = found["corrupt"]["metric"], found["clean"]["metric"]
     assert (found["clean"]["metric"] == pytest.approx(0, abs=1e-6)) == (metric == "kl")
@@ -116,9 +113,7 @@ def test_other_metrics(patch: Callable[..., Any], metric: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["query", "key", "value"])
-def test_shared_heads_are_patched_as_one(
-    patch: Callable[..., Any], checkpoint: Any, what: str
-) -> None:
+def test_shared_heads_are_patched_as_one(patch, checkpoint, what):
     model = ("--model", str(checkpoint("llama")), "--answer", "cat", "--foil", "mat")
     found = patch("the cat sat", "the mat sat", *model, "--what", what)
     names = [entry["name"] for entry in found["heads"]]
@@ -130,7 +125,7 @@ def test_shared_heads_are_patched_as_one(
     assert [entry["name"] for entry in chosen["heads"]] == ["L1KV1" if shared else "L1H4"]
 
 
-def test_prompts_of_unequal_length(patch: Callable[..., Any]) -> None:
+def test_prompts_of_unequal_length(patch):
     longer = CLEAN.replace("Harris", "Fisher Brown")
     found = patch(CLEAN, longer, "--answer", "Harris", "--foil", "Fisher", "--align", "start")
     assert set(strongest(found, 2)) == {"L1H0", "L1H2"}
@@ -140,7 +135,7 @@ def test_prompts_of_unequal_length(patch: Callable[..., Any]) -> None:
 # What stays the same, and what it says --------------------------------------------------------
 
 
-def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_goes_on(patch, run, tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(row) + "\n" for row in list(made())[:6]))
     kept = tmp_path / "kept.jsonl"
@@ -180,13 +175,11 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
         (("--answer", "a"), 2, "are of one pair"),
     ],
 )  # fmt: skip
-def test_refused(
-    refused: Callable[..., str], arguments: tuple[str, ...], code: int, said: str
-) -> None:
+def test_refused(refused, arguments, code, said):
     assert said in refused(code, "patch", *arguments)
 
 
-def test_pairs_that_do_not_fit_are_left_out_and_counted(patch: Any, tmp_path: Path) -> None:
+def test_pairs_that_do_not_fit_are_left_out_and_counted(patch, tmp_path):
     rows = [*list(made())[:3], {"clean": "the cat", "corrupt": "the Zebrany"}, next(made())]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = patch("--pairs", "pairs.jsonl", "--head", "L1H0")

@@ -1,8 +1,5 @@
 """What is said and drawn: the finding, first screens that fit, numbers that are the report's."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +19,6 @@ from attnviz.inspect.interventions.patch.screen import finding, token_grid
 from ....first_screens import SIZES
 
 PLAIN = Theme("viridis", colour=False)
-
-Reports = Callable[..., PatchReport]
 
 
 def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
@@ -47,7 +42,7 @@ JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
         {"method": "both", "pairs": 6, "fdr": True},
     ],
 )
-def test_it_fits(reports: Reports, fields: dict[str, Any]) -> None:
+def test_it_fits(reports, fields):
     report = reports(**fields)
     for size, colour in zip(SIZES, (False, True, True), strict=True):
         lines = shown(report, *size, Theme("viridis", colour=colour))
@@ -60,9 +55,7 @@ def test_it_fits(reports: Reports, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_golden(
-    reports: Reports, size: tuple[int, int], golden: Callable[[str, str], None]
-) -> None:
+def test_golden(reports, size, golden):
     cases: dict[str, dict[str, Any]] = {
         "one": {},
         "many": {"pairs": 40},
@@ -104,7 +97,7 @@ def test_golden(
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
 )  # fmt: skip
-def test_findings(reports: Reports, fields: dict[str, Any], said: str) -> None:
+def test_findings(reports, fields, said):
     assert finding(reports(**fields)).startswith(said)
 
 
@@ -113,7 +106,7 @@ def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
     return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
 
 
-def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
+def test_what_no_pair_supports_is_not_found(reports):
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
     said = (
@@ -129,7 +122,7 @@ def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     assert finding(against) == f"{said} One pair."
 
 
-def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
+def test_random_weights_are_said_to_be_random(reports):
     info = replace(reports().model, weights="random")
     many = reports(pairs=40, model=info)
     flat = with_shares(many, adjusted=0.4)
@@ -141,7 +134,7 @@ def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
     assert "tells nothing of a trained model" in finding(reports(model=info))
 
 
-def test_a_grid_of_tokens_keeps_those_that_carry_most(reports: Reports) -> None:
+def test_a_grid_of_tokens_keeps_those_that_carry_most(reports):
     report = reports(by_token=True)
     found = report.by_token
     assert found is not None
@@ -153,7 +146,7 @@ def test_a_grid_of_tokens_keeps_those_that_carry_most(reports: Reports) -> None:
     assert few.title[1][0] == f"4 other tokens: at most {np.sort(sizes)[-3]:.2g}"
 
 
-def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
+def test_numbers_are_the_same_on_every_outlet(reports):
     report = reports(pairs=40, together=JOINT, index_base=1)
     data = report.to_dict()
     screen = terminal_block(report.document(explain=True), PLAIN, 100).plain

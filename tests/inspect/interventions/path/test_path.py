@@ -1,9 +1,6 @@
 """``attnviz path``: what listens to a head, on the bundled model and on grouped heads."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ CLEAN = "The old doctor knew Robert Harris well. Every Sunday Mary and Robert"
 CORRUPT = CLEAN.replace("Harris", "Carr")
 
 
-def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run: Any) -> None:
+def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run):
     found = run("path", "L0H0", "--json", "-q").document
     assert found["schema"] == "attnviz.path/1"
     assert found["pair_count"] == 10
@@ -30,7 +27,7 @@ def test_the_previous_token_head_is_in_the_keys_of_the_induction_heads(run: Any)
     assert said in " ".join(run("path", "L0H0", "-q").out.split())
 
 
-def test_one_pair_is_what_the_engine_says(run: Any) -> None:
+def test_one_pair_is_what_the_engine_says(run):
     found = run("path", "L1H2", CLEAN, CORRUPT, "--into", "value", "--json", "-q").document
     model = Bundled()
     both = Input(model.encode(CLEAN)), Input(model.encode(CORRUPT))
@@ -42,7 +39,7 @@ def test_one_pair_is_what_the_engine_says(run: Any) -> None:
         assert one["ci_low"] is None
 
 
-def test_shared_keys_are_named_so(run: Any, checkpoint: Any) -> None:
+def test_shared_keys_are_named_so(run, checkpoint):
     model = "--model", str(checkpoint("llama"))
     shown = run("path", "L0H1", "the cat sat", "the mat sat", *model, "--full").out
     assert re.search("KV0 +KV1", shown)
@@ -51,7 +48,7 @@ def test_shared_keys_are_named_so(run: Any, checkpoint: Any) -> None:
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: int) -> None:
+def test_first_screens_fit(redrawn, checkpoint, columns, lines):
     size = {"COLUMNS": str(columns), "LINES": str(lines)}
     base = ("L1H1", "--index-base", "1")
     for options in ("L0H0",), ("L1H2", CLEAN, CORRUPT, "--into", "value"), base:
@@ -73,5 +70,5 @@ def test_first_screens_fit(redrawn: Any, checkpoint: Any, columns: int, lines: i
         (("L0H0", CLEAN, CORRUPT, "--model", "mha"), 5, "'mha' is attention alone"),
     ],
 )
-def test_refused(refused: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_refused(refused, arguments, code, said):
     assert said in refused(code, "path", *arguments)
