@@ -21,6 +21,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, label_named, plain_name, typed_names
 from attnviz.models.model import Model, weights_fingerprint
+from attnviz.models.shapes import nearest
 from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, open_regular, parse_json, read_stream
 from attnviz.records import Kind, ModelInfo, Source
 
@@ -66,6 +67,10 @@ def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple
 def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:
     names = typed_names(LABELS)
     if (name := names.get(plain_name(part))) is None:
+        spelled = part.isalpha() and len(part) > 4  # a shorter word is like every label
+        meant = nearest(plain_name(part), names) if spelled else ""
+        if meant:
+            raise UsageError(f"no head or label {part!r}{meant}")
         return part
     known = known_labels(model, kind)
     if known is None:

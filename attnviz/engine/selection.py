@@ -100,10 +100,10 @@ class _Axis:
             if match is None:
                 layer = re.fullmatch(r"[Ll](\d+)", part.strip()) if self.name == "head" else None
                 meant = f"; --layer {layer[1]} takes a whole layer" if layer else ""
-                more = ", layer and head such as L1H2, or a label" if self.name == "head" else ""
+                more = ", or layer and head such as L1H2" if self.name == "head" else ""
                 raise UsageError(
                     f"cannot read {part!r} as a {self.name}: expected a number, a range such as "
-                    f"0-3, a list such as 0,2,5, *{more}{meant}"
+                    f"0-3, a list such as 0,2,5, or *{more}{meant}"
                 )
             start = self.index(match[1])
             end = start if match[2] is None else self.index(match[2])

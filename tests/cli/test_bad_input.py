@@ -34,7 +34,7 @@ RANGE = f"layers 0 to {LAYERS - 1}"
             f"no layer 0: this model has layers 1 to {LAYERS}",
         ),
         (["a", "--head", "one"], "cannot read 'one' as a head: expected a number, a range"),
-        (["a", "--head", "L1"], "such as L1H2, or a label; --layer 1 takes a whole layer"),
+        (["a", "--head", "L1"], "such as L1H2; --layer 1 takes a whole layer"),
         (["a", "--index-base", "2"], "'--index-base'"),
         (["a", "--width", "10"], "--width is 10 columns: a map needs 20 to 1000"),
         (["a", "--width", "wide"], "'--width'"),

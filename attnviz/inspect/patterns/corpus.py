@@ -18,6 +18,7 @@ from attnviz.corpus import BLOCK, Shard, TextBlock, TextCorpus
 from attnviz.draw.numbers import counted
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.known_labels import by_label
 from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
@@ -92,7 +93,8 @@ def patterns_over(
     info, base = model.info, request.index_base
     probing = open_probing(model, attention_kind(model, Choice(kind=request.kind)))
     attention = Conditions(probing.kind, probing.causal, request.view, probing.ranked)
-    heads = choose_heads(request.layer, request.head, info.layers, info.heads, base)
+    typed = by_label(model, probing.kind, request.head, base)
+    heads = choose_heads(request.layer, typed, info.layers, info.heads, base)
     control = request.control_seed(info.seed)
     twin = None if control is None else probing.twin(control)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.draw.whole_file import whole_file
 from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
-from attnviz.engine.known_labels import label_file, labels_json
+from attnviz.engine.known_labels import by_label, label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.patterns.probes import SEEDS, probe_tokens
@@ -92,6 +92,7 @@ def patterns(
         given = Input(tokens)
         if isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
             given = Input(tokens, target_tokens(model, tokens, choice))
+    typed = by_label(model, attention, request.head, base)
     report = score_patterns(
         model,
         given,
@@ -100,7 +101,7 @@ def patterns(
         sentences=sentences,
         seeds=range(request.seed, request.seed + SEEDS),
         control=request.control_seed(info.seed),
-        heads=choose_heads(request.layer, request.head, info.layers, info.heads, base),
+        heads=choose_heads(request.layer, typed, info.layers, info.heads, base),
         progress=advance,
         index_base=base,
         no_known_labels=request.no_known_labels,

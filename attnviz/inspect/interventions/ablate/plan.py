@@ -13,6 +13,7 @@ from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, encoded, written_targets
 from attnviz.engine.effects import ScanOptions, Variant
+from attnviz.engine.known_labels import by_label
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
@@ -148,6 +149,7 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
     written = tuple(finished(model, text, answering=asked) for text in texts.texts)
     texts, kind = texts._replace(texts=written), attention_kind(model, Choice(kind=request.kind))
     _refuse(model, len(written), request)
+    request = replace(request, head=by_label(model, kind, request.head, request.index_base))
     tokens, joined = _tokens_of(model, texts, request)
     references, words = _references(model, texts, tokens, request)
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)

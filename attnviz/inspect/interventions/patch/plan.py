@@ -12,6 +12,7 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.answers import answer_places
 from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.known_labels import by_label
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
@@ -284,6 +285,7 @@ def _chosen(
     Raises UsageError for a head that the model does not have.
     """
     base, whole = request.index_base, request.what in WHOLE_LAYER
+    kind = attention_kind(model, Choice(kind=request.kind))
     layers, heads = model.info.layers, 1 if whole else model.info.heads
     counts = patching.heads(request.what)
     every = [(layer, head) for layer, count in counts.items() for head in range(count)]
@@ -291,7 +293,8 @@ def _chosen(
     group = {layer: max(queries.get(layer, 1) // count, 1) for layer, count in counts.items()}
 
     def named(layer: str | None, head: tuple[str, ...]) -> list[Place]:
-        chosen = choose_heads(layer, head, layers, heads, base) or {}
+        typed = by_label(model, kind, head, base)
+        chosen = choose_heads(layer, typed, layers, heads, base) or {}
         wanted = {
             (at, number // group[at]) for at, own in chosen.items() if at in group for number in own
         }
