@@ -233,7 +233,7 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
         found = sums.scores((0, 1, 2, 3))
         means = scores_of(rows, OF_ONE_TEXT)
         scores.append({**found.scores, **found.delimiters, **means})
-        scores[-1] |= {f"{name} shuffled": each for name, each in found.shuffled.items()}
+        scores[-1] |= {f"{name} by chance": each for name, each in found.base.items()}
     assert scores[0].keys() == scores[1].keys()
     for name, given in scores[0].items():
         expected = scores[1][name]

@@ -258,8 +258,13 @@ class Unembedding:
         return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
 
     def _halves(self, rows: Array) -> Halves | None:
-        """Return rows (row, width) for a weight in half precision; None where it is widened."""
+        """Return rows (row, width) for a weight in half precision; None where it is widened.
+
+        It is also widened where gradients are asked for: torch's product of halves has none.
+        """
         if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
+            return None
+        if rows.requires_grad:
             return None
         from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
 
