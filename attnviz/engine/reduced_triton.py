@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,13 @@ round scores to float32: a score of 100 has an error of 1e-5, and so has its wei
 
 _SLOW = 2.0
 """Seconds after which the compiling of a kernel is mentioned."""
+
+_MOST_PARTS = 64 - sums_kernels.RESERVED
+"""The parts of columns in one sweep over the keys; more have no room in the registers."""
+
+_ERRORS = triton.runtime.errors
+_UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfResources))
+"""What Triton raises if a tile is too large for the card; older releases have one error alone."""
 
 _PAD = 128
 _WIDE_BYTES = 256
@@ -103,10 +111,14 @@ class _DifferError(Exception):
 
 
 class _Parts(NamedTuple):
-    """Columns (key, column) as parts @ weights. parts: float16 (key, part). weights: float32."""
+    """Some columns as parts @ weights, to be added to what other parts of them give.
+
+    parts: float16 (key, part). weights: float32 (part, column). columns: which these are.
+    """
 
     parts: Tensor
     weights: Tensor
+    columns: slice
 
 
 class TritonLayer(TorchLayer):
@@ -301,14 +313,14 @@ class TritonLayer(TorchLayer):
         heads, (queries, keys, groups) = self.heads, self._sizes()[4:]
         of = id(columns) if columns.shape[1] else -keys
         key = (of, bucket, tile.keys, self._query.device)
-        ready: _Parts = self._run.kept(
+        sweeps: list[_Parts] = self._run.kept(
             key, columns, lambda: split_columns(self._tensor64(columns), bucket, tile.keys)
         )
-        width, device = ready.parts.shape[1], self._query.device
+        width, device = sweeps[0].parts.shape[1], self._query.device
         new = torch.zeros if device.type == "cpu" else torch.empty
         total, entropy, largest, logs, signed = new(5, heads, queries, device=device)
         farther = new(heads, queries, device=device) if far else total
-        mixed = new(heads, queries, columns.shape[1], device=device)
+        mixed = torch.zeros(heads, queries, columns.shape[1], device=device)
         count, buckets, of_queries = -(-queries // tile.queries), 1, 1
         if bucket is not None:
             buckets = -(-keys // bucket)
@@ -322,24 +334,26 @@ class TritonLayer(TorchLayer):
         if tile.registers and device.type == "cuda" and not torch.version.hip:
             limit["maxnreg"] = tile.registers
         pooled = []
-        for begin in range(0, heads, many):
+        for begin, ready in product(range(0, heads, many), sweeps):
             some = min(many, heads - begin)
-            raw = new(some, queries, width, device=device)
-            scratch = new(some, buckets if bucket else 0, queries, device=device)
-            in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+            if ready is sweeps[0]:  # the other sweeps add to the columns alone
+                scratch = new(some, buckets if bucket else 0, queries, device=device)
+                in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+            pools = bucket is not None and ready is sweeps[0]
+            raw = new(some, queries, ready.parts.shape[1], device=device)
             self._launch(
                 sums_kernels.sum_rows,
                 (count, some),
                 *(self._asking, self._given_key, ready.parts, first, past, sinks, biases),
                 *(logs, total, entropy, largest, signed, farther, raw, scratch, in_tiles),
                 *(*self._sizes(), count, bucket or 1, buckets, begin, self._outer, self._inner),
-                POOL=bucket is not None,
+                POOL=pools,
                 ALIGNED=bucket is None or bucket % tile.keys == 0,
                 FAR=far,
                 SINK=self._sinks is not None,
                 LEFT=int(left),
                 IN=self._precision(),
-                COLUMNS=width,
+                COLUMNS=raw.shape[2],
                 OF_QUERIES=of_queries,
                 QUERIES=tile.queries,
                 KEYS=tile.keys,
@@ -348,8 +362,8 @@ class TritonLayer(TorchLayer):
                 **self._common(),
                 **limit,
             )
-            torch.matmul(raw, ready.weights, out=mixed[begin : begin + some])
-            if bucket is not None:
+            mixed[begin : begin + some, :, ready.columns] += raw @ ready.weights
+            if bucket is not None and pools:
                 pooled.append(_pooled(in_tiles, bucket, tile.queries, queries))
         self._logarithms = logs.unflatten(0, (-1, groups))
         whole = torch.cat(pooled).cpu().numpy() if pooled else None
@@ -454,9 +468,9 @@ class TritonLayer(TorchLayer):
 
 
 def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
-    """Return what ``run`` returns for the first tile that fits the card's shared memory."""
+    """Return what ``run`` returns for the first tile that fits the card's memory and registers."""
     for tile in tiles[:-1]:
-        with suppress(triton.runtime.errors.OutOfResources):
+        with suppress(*_UNFIT):
             return run(tile)
     return run(tiles[-1])
 
@@ -483,10 +497,11 @@ def _in_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def split_columns(columns: Tensor, bucket: int | None, tile: int) -> _Parts:
+def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[_Parts]:
     """Return columns (key, column) as parts in float16, behind those that the kernel needs itself.
 
     Zeros and ones are one part, other numbers up to three: 33 bits. tile: the keys of a tile.
+    Each of the list has at most ``_MOST_PARTS``; a column is the sum of what they give for it.
     """
     keys, many = columns.shape
     rest = columns.double()
@@ -494,28 +509,32 @@ def split_columns(columns: Tensor, bucket: int | None, tile: int) -> _Parts:
     unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
     whole = (rest == rest.round()).all(0)
     unit = torch.where(whole, unit.clamp(min=1.0), unit)
-    reserved = sums_kernels.RESERVED
-    parts, weights = [], []
+    parts: list[tuple[int, float, Tensor]] = []
     for _ in range(3):
         part = (rest / unit).to(torch.float16)
         for column in part.any(0).nonzero()[:, 0].tolist():
-            parts.append(part[:, column])
-            weights.append((column, float(unit[column])))
+            parts.append((column, float(unit[column]), part[:, column]))
         rest = rest - part.double() * unit
         unit = unit * 2.0**-11
-    wide = max(16, triton.next_power_of_2(reserved + len(parts)))
-    rows = -(-keys // _PAD) * _PAD
-    found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
-    mix = torch.zeros(wide, many, device=columns.device)
+    parts.sort(key=lambda part: part[0])
+    rows, sweeps, low = -(-keys // _PAD) * _PAD, [], 0
     place = torch.arange(rows, device=columns.device)
-    found[:, sums_kernels.PLACE] = (place % tile).half()
-    if bucket is not None:
-        begins = place - place % tile
-        found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
-    for at, (part, (column, weight)) in enumerate(zip(parts, weights, strict=True), reserved):
-        found[:keys, at] = part
-        mix[at, column] = weight
-    return _Parts(found, mix)
+    for begin in range(0, max(len(parts), 1), _MOST_PARTS):
+        some, others = parts[begin : begin + _MOST_PARTS], parts[begin + _MOST_PARTS :]
+        high = some[-1][0] + 1 if others else many
+        wide = max(16, triton.next_power_of_2(sums_kernels.RESERVED + len(some)))
+        found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
+        mix = torch.zeros(wide, high - low, device=columns.device)
+        found[:, sums_kernels.PLACE] = (place % tile).half()
+        if bucket is not None:
+            begins = place - place % tile
+            found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
+        for at, (column, weight, part) in enumerate(some, sums_kernels.RESERVED):
+            found[:keys, at] = part
+            mix[at, column - low] = weight
+        sweeps.append(_Parts(found, mix, slice(low, high)))
+        low = min(high, others[0][0]) if others else high
+    return sweeps
 
 
 def _pooled(in_tiles: Tensor, bucket: int, tile: int, queries: int) -> Tensor:

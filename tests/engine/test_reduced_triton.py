@@ -241,6 +241,32 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
         assert np.allclose(given, expected, atol=1e-5, rtol=1e-5, equal_nan=True), name
 
 
+@pytest.mark.parametrize("many", [62, 63, 150])
+def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None:
+    """A column of other numbers than zeros and ones has three parts, also at the edge of a sweep."""
+    ours, blocks = small_layer(layers)
+    draw = np.random.default_rng(many)
+    columns = np.floor(2 * draw.random((29, many)))
+    columns[:, 61::20] = draw.standard_normal(columns[:, 61::20].shape)
+    columns[:, [3, many - 1]] = 0
+    found, expected = ours.reduced(columns, 16), blocks.reduced(columns, 16)
+    assert not layers._refused
+    for given, wanted in zip(found, expected, strict=True):
+        assert given is wanted is None or np.allclose(given, wanted, atol=1e-5, rtol=0)
+    ready = layers.split_columns(ours._tensor64(columns), 16, 16)
+    assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
+    assert max(each.parts.shape[1] for each in ready) == 64
+
+
+def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleType) -> None:
+    def run(tile: Any) -> int:
+        if tile.keys > 16:
+            raise layers._UNFIT[-1]("too many registers")
+        return int(tile.keys)
+
+    assert layers._fitting([layers.Tile(16, keys, 4, 1) for keys in (64, 32, 16)], run) == 16
+
+
 @pytest.mark.parametrize("fault", ["another sum", "another bucket", "no compiler"])
 def test_blocks_take_over_with_a_note(
     layers: ModuleType, fault: str, monkeypatch: pytest.MonkeyPatch
