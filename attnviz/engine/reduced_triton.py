@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -23,8 +24,10 @@ from torch import Tensor
 from attnviz.engine import sums_kernels
 from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import Ranges, TorchLayer
+from attnviz.errors import UsageError
 from attnviz.measures.reduced import Equals, Reduced
 from attnviz.measures.rows import Columns
+from attnviz.models.memory import require_room
 from attnviz.progress import current_watch
 from attnviz.records import Ints
 
@@ -149,7 +152,8 @@ class TritonLayer(TorchLayer):
         self._biases: Tensor | None = None
         if bias is not None:
             self._biases = (bias.float().expand(self.heads, -1) / outer).contiguous()
-        self._fits = query.dtype in _DTYPES and query.shape[-1] <= _WIDEST and outer > 0
+        narrow = query.dtype in _DTYPES and query.dtype == key.dtype
+        self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
 
     def reduced(
         self,
@@ -159,26 +163,17 @@ class TritonLayer(TorchLayer):
         *,
         far: bool = False,
     ) -> Reduced:
-        short = buckets is not None and buckets < _LEAST_BUCKET
-        if not self._usable or short:
-            return super().reduced(columns, buckets, equals, far=far)
-        try:
-            found = self._summed(columns, buckets, equals, far)
-            kind = (self._kind, buckets, equals is None, far)
-            if kind not in self._run.compared:
-                self._compare(found, columns, buckets, equals)
-                self._run.compared.add(kind)
-            return found
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
-            self._logarithms = None
-            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
-            note_of_runs(_refused[0])
-            return super().reduced(columns, buckets, equals, far=far)
+        blocks = partial(super().reduced, columns, buckets, equals, far=far)
+        if buckets is not None and buckets < _LEAST_BUCKET:
+            return blocks()
+        found: Reduced = self._tried(
+            lambda: self._compared(columns, buckets, equals, far), otherwise=blocks
+        )
+        return found
 
     def single(self, keys: Ints) -> Any:
-        return self._single(keys) if self._usable else super().single(keys)
+        logs = self._log_sums
+        return self._tried(lambda: self._single(keys, logs), partial(super().single, keys))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         """Return the largest weights of each head.
@@ -186,11 +181,16 @@ class TritonLayer(TorchLayer):
         The ``number`` largest stand in the ``number`` rows whose largest weights are largest: only
         these rows are computed.
         """
-        if not self._usable:
-            return super().strongest(number, hidden)
-        left_out, logs = self._index(hidden), self._log_sums.flatten(0, 1)
-        if not self._usable:  # the sums of logarithms were the first that the kernel computed
-            return super().strongest(number, hidden)
+        logs = self._log_sums.flatten(0, 1)
+        found: list[list[tuple[float, int, int]]] = self._tried(
+            lambda: self._strongest(number, self._index(hidden), logs),
+            otherwise=partial(super().strongest, number, hidden),
+        )
+        return found
+
+    def _strongest(
+        self, number: int, left_out: Tensor, logs: Tensor
+    ) -> list[list[tuple[float, int, int]]]:
         other = copy(self)
         other._logarithms = None
         biases = logs.new_zeros(self.heads, len(left_out)) if self._biases is None else self._biases
@@ -218,6 +218,31 @@ class TritonLayer(TorchLayer):
             by_head = (each.tolist() for each in (best, queries, cells % len(places)))
             for of_head in zip(*by_head, strict=True):
                 found.append([pair for pair in zip(*of_head, strict=True) if pair[0] > 0])
+        return found
+
+    def _tried(self, kernels: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Return what kernels say; where they do not run what blocks say, from then on."""
+        if not self._usable:
+            return otherwise()
+        try:
+            return kernels()
+        except (torch.OutOfMemoryError, UsageError):
+            raise
+        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
+            self._logarithms = None
+            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
+            note_of_runs(_refused[0])
+            return otherwise()
+
+    def _compared(
+        self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
+    ) -> Reduced:
+        """Return the sums by the kernels, the first of each kind compared with the blocks."""
+        found = self._summed(columns, bucket, equals, far)
+        kind = (self._kind, columns.shape[1], bucket, equals is None, far)
+        if kind not in self._run.compared:
+            self._compare(found, columns, bucket, equals)
+            self._run.compared.add(kind)
         return found
 
     @property
@@ -317,6 +342,12 @@ class TritonLayer(TorchLayer):
             key, columns, lambda: split_columns(self._tensor64(columns), bucket, tile.keys)
         )
         width, device = sweeps[0].parts.shape[1], self._query.device
+        require_room(  # a text of code has hundreds of kinds of marks
+            f"sums over the attention of {heads} heads with {columns.shape[1]} columns take",
+            2 * 4 * heads * queries * columns.shape[1],  # what is read of them is a copy
+            "shorten the text",
+            device,
+        )
         new = torch.zeros if device.type == "cpu" else torch.empty
         total, entropy, largest, logs, signed = new(5, heads, queries, device=device)
         farther = new(heads, queries, device=device) if far else total
@@ -394,8 +425,8 @@ class TritonLayer(TorchLayer):
         )
         return found
 
-    def _single(self, keys: Ints) -> Tensor:
-        queries, logs = self._asking.shape[1], self._log_sums
+    def _single(self, keys: Ints, logs: Tensor) -> Tensor:
+        queries = self._asking.shape[1]
         found = torch.empty(self.heads, queries, device=logs.device)
         self._launch(
             sums_kernels.take_single,
@@ -433,7 +464,7 @@ class TritonLayer(TorchLayer):
                 (found.entropy, -torch.xlogy(weights, weights).sum(-1)),
                 (found.largest, weights.amax(-1)),
                 (found.signed, (weights * (places - own)).sum(-1)),
-                (self._single(last), weights.gather(2, of_last)[..., 0]),
+                (self._single(last, self._log_sums), weights.gather(2, of_last)[..., 0]),
             ]
             if found.far is not None:
                 pairs.append((found.far, (weights * (places - own).abs()).sum(-1)))

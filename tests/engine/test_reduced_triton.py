@@ -16,10 +16,12 @@ import pytest
 import torch
 
 from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.reduced import Equals
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
+from attnviz.models import memory
 from attnviz.progress import Watch, watched
 from attnviz.records import Tokens
 
@@ -256,6 +258,43 @@ def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None
     ready = layers.split_columns(ours._tensor64(columns), 16, 16)
     assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
     assert max(each.parts.shape[1] for each in ready) == 64
+
+
+def test_columns_that_do_not_fit_are_refused_in_words(
+    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = small_layer(layers)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 10 - 1)
+    ours.reduced(np.ones((29, 9)))
+    with pytest.raises(UsageError, match=r"of 4 heads with 10 columns take 9\.28 kB"):
+        ours.reduced(np.ones((29, 10)))
+    assert not layers._refused
+
+
+@pytest.mark.parametrize("kernel", ["sum_rows", "take_single"])
+def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(
+    layers: ModuleType, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, blocks = small_layer(layers)
+    notes: list[str] = []
+    monkeypatch.setattr(layers, "note_of_runs", notes.append)
+    ours.reduced(np.ones((29, 1)), 16)
+    monkeypatch.setattr(layers.sums_kernels, kernel, None)
+    hidden, keys = np.arange(29) == 0, np.arange(29)
+    if kernel == "sum_rows":
+        assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
+    assert np.array_equal(ours.single(keys), blocks.single(keys))
+    assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
+    assert len(notes) == 1
+
+
+def test_keys_of_another_type_take_blocks(layers: ModuleType) -> None:
+    ours, _ = small_layer(layers)
+    key = ours._given_key.bfloat16()
+    rest = {"ranges": (ours.first, ours.past), "run": ours._run}
+    other = layers.TritonLayer(ours._asking, key, 0.3, **rest)
+    assert isinstance(other.reduced(np.ones((29, 1))).total, np.ndarray)
+    assert not layers._refused
 
 
 def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleType) -> None:
