@@ -46,8 +46,10 @@ _TRIAL_ROWS = 4
 """So many queries at the start, in the middle and at the end are compared with the blocks."""
 
 _TOLERANCE = 2e-4
-"""How far the kernel may be from the blocks, as a share of the largest number, or of one. Both
-round scores to float32: a score of 100 has an error of 1e-5, and so has its weight."""
+"""How far the kernel may be from the blocks, as a share of the largest number, or of one."""
+
+_ROUNDING = 2.0**-21
+"""Both round scores to float32: so large is the error of a weight, as a share of the score."""
 
 _SLOW = 2.0
 """Seconds after which the compiling of a kernel is mentioned."""
@@ -58,6 +60,9 @@ _MOST_PARTS = 64 - sums_kernels.RESERVED
 _ERRORS = triton.runtime.errors
 _UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfResources))
 """What Triton raises if a tile is too large for the card; older releases have one error alone."""
+
+_NO_SCORE = -1e19
+"""A sum of logarithms below it is that of a query without keys."""
 
 _PAD = 128
 _WIDE_BYTES = 256
@@ -86,7 +91,7 @@ EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
 
 
 class KernelRun:
-    """What the layers of one pass share: facts of the texts on the GPU, and what was compared.
+    """What the layers of one pass share: facts of the texts on the GPU.
 
     tiles, equal_tiles: see ``TILES``; the interpreter takes small ones.
     """
@@ -95,7 +100,6 @@ class KernelRun:
         self, tiles: Sequence[Tile] = TILES, equal_tiles: Sequence[Tile] = EQUAL_TILES
     ) -> None:
         self.tiles, self.equal_tiles = tiles, equal_tiles
-        self.compared: set[Any] = set()
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def kept(self, key: Any, owner: Any, make: Callable[[], Any]) -> Any:
@@ -107,6 +111,10 @@ class KernelRun:
 
 _refused: list[str] = []
 """Why this process takes blocks where it could have taken the kernels, at most one sentence."""
+
+
+_trusted: set[Any] = set()
+"""The kinds of sums that this process has compared with the blocks."""
 
 
 class _DifferError(Exception):
@@ -240,9 +248,9 @@ class TritonLayer(TorchLayer):
         """Return the sums by the kernels, the first of each kind compared with the blocks."""
         found = self._summed(columns, bucket, equals, far)
         kind = (self._kind, columns.shape[1], bucket, equals is None, far)
-        if kind not in self._run.compared:
+        if kind not in _trusted:
             self._compare(found, columns, bucket, equals)
-            self._run.compared.add(kind)
+            _trusted.add(kind)
         return found
 
     @property
@@ -448,9 +456,18 @@ class TritonLayer(TorchLayer):
     def _compare(
         self, found: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
     ) -> None:
-        """Raise _DifferError unless some rows of the sums are those of the blocks."""
+        """Raise _DifferError unless some rows of the sums are those of the blocks.
+
+        In all rows, the product with a column of ones is the total. The GPU is asked once.
+        """
         queries, keys = self._asking.shape[1], self._given_key.shape[1]
         mixing, places = self._tensor(np.asarray(columns, np.float64)), self._index(np.arange(keys))
+        logs = self._log_sums
+        scores = logs.abs().nan_to_num(0)
+        rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
+        usual = rounding.clamp(min=_TOLERANCE)
+        ones: Any = self._summed(np.ones((keys, 1)), bucket, None, found.far is not None)
+        excess = [_excess(ones.mixed[..., 0], found.total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
             rows = slice(start, min(start + _TRIAL_ROWS, queries))
@@ -463,24 +480,28 @@ class TritonLayer(TorchLayer):
                 (found.total, weights.sum(-1)),
                 (found.entropy, -torch.xlogy(weights, weights).sum(-1)),
                 (found.largest, weights.amax(-1)),
-                (found.signed, (weights * (places - own)).sum(-1)),
-                (self._single(last, self._log_sums), weights.gather(2, of_last)[..., 0]),
+                (self._single(last, logs), weights.gather(2, of_last)[..., 0]),
             ]
+            excess += [_excess(ours[:, rows], theirs, usual) for ours, theirs in pairs]
+            gaps: list[tuple[Any, Tensor]] = [(found.signed, places - own)]
             if found.far is not None:
-                pairs.append((found.far, (weights * (places - own).abs()).sum(-1)))
-            for ours, theirs in pairs:
-                _require_near(ours[:, rows], theirs)
+                gaps.append((found.far, (places - own).abs()))
+            for ours, gap in gaps:  # as shares of the text
+                ours, theirs = (each / max(queries, keys) for each in (ours[:, rows], gap * weights))
+                excess.append(_excess(ours, theirs.sum(-1), rounding))
             if equals is not None and found.equal is not None:
                 for order, ids in enumerate(self._index(equals.ids)):
                     for after in range(2):
                         same = ids[own] == ids.roll(after)
                         same &= (places >= after) & (places < own)
                         equal: Any = found.equal[:, after, order, rows]
-                        _require_near(equal, (weights * same).sum(-1))
+                        excess.append(_excess(equal, (weights * same).sum(-1), usual))
         if found.pooled is not None and bucket is not None:
-            self._compare_pooled(found, bucket)
+            excess += self._of_pooled(found, bucket, usual.cpu())
+        if not float(torch.stack([each.to(logs.device) for each in excess]).amax()) <= 1:
+            raise _DifferError
 
-    def _compare_pooled(self, found: Reduced, bucket: int) -> None:
+    def _of_pooled(self, found: Reduced, bucket: int, tolerance: Tensor) -> list[Tensor]:
         """Compare pooled sums with those of the rows: their weight, and where it stands."""
         pooled = torch.as_tensor(found.pooled).double()
         size = pooled.shape[1]
@@ -491,11 +512,10 @@ class TritonLayer(TorchLayer):
         whole = torch.zeros(2, len(total), size, dtype=torch.float64)
         whole[0].scatter_add_(1, of_rows, total)
         whole[1].scatter_add_(1, of_rows, signed + own * total)
-        _require_near(pooled.sum(-1), whole[0])
         starts = (pooled * (torch.arange(pooled.shape[2]) * bucket)).sum(-1)
         inside = (whole[1] - starts) / (whole[0] * bucket)  # 0 to 1: where in the mean bucket
-        if bool(((inside < -_TOLERANCE) | (inside > 1)).any()):
-            raise _DifferError
+        beyond = ((inside < -_TOLERANCE) | (inside > 1)).any()
+        return [_excess(pooled.sum(-1), whole[0], tolerance), 2 * beyond.double()]
 
 
 def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
@@ -506,14 +526,16 @@ def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
     return run(tiles[-1])
 
 
-def _require_near(ours: Tensor, theirs: Tensor) -> None:
-    finite = theirs[~theirs.isnan()].abs()
-    most = max(1.0, float(finite.max())) if finite.numel() else 1.0
-    near = torch.isclose(
-        ours.double(), theirs.double(), rtol=0, atol=_TOLERANCE * most, equal_nan=True
-    )
-    if not bool(near.all()):
-        raise _DifferError
+def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the largest distance in tolerances, which are a share of the largest number or of one.
+
+    It stays on the device. It is NaN where one alone is.
+    """
+    ours, theirs = ours.double(), theirs.double()
+    apart = (ours - theirs).masked_fill(ours.isnan() & theirs.isnan(), 0).abs().flatten()
+    most = theirs.nan_to_num(0).abs().flatten()
+    one = tolerance.new_ones(1)
+    return (torch.cat([apart, 0 * one]) / (tolerance * torch.cat([most, one]).amax())).amax()
 
 
 def _why(error: Exception) -> str:

@@ -52,6 +52,7 @@ def layers() -> Iterator[ModuleType]:
 def trusted(layers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test begin as a process does that has refused no kernel."""
     monkeypatch.setattr(layers, "_refused", [])
+    monkeypatch.setattr(layers, "_trusted", set())
 
 
 def ranges_of(mask: str, queries: int, keys: int, draw: np.random.Generator) -> Any:
@@ -120,7 +121,7 @@ def case(
     found = layer.reduced(columns, bucket, equals, far=far)
     assert not layers._refused
     assert isinstance(found.total, torch.Tensor)
-    assert bool(layer._run.compared), "the first layer is compared with blocks"
+    assert layers._trusted, "the first layer is compared with blocks"
 
     wanted = {
         "mixed": weights @ columns,
@@ -288,6 +289,32 @@ def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(
     assert len(notes) == 1
 
 
+def test_each_kind_of_sums_is_compared_once(
+    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, compared = layers.TritonLayer._compare, []
+
+    def compare(self: Any, found: Any, columns: Any, *rest: Any) -> None:
+        compared.append(columns.shape[1])
+        own(self, found, columns, *rest)
+
+    monkeypatch.setattr(layers.TritonLayer, "_compare", compare)
+    for many in (1, 3, 1, 3):
+        small_layer(layers)[0].reduced(np.ones((29, many)))  # a run of its own
+    assert compared == [1, 3]
+
+
+def test_a_query_that_sees_no_key_has_no_weight(layers: ModuleType) -> None:
+    ours, _ = small_layer(layers)
+    ours.first = ours.first.copy()
+    ours.first[20:23] = ours.past[20:23]
+    found = ours.reduced(np.ones((29, 1)))
+    assert not layers._refused
+    for sums in (found.mixed, found.total, found.entropy, found.largest, found.signed):
+        assert not sums[:, 20:23].any()
+        assert sums[:, 23:].all()
+
+
 def test_keys_of_another_type_take_blocks(layers: ModuleType) -> None:
     ours, _ = small_layer(layers)
     key = ours._given_key.bfloat16()
@@ -306,7 +333,7 @@ def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleTyp
     assert layers._fitting([layers.Tile(16, keys, 4, 1) for keys in (64, 32, 16)], run) == 16
 
 
-@pytest.mark.parametrize("fault", ["another sum", "another bucket", "no compiler"])
+@pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
 def test_blocks_take_over_with_a_note(
     layers: ModuleType, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +348,9 @@ def test_blocks_take_over_with_a_note(
         found = own(self, *given)
         if fault == "another bucket":
             return found._replace(pooled=found.pooled[..., ::-1].copy())
+        if fault == "some rows":  # between those that are compared with the blocks
+            found.mixed[:, 8:14] += 0.01
+            return found
         return found._replace(mixed=found.mixed + 0.01)
 
     monkeypatch.setattr(layers.TritonLayer, "_of_rows", broken)
