@@ -59,6 +59,19 @@ def _kernels() -> Any:
 
 
 @contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Let ``cuda`` multiply float32 exactly inside this context: TF32 has 10 bits of a score."""
+    chosen = torch.get_float32_matmul_precision()
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision(chosen)
+
+
+@contextmanager
 def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[None]:
     """Check a GPU's memory before a pass that is read through sums; return what is left after it.
 

@@ -44,6 +44,22 @@ def test_a_text_that_does_not_fit_is_refused_in_words(freed: list[str]) -> None:
     assert freed == ["all", "all"]
 
 
+def test_scores_are_not_rounded_to_tf32_and_the_caller_s_choice_comes_back() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        for device, inside in (("cuda", "highest"), ("cpu", "medium")):
+            with (
+                pytest.raises(KeyError),
+                sums_on_gpu.exact_products(torch.device(device)),
+            ):
+                assert torch.get_float32_matmul_precision() == inside
+                raise KeyError
+            assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_the_bytes_of_a_pass_grow_with_texts_and_tokens() -> None:
     model = opened("llama")
     one = sums_on_gpu.pass_bytes(model, 1, 100)
