@@ -195,7 +195,8 @@ class Unembedding:
         rows = self._at_once.tile[0]
         if self.own is not None:  # then the whole vocabulary is computed at once
             rows = min(rows, self._positions(8))
-        at_once = min(rows, changes) if self.own is not None else changes
+        bounded = self.own is not None or self._at_once.waits  # a cache only sets what is fastest
+        at_once = min(rows, changes) if bounded else changes
         yield from product(
             _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
         )
