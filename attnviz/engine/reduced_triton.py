@@ -466,8 +466,10 @@ class TritonLayer(TorchLayer):
         scores = logs.abs().nan_to_num(0)
         rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
         usual = rounding.clamp(min=_TOLERANCE)
-        ones: Any = self._summed(np.ones((keys, 1)), bucket, None, found.far is not None)
-        excess = [_excess(ones.mixed[..., 0], found.total, usual)]
+        tokens, every = max(queries, keys), np.ones((keys, 1))
+        ones: Any = self._summed(every, bucket, None, found.far is not None).mixed
+        total: Any = found.total
+        excess = [_excess(ones[..., 0], total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
             rows = slice(start, min(start + _TRIAL_ROWS, queries))
@@ -487,8 +489,8 @@ class TritonLayer(TorchLayer):
             if found.far is not None:
                 gaps.append((found.far, (places - own).abs()))
             for ours, gap in gaps:  # as shares of the text
-                ours, theirs = (each / max(queries, keys) for each in (ours[:, rows], gap * weights))
-                excess.append(_excess(ours, theirs.sum(-1), rounding))
+                theirs = (weights * gap).sum(-1)
+                excess.append(_excess(ours[:, rows] / tokens, theirs / tokens, rounding))
             if equals is not None and found.equal is not None:
                 for order, ids in enumerate(self._index(equals.ids)):
                     for after in range(2):

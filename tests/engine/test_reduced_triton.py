@@ -246,7 +246,7 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
 
 @pytest.mark.parametrize("many", [62, 63, 150])
 def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None:
-    """A column of other numbers than zeros and ones has three parts, also at the edge of a sweep."""
+    """A column of other numbers than zeros and ones has three parts, also where a sweep ends."""
     ours, blocks = small_layer(layers)
     draw = np.random.default_rng(many)
     columns = np.floor(2 * draw.random((29, many)))
