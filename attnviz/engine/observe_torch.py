@@ -47,7 +47,7 @@ from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.reduced_torch import SINKS, SOFTCAP, TorchLayer, layer_of
 from attnviz.engine.split_heads import JoinedLayer
-from attnviz.engine.sums_on_gpu import layer_maker, sums_on_gpu
+from attnviz.engine.sums_on_gpu import exact_products, layer_maker, sums_on_gpu
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.reduced import ReducedLayer
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
@@ -140,13 +140,15 @@ def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsRea
     """Run a planned pass as ``read_sums`` does; return the model's logits, or None."""
     texts = forward.inputs["input_ids"], forward.inputs.get("decoder_input_ids")
     read = _observe_sums if uses_interface(model.model) else _observe_own_sums
-    if not _agrees(_reducible, model.model, forward.wanted, texts, read):
-        raise _only_whole(model, "fused")
-    if device_of(model.model).type != "cuda":
-        return read(replace(forward, compare=False), reader)
-    with sums_on_gpu(model, forward.batch, max(forward.lengths)):
-        # A cache would keep the keys and values of all layers until the pass ends.
-        return read(replace(forward, compare=False, cached=False), reader)
+    device = device_of(model.model)
+    with exact_products(device):
+        if not _agrees(_reducible, model.model, forward.wanted, texts, read):
+            raise _only_whole(model, "fused")
+        if device.type != "cuda":
+            return read(replace(forward, compare=False), reader)
+        with sums_on_gpu(model, forward.batch, max(forward.lengths)):
+            # A cache would keep the keys and values of all layers until the pass ends.
+            return read(replace(forward, compare=False, cached=False), reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +24,10 @@ from torch import Tensor
 from attnviz.engine import sums_kernels
 from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import Ranges, TorchLayer
+from attnviz.errors import UsageError
 from attnviz.measures.reduced import Equals, Reduced
 from attnviz.measures.rows import Columns
+from attnviz.models.memory import require_room
 from attnviz.progress import current_watch
 from attnviz.records import Ints
 
@@ -42,11 +46,23 @@ _TRIAL_ROWS = 4
 """So many queries at the start, in the middle and at the end are compared with the blocks."""
 
 _TOLERANCE = 2e-4
-"""How far the kernel may be from the blocks, as a share of the largest number, or of one. Both
-round scores to float32: a score of 100 has an error of 1e-5, and so has its weight."""
+"""How far the kernel may be from the blocks, as a share of the largest number, or of one."""
+
+_ROUNDING = 2.0**-21
+"""Both round scores to float32: so large is the error of a weight, as a share of the score."""
 
 _SLOW = 2.0
 """Seconds after which the compiling of a kernel is mentioned."""
+
+_MOST_PARTS = 64 - sums_kernels.RESERVED
+"""The parts of columns in one sweep over the keys; more have no room in the registers."""
+
+_ERRORS = triton.runtime.errors
+_UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfResources))
+"""What Triton raises if a tile is too large for the card; older releases have one error alone."""
+
+_NO_SCORE = -1e19
+"""A sum of logarithms below it is that of a query without keys."""
 
 _PAD = 128
 _WIDE_BYTES = 256
@@ -75,7 +91,7 @@ EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
 
 
 class KernelRun:
-    """What the layers of one pass share: facts of the texts on the GPU, and what was compared.
+    """What the layers of one pass share: facts of the texts on the GPU.
 
     tiles, equal_tiles: see ``TILES``; the interpreter takes small ones.
     """
@@ -84,7 +100,6 @@ class KernelRun:
         self, tiles: Sequence[Tile] = TILES, equal_tiles: Sequence[Tile] = EQUAL_TILES
     ) -> None:
         self.tiles, self.equal_tiles = tiles, equal_tiles
-        self.compared: set[Any] = set()
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def kept(self, key: Any, owner: Any, make: Callable[[], Any]) -> Any:
@@ -98,15 +113,23 @@ _refused: list[str] = []
 """Why this process takes blocks where it could have taken the kernels, at most one sentence."""
 
 
+_trusted: set[Any] = set()
+"""The kinds of sums that this process has compared with the blocks."""
+
+
 class _DifferError(Exception):
     """The sums of the kernel and of the blocks differ."""
 
 
 class _Parts(NamedTuple):
-    """Columns (key, column) as parts @ weights. parts: float16 (key, part). weights: float32."""
+    """Some columns as parts @ weights, to be added to what other parts of them give.
+
+    parts: float16 (key, part). weights: float32 (part, column). columns: which these are.
+    """
 
     parts: Tensor
     weights: Tensor
+    columns: slice
 
 
 class TritonLayer(TorchLayer):
@@ -137,7 +160,8 @@ class TritonLayer(TorchLayer):
         self._biases: Tensor | None = None
         if bias is not None:
             self._biases = (bias.float().expand(self.heads, -1) / outer).contiguous()
-        self._fits = query.dtype in _DTYPES and query.shape[-1] <= _WIDEST and outer > 0
+        narrow = query.dtype in _DTYPES and query.dtype == key.dtype
+        self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
 
     def reduced(
         self,
@@ -147,26 +171,17 @@ class TritonLayer(TorchLayer):
         *,
         far: bool = False,
     ) -> Reduced:
-        short = buckets is not None and buckets < _LEAST_BUCKET
-        if not self._usable or short:
-            return super().reduced(columns, buckets, equals, far=far)
-        try:
-            found = self._summed(columns, buckets, equals, far)
-            kind = (self._kind, buckets, equals is None, far)
-            if kind not in self._run.compared:
-                self._compare(found, columns, buckets, equals)
-                self._run.compared.add(kind)
-            return found
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
-            self._logarithms = None
-            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
-            note_of_runs(_refused[0])
-            return super().reduced(columns, buckets, equals, far=far)
+        blocks = partial(super().reduced, columns, buckets, equals, far=far)
+        if buckets is not None and buckets < _LEAST_BUCKET:
+            return blocks()
+        found: Reduced = self._tried(
+            lambda: self._compared(columns, buckets, equals, far), otherwise=blocks
+        )
+        return found
 
     def single(self, keys: Ints) -> Any:
-        return self._single(keys) if self._usable else super().single(keys)
+        logs = self._log_sums
+        return self._tried(lambda: self._single(keys, logs), partial(super().single, keys))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
         """Return the largest weights of each head.
@@ -174,11 +189,16 @@ class TritonLayer(TorchLayer):
         The ``number`` largest stand in the ``number`` rows whose largest weights are largest: only
         these rows are computed.
         """
-        if not self._usable:
-            return super().strongest(number, hidden)
-        left_out, logs = self._index(hidden), self._log_sums.flatten(0, 1)
-        if not self._usable:  # the sums of logarithms were the first that the kernel computed
-            return super().strongest(number, hidden)
+        logs = self._log_sums.flatten(0, 1)
+        found: list[list[tuple[float, int, int]]] = self._tried(
+            lambda: self._strongest(number, self._index(hidden), logs),
+            otherwise=partial(super().strongest, number, hidden),
+        )
+        return found
+
+    def _strongest(
+        self, number: int, left_out: Tensor, logs: Tensor
+    ) -> list[list[tuple[float, int, int]]]:
         other = copy(self)
         other._logarithms = None
         biases = logs.new_zeros(self.heads, len(left_out)) if self._biases is None else self._biases
@@ -206,6 +226,31 @@ class TritonLayer(TorchLayer):
             by_head = (each.tolist() for each in (best, queries, cells % len(places)))
             for of_head in zip(*by_head, strict=True):
                 found.append([pair for pair in zip(*of_head, strict=True) if pair[0] > 0])
+        return found
+
+    def _tried(self, kernels: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """Return what kernels say; where they do not run what blocks say, from then on."""
+        if not self._usable:
+            return otherwise()
+        try:
+            return kernels()
+        except (torch.OutOfMemoryError, UsageError):
+            raise
+        except Exception as error:  # noqa: BLE001 - Triton's compiler and driver raise many kinds
+            self._logarithms = None
+            _refused[:] = [f"attention is summed in blocks, which is slower: {_why(error)}"]
+            note_of_runs(_refused[0])
+            return otherwise()
+
+    def _compared(
+        self, columns: Columns, bucket: int | None, equals: Equals | None, far: bool
+    ) -> Reduced:
+        """Return the sums by the kernels, the first of each kind compared with the blocks."""
+        found = self._summed(columns, bucket, equals, far)
+        kind = (self._kind, columns.shape[1], bucket, equals is None, far)
+        if kind not in _trusted:
+            self._compare(found, columns, bucket, equals)
+            _trusted.add(kind)
         return found
 
     @property
@@ -301,14 +346,20 @@ class TritonLayer(TorchLayer):
         heads, (queries, keys, groups) = self.heads, self._sizes()[4:]
         of = id(columns) if columns.shape[1] else -keys
         key = (of, bucket, tile.keys, self._query.device)
-        ready: _Parts = self._run.kept(
+        sweeps: list[_Parts] = self._run.kept(
             key, columns, lambda: split_columns(self._tensor64(columns), bucket, tile.keys)
         )
-        width, device = ready.parts.shape[1], self._query.device
+        width, device = sweeps[0].parts.shape[1], self._query.device
+        require_room(  # a text of code has hundreds of kinds of marks
+            f"sums over the attention of {heads} heads with {columns.shape[1]} columns take",
+            2 * 4 * heads * queries * columns.shape[1],  # what is read of them is a copy
+            "shorten the text",
+            device,
+        )
         new = torch.zeros if device.type == "cpu" else torch.empty
         total, entropy, largest, logs, signed = new(5, heads, queries, device=device)
         farther = new(heads, queries, device=device) if far else total
-        mixed = new(heads, queries, columns.shape[1], device=device)
+        mixed = torch.zeros(heads, queries, columns.shape[1], device=device)
         count, buckets, of_queries = -(-queries // tile.queries), 1, 1
         if bucket is not None:
             buckets = -(-keys // bucket)
@@ -322,24 +373,26 @@ class TritonLayer(TorchLayer):
         if tile.registers and device.type == "cuda" and not torch.version.hip:
             limit["maxnreg"] = tile.registers
         pooled = []
-        for begin in range(0, heads, many):
+        for begin, ready in product(range(0, heads, many), sweeps):
             some = min(many, heads - begin)
-            raw = new(some, queries, width, device=device)
-            scratch = new(some, buckets if bucket else 0, queries, device=device)
-            in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+            if ready is sweeps[0]:  # the other sweeps add to the columns alone
+                scratch = new(some, buckets if bucket else 0, queries, device=device)
+                in_tiles = torch.zeros(some, count, of_queries, buckets, device=device)
+            pools = bucket is not None and ready is sweeps[0]
+            raw = new(some, queries, ready.parts.shape[1], device=device)
             self._launch(
                 sums_kernels.sum_rows,
                 (count, some),
                 *(self._asking, self._given_key, ready.parts, first, past, sinks, biases),
                 *(logs, total, entropy, largest, signed, farther, raw, scratch, in_tiles),
                 *(*self._sizes(), count, bucket or 1, buckets, begin, self._outer, self._inner),
-                POOL=bucket is not None,
+                POOL=pools,
                 ALIGNED=bucket is None or bucket % tile.keys == 0,
                 FAR=far,
                 SINK=self._sinks is not None,
                 LEFT=int(left),
                 IN=self._precision(),
-                COLUMNS=width,
+                COLUMNS=raw.shape[2],
                 OF_QUERIES=of_queries,
                 QUERIES=tile.queries,
                 KEYS=tile.keys,
@@ -348,8 +401,8 @@ class TritonLayer(TorchLayer):
                 **self._common(),
                 **limit,
             )
-            torch.matmul(raw, ready.weights, out=mixed[begin : begin + some])
-            if bucket is not None:
+            mixed[begin : begin + some, :, ready.columns] += raw @ ready.weights
+            if bucket is not None and pools:
                 pooled.append(_pooled(in_tiles, bucket, tile.queries, queries))
         self._logarithms = logs.unflatten(0, (-1, groups))
         whole = torch.cat(pooled).cpu().numpy() if pooled else None
@@ -380,8 +433,8 @@ class TritonLayer(TorchLayer):
         )
         return found
 
-    def _single(self, keys: Ints) -> Tensor:
-        queries, logs = self._asking.shape[1], self._log_sums
+    def _single(self, keys: Ints, logs: Tensor) -> Tensor:
+        queries = self._asking.shape[1]
         found = torch.empty(self.heads, queries, device=logs.device)
         self._launch(
             sums_kernels.take_single,
@@ -403,9 +456,20 @@ class TritonLayer(TorchLayer):
     def _compare(
         self, found: Reduced, columns: Columns, bucket: int | None, equals: Equals | None
     ) -> None:
-        """Raise _DifferError unless some rows of the sums are those of the blocks."""
+        """Raise _DifferError unless some rows of the sums are those of the blocks.
+
+        In all rows, the product with a column of ones is the total. The GPU is asked once.
+        """
         queries, keys = self._asking.shape[1], self._given_key.shape[1]
         mixing, places = self._tensor(np.asarray(columns, np.float64)), self._index(np.arange(keys))
+        logs = self._log_sums
+        scores = logs.abs().nan_to_num(0)
+        rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)
+        usual = rounding.clamp(min=_TOLERANCE)
+        tokens, every = max(queries, keys), np.ones((keys, 1))
+        ones: Any = self._summed(every, bucket, None, found.far is not None).mixed
+        total: Any = found.total
+        excess = [_excess(ones[..., 0], total, usual)]
         for middle in {0, queries // 2, queries - 1}:
             start = max(min(middle, queries - _TRIAL_ROWS), 0)
             rows = slice(start, min(start + _TRIAL_ROWS, queries))
@@ -418,24 +482,28 @@ class TritonLayer(TorchLayer):
                 (found.total, weights.sum(-1)),
                 (found.entropy, -torch.xlogy(weights, weights).sum(-1)),
                 (found.largest, weights.amax(-1)),
-                (found.signed, (weights * (places - own)).sum(-1)),
-                (self._single(last), weights.gather(2, of_last)[..., 0]),
+                (self._single(last, logs), weights.gather(2, of_last)[..., 0]),
             ]
+            excess += [_excess(ours[:, rows], theirs, usual) for ours, theirs in pairs]
+            gaps: list[tuple[Any, Tensor]] = [(found.signed, places - own)]
             if found.far is not None:
-                pairs.append((found.far, (weights * (places - own).abs()).sum(-1)))
-            for ours, theirs in pairs:
-                _require_near(ours[:, rows], theirs)
+                gaps.append((found.far, (places - own).abs()))
+            for ours, gap in gaps:  # as shares of the text
+                theirs = (weights * gap).sum(-1)
+                excess.append(_excess(ours[:, rows] / tokens, theirs / tokens, rounding))
             if equals is not None and found.equal is not None:
                 for order, ids in enumerate(self._index(equals.ids)):
                     for after in range(2):
                         same = ids[own] == ids.roll(after)
                         same &= (places >= after) & (places < own)
                         equal: Any = found.equal[:, after, order, rows]
-                        _require_near(equal, (weights * same).sum(-1))
+                        excess.append(_excess(equal, (weights * same).sum(-1), usual))
         if found.pooled is not None and bucket is not None:
-            self._compare_pooled(found, bucket)
+            excess += self._of_pooled(found, bucket, usual.cpu())
+        if not float(torch.stack([each.to(logs.device) for each in excess]).amax()) <= 1:
+            raise _DifferError
 
-    def _compare_pooled(self, found: Reduced, bucket: int) -> None:
+    def _of_pooled(self, found: Reduced, bucket: int, tolerance: Tensor) -> list[Tensor]:
         """Compare pooled sums with those of the rows: their weight, and where it stands."""
         pooled = torch.as_tensor(found.pooled).double()
         size = pooled.shape[1]
@@ -446,29 +514,30 @@ class TritonLayer(TorchLayer):
         whole = torch.zeros(2, len(total), size, dtype=torch.float64)
         whole[0].scatter_add_(1, of_rows, total)
         whole[1].scatter_add_(1, of_rows, signed + own * total)
-        _require_near(pooled.sum(-1), whole[0])
         starts = (pooled * (torch.arange(pooled.shape[2]) * bucket)).sum(-1)
         inside = (whole[1] - starts) / (whole[0] * bucket)  # 0 to 1: where in the mean bucket
-        if bool(((inside < -_TOLERANCE) | (inside > 1)).any()):
-            raise _DifferError
+        beyond = ((inside < -_TOLERANCE) | (inside > 1)).any()
+        return [_excess(pooled.sum(-1), whole[0], tolerance), 2 * beyond.double()]
 
 
 def _fitting(tiles: Sequence[Tile], run: Callable[[Tile], Any]) -> Any:
-    """Return what ``run`` returns for the first tile that fits the card's shared memory."""
+    """Return what ``run`` returns for the first tile that fits the card's memory and registers."""
     for tile in tiles[:-1]:
-        with suppress(triton.runtime.errors.OutOfResources):
+        with suppress(*_UNFIT):
             return run(tile)
     return run(tiles[-1])
 
 
-def _require_near(ours: Tensor, theirs: Tensor) -> None:
-    finite = theirs[~theirs.isnan()].abs()
-    most = max(1.0, float(finite.max())) if finite.numel() else 1.0
-    near = torch.isclose(
-        ours.double(), theirs.double(), rtol=0, atol=_TOLERANCE * most, equal_nan=True
-    )
-    if not bool(near.all()):
-        raise _DifferError
+def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:
+    """Return the largest distance in tolerances, which are a share of the largest number or of one.
+
+    It stays on the device. It is NaN where one alone is.
+    """
+    ours, theirs = ours.double(), theirs.double()
+    apart = (ours - theirs).masked_fill(ours.isnan() & theirs.isnan(), 0).abs().flatten()
+    most = theirs.nan_to_num(0).abs().flatten()
+    one = tolerance.new_ones(1)
+    return (torch.cat([apart, 0 * one]) / (tolerance * torch.cat([most, one]).amax())).amax()
 
 
 def _why(error: Exception) -> str:
@@ -483,10 +552,11 @@ def _in_rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def split_columns(columns: Tensor, bucket: int | None, tile: int) -> _Parts:
+def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[_Parts]:
     """Return columns (key, column) as parts in float16, behind those that the kernel needs itself.
 
     Zeros and ones are one part, other numbers up to three: 33 bits. tile: the keys of a tile.
+    Each of the list has at most ``_MOST_PARTS``; a column is the sum of what they give for it.
     """
     keys, many = columns.shape
     rest = columns.double()
@@ -494,28 +564,32 @@ def split_columns(columns: Tensor, bucket: int | None, tile: int) -> _Parts:
     unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
     whole = (rest == rest.round()).all(0)
     unit = torch.where(whole, unit.clamp(min=1.0), unit)
-    reserved = sums_kernels.RESERVED
-    parts, weights = [], []
+    parts: list[tuple[int, float, Tensor]] = []
     for _ in range(3):
         part = (rest / unit).to(torch.float16)
         for column in part.any(0).nonzero()[:, 0].tolist():
-            parts.append(part[:, column])
-            weights.append((column, float(unit[column])))
+            parts.append((column, float(unit[column]), part[:, column]))
         rest = rest - part.double() * unit
         unit = unit * 2.0**-11
-    wide = max(16, triton.next_power_of_2(reserved + len(parts)))
-    rows = -(-keys // _PAD) * _PAD
-    found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
-    mix = torch.zeros(wide, many, device=columns.device)
+    parts.sort(key=lambda part: part[0])
+    rows, sweeps, low = -(-keys // _PAD) * _PAD, [], 0
     place = torch.arange(rows, device=columns.device)
-    found[:, sums_kernels.PLACE] = (place % tile).half()
-    if bucket is not None:
-        begins = place - place % tile
-        found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
-    for at, (part, (column, weight)) in enumerate(zip(parts, weights, strict=True), reserved):
-        found[:keys, at] = part
-        mix[at, column] = weight
-    return _Parts(found, mix)
+    for begin in range(0, max(len(parts), 1), _MOST_PARTS):
+        some, others = parts[begin : begin + _MOST_PARTS], parts[begin + _MOST_PARTS :]
+        high = some[-1][0] + 1 if others else many
+        wide = max(16, triton.next_power_of_2(sums_kernels.RESERVED + len(some)))
+        found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
+        mix = torch.zeros(wide, high - low, device=columns.device)
+        found[:, sums_kernels.PLACE] = (place % tile).half()
+        if bucket is not None:
+            begins = place - place % tile
+            found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
+        for at, (column, weight, part) in enumerate(some, sums_kernels.RESERVED):
+            found[:keys, at] = part
+            mix[at, column - low] = weight
+        sweeps.append(_Parts(found, mix, slice(low, high)))
+        low = min(high, others[0][0]) if others else high
+    return sweeps
 
 
 def _pooled(in_tiles: Tensor, bucket: int, tile: int, queries: int) -> Tensor:

@@ -204,7 +204,8 @@ def sum_rows(
     tl.store(lse_ptr + at, lse, mask=there)
     tl.store(total_ptr + at, mass / every, mask=there)
     tl.store(entropy_ptr + at, tl.where(entropy <= 0, 0.0, entropy), mask=there)
-    tl.store(largest_ptr + at, tl.exp2(most - lse), mask=there)
+    largest = tl.where(mass == 0, 0.0, tl.exp2(most - lse))  # a query that sees no key has none
+    tl.store(largest_ptr + at, largest, mask=there)
     tl.store(signed_ptr + at, ahead / every, mask=there)
     if FAR:
         tl.store(far_ptr + at, far / _UP / every, mask=there)

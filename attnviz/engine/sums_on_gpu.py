@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.models.memory import require_room
 from attnviz.models.split import device_of
@@ -32,14 +35,40 @@ def layer_maker() -> Callable[..., TorchLayer]:
 
     def make(query: Tensor, *given: Any, **options: Any) -> TorchLayer:
         nonlocal run
-        if query.device.type != "cuda" or find_spec("triton") is None:
+        kernels = _kernels() if query.device.type == "cuda" else None
+        if kernels is None:
             return TorchLayer(query, *given, **options)
-        from attnviz.engine.reduced_triton import KernelRun, TritonLayer
-
-        run = run or KernelRun()
-        return TritonLayer(query, *given, **options, run=run)
+        run = run or kernels.KernelRun()
+        layer: TorchLayer = kernels.TritonLayer(query, *given, **options, run=run)
+        return layer
 
     return make
+
+
+@cache
+def _kernels() -> Any:
+    """Return the module with the kernels; None without Triton, with a note if it is broken."""
+    if find_spec("triton") is None:
+        return None
+    try:
+        return import_module("attnviz.engine.reduced_triton")
+    except Exception as error:  # noqa: BLE001 - such as of a release that is too old
+        why = f"triton cannot be imported ({type(error).__name__})"
+        note_of_runs(f"attention is summed in blocks, which is slower: {why}")
+        return None
+
+
+@contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Let ``cuda`` multiply float32 exactly inside this context: TF32 has 10 bits of a score."""
+    chosen = torch.get_float32_matmul_precision()
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision(chosen)
 
 
 @contextmanager
@@ -55,10 +84,13 @@ def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[N
         "shorten the text",
         device,
     )
-    yield
-    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if held > _LEFT_BYTES:
-        torch.cuda.empty_cache()
+    own = {each.device for each in model.model.parameters() if each.device.type == device.type}
+    try:
+        yield
+    finally:
+        held = (torch.cuda.memory_reserved(on) - torch.cuda.memory_allocated(on) for on in own)
+        if sum(held) > _LEFT_BYTES:
+            torch.cuda.empty_cache()
 
 
 def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:

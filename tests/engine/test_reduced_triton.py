@@ -16,10 +16,12 @@ import pytest
 import torch
 
 from attnviz.engine.reduced_torch import TorchLayer
+from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.reduced import Equals
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
+from attnviz.models import memory
 from attnviz.progress import Watch, watched
 from attnviz.records import Tokens
 
@@ -50,6 +52,7 @@ def layers() -> Iterator[ModuleType]:
 def trusted(layers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test begin as a process does that has refused no kernel."""
     monkeypatch.setattr(layers, "_refused", [])
+    monkeypatch.setattr(layers, "_trusted", set())
 
 
 def ranges_of(mask: str, queries: int, keys: int, draw: np.random.Generator) -> Any:
@@ -118,7 +121,7 @@ def case(
     found = layer.reduced(columns, bucket, equals, far=far)
     assert not layers._refused
     assert isinstance(found.total, torch.Tensor)
-    assert bool(layer._run.compared), "the first layer is compared with blocks"
+    assert layers._trusted, "the first layer is compared with blocks"
 
     wanted = {
         "mixed": weights @ columns,
@@ -233,7 +236,7 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
         found = sums.scores((0, 1, 2, 3))
         means = scores_of(rows, OF_ONE_TEXT)
         scores.append({**found.scores, **found.delimiters, **means})
-        scores[-1] |= {f"{name} shuffled": each for name, each in found.shuffled.items()}
+        scores[-1] |= {f"{name} by chance": each for name, each in found.base.items()}
     assert scores[0].keys() == scores[1].keys()
     for name, given in scores[0].items():
         expected = scores[1][name]
@@ -241,7 +244,96 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
         assert np.allclose(given, expected, atol=1e-5, rtol=1e-5, equal_nan=True), name
 
 
-@pytest.mark.parametrize("fault", ["another sum", "another bucket", "no compiler"])
+@pytest.mark.parametrize("many", [62, 63, 150])
+def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None:
+    """A column of other numbers than zeros and ones has three parts, also where a sweep ends."""
+    ours, blocks = small_layer(layers)
+    draw = np.random.default_rng(many)
+    columns = np.floor(2 * draw.random((29, many)))
+    columns[:, 61::20] = draw.standard_normal(columns[:, 61::20].shape)
+    columns[:, [3, many - 1]] = 0
+    found, expected = ours.reduced(columns, 16), blocks.reduced(columns, 16)
+    assert not layers._refused
+    for given, wanted in zip(found, expected, strict=True):
+        assert given is wanted is None or np.allclose(given, wanted, atol=1e-5, rtol=0)
+    ready = layers.split_columns(ours._tensor64(columns), 16, 16)
+    assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
+    assert max(each.parts.shape[1] for each in ready) == 64
+
+
+def test_columns_that_do_not_fit_are_refused_in_words(
+    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, _ = small_layer(layers)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 10 - 1)
+    ours.reduced(np.ones((29, 9)))
+    with pytest.raises(UsageError, match=r"of 4 heads with 10 columns take 9\.28 kB"):
+        ours.reduced(np.ones((29, 10)))
+    assert not layers._refused
+
+
+@pytest.mark.parametrize("kernel", ["sum_rows", "take_single"])
+def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(
+    layers: ModuleType, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, blocks = small_layer(layers)
+    notes: list[str] = []
+    monkeypatch.setattr(layers, "note_of_runs", notes.append)
+    ours.reduced(np.ones((29, 1)), 16)
+    monkeypatch.setattr(layers.sums_kernels, kernel, None)
+    hidden, keys = np.arange(29) == 0, np.arange(29)
+    if kernel == "sum_rows":
+        assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
+    assert np.array_equal(ours.single(keys), blocks.single(keys))
+    assert ours.strongest(3, hidden) == blocks.strongest(3, hidden)
+    assert len(notes) == 1
+
+
+def test_each_kind_of_sums_is_compared_once(
+    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, compared = layers.TritonLayer._compare, []
+
+    def compare(self: Any, found: Any, columns: Any, *rest: Any) -> None:
+        compared.append(columns.shape[1])
+        own(self, found, columns, *rest)
+
+    monkeypatch.setattr(layers.TritonLayer, "_compare", compare)
+    for many in (1, 3, 1, 3):
+        small_layer(layers)[0].reduced(np.ones((29, many)))  # a run of its own
+    assert compared == [1, 3]
+
+
+def test_a_query_that_sees_no_key_has_no_weight(layers: ModuleType) -> None:
+    ours, _ = small_layer(layers)
+    ours.first = ours.first.copy()
+    ours.first[20:23] = ours.past[20:23]
+    found = ours.reduced(np.ones((29, 1)))
+    assert not layers._refused
+    for sums in (found.mixed, found.total, found.entropy, found.largest, found.signed):
+        assert not sums[:, 20:23].any()
+        assert sums[:, 23:].all()
+
+
+def test_keys_of_another_type_take_blocks(layers: ModuleType) -> None:
+    ours, _ = small_layer(layers)
+    key = ours._given_key.bfloat16()
+    rest = {"ranges": (ours.first, ours.past), "run": ours._run}
+    other = layers.TritonLayer(ours._asking, key, 0.3, **rest)
+    assert isinstance(other.reduced(np.ones((29, 1))).total, np.ndarray)
+    assert not layers._refused
+
+
+def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleType) -> None:
+    def run(tile: Any) -> int:
+        if tile.keys > 16:
+            raise layers._UNFIT[-1]("too many registers")
+        return int(tile.keys)
+
+    assert layers._fitting([layers.Tile(16, keys, 4, 1) for keys in (64, 32, 16)], run) == 16
+
+
+@pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
 def test_blocks_take_over_with_a_note(
     layers: ModuleType, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +348,9 @@ def test_blocks_take_over_with_a_note(
         found = own(self, *given)
         if fault == "another bucket":
             return found._replace(pooled=found.pooled[..., ::-1].copy())
+        if fault == "some rows":  # between those that are compared with the blocks
+            found.mixed[:, 8:14] += 0.01
+            return found
         return found._replace(mixed=found.mixed + 0.01)
 
     monkeypatch.setattr(layers.TritonLayer, "_of_rows", broken)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +40,22 @@ def test_a_text_that_does_not_fit_is_refused_in_words(freed: list[str]) -> None:
     with sums_on_gpu.sums_on_gpu(model, 1, 500):
         ran.append(500)
     assert ran
-    assert freed == ["all"]
+    with pytest.raises(KeyError), sums_on_gpu.sums_on_gpu(model, 1, 500):
+        raise KeyError
+    assert freed == ["all", "all"]
+
+
+def test_scores_are_not_rounded_to_tf32_and_the_caller_s_choice_comes_back() -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        for device, inside in (("cuda", "highest"), ("cpu", "medium")):
+            with suppress(KeyError), sums_on_gpu.exact_products(torch.device(device)):
+                assert torch.get_float32_matmul_precision() == inside
+                raise KeyError
+            assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_the_bytes_of_a_pass_grow_with_texts_and_tokens() -> None:
@@ -46,6 +63,23 @@ def test_the_bytes_of_a_pass_grow_with_texts_and_tokens() -> None:
     one = sums_on_gpu.pass_bytes(model, 1, 100)
     assert sums_on_gpu.pass_bytes(model, 1, 200) == 2 * one
     assert one < sums_on_gpu.pass_bytes(model, 4, 100) < 4 * one
+
+
+def test_a_triton_that_cannot_be_imported_leaves_a_note_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(sums_on_gpu, "note_of_runs", notes.append)
+    monkeypatch.setattr(sums_on_gpu, "find_spec", lambda name: name)
+    monkeypatch.setattr(sums_on_gpu, "import_module", {}.__getitem__)
+    sums_on_gpu._kernels.cache_clear()
+    make = sums_on_gpu.layer_maker()
+    query, key = (SimpleNamespace(device=torch.device("cuda")) for _ in range(2))
+    monkeypatch.setattr(sums_on_gpu, "TorchLayer", lambda *given, **options: given)
+    assert make(query, key) == make(query, key) == (query, key)
+    assert len(notes) == 1
+    assert notes[0].endswith("which is slower: triton cannot be imported (KeyError)")
+    sums_on_gpu._kernels.cache_clear()
 
 
 def test_a_processor_takes_blocks() -> None:

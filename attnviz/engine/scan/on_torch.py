@@ -103,7 +103,7 @@ class TorchRunner(SiteRunner):
                 with torch.inference_mode():
                     plan = make_plan(self.model, self._probe, self._positions)
                 if plan.unembedding is not None:
-                    own = sizes_on(self.model.device, self._max_memory)
+                    own = sizes_on(plan.unembedding.weight.device, self._max_memory)
                     plan = replace(plan, unembedding=replace(plan.unembedding, given=own))
                 self._plan = plan
                 if self._plan.strategy is None:

@@ -195,7 +195,8 @@ class Unembedding:
         rows = self._at_once.tile[0]
         if self.own is not None:  # then the whole vocabulary is computed at once
             rows = min(rows, self._positions(8))
-        at_once = min(rows, changes) if self.own is not None else changes
+        bounded = self.own is not None or self._at_once.waits  # a cache only sets what is fastest
+        at_once = min(rows, changes) if bounded else changes
         yield from product(
             _slices(positions, max(1, rows // max(changes, 1))), _slices(changes, at_once)
         )
@@ -258,8 +259,13 @@ class Unembedding:
         return _slices(len(self.weight), self._at_once.tile[1] if narrow else len(self.weight))
 
     def _halves(self, rows: Array) -> Halves | None:
-        """Return rows (row, width) for a weight in half precision; None where it is widened."""
+        """Return rows (row, width) for a weight in half precision; None where it is widened.
+
+        It is also widened where gradients are asked for: torch's product of halves has none.
+        """
         if isinstance(self.weight, np.ndarray) or self.weight.dtype.itemsize != 2:
+            return None
+        if rows.requires_grad:
             return None
         from attnviz.engine.scan.half_products import Halves, sums_halves  # torch only where needed
 

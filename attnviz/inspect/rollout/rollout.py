@@ -102,10 +102,16 @@ def _follow_rows(probing: Probing, given: Input, end: int) -> _Followed:
     """
     info, queries = probing.model.info, given.queries(probing.kind)
     kept = info.layers * (info.heads + info.kv_heads) * info.head_dim + 4 * _SAMPLED
+    device = None  # of several devices, each keeps some layers
+    if info.device.partition(":")[0] == "cuda" and info.device.count("cuda") == 1:
+        import torch  # where the model is on a GPU, torch is there
+
+        device = torch.device(info.device)
     require_room(
         f"the queries and keys of {len(queries):,} tokens in every layer take",
         4 * len(queries) * kept,
         "shorten the text, or add --truncate",
+        device,
     )
     rows = tuple(sorted({end * row // _SAMPLED for row in range(1, _SAMPLED + 1)}))
     own = np.zeros((len(rows), len(queries)))

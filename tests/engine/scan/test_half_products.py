@@ -69,5 +69,17 @@ def test_a_scan_in_halves_is_the_usual_one(dtype, tile, monkeypatch):
         assert halves.kl.max() > 100
 
 
+@HALVES
+def test_where_gradients_are_asked_for_the_weight_is_widened(dtype, monkeypatch):
+    """The GPU's product of halves has no derivative: the one here refuses to be called."""
+    monkeypatch.setattr(half_products, "sums_halves", lambda device, dtype: True)
+    monkeypatch.setattr(half_products, "summed", None)
+    rows, weight = drawn(dtype)
+    rows.requires_grad_()
+    logits = Unembedding(weight, None).logits(rows)
+    (slope,) = torch.autograd.grad(logits[3, 7], rows)
+    assert torch.equal(slope[3], weight[7].float())
+
+
 def test_a_processor_multiplies_in_float32():
     assert not sums_halves("cpu", torch.bfloat16)

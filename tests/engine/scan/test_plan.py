@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
+from attnviz.engine.scan.plan import fitting
+
 from ..architectures import small_model
 from ..scans import torch_scan
 
@@ -22,6 +24,25 @@ def read_out_of(model):
 @pytest.mark.parametrize("name", ["llama", "gpt2", "phi"])
 def test_half_precision_needs_no_pass_of_the_model(name, dtype):
     assert read_out_of(small_model(name).to(dtype)).own is None
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_too_little_memory_is_no_verdict_on_a_strategy(error):
+    states = torch.ones(2, 3, 4)
+
+    def run(strategy, kept):
+        if strategy == "first":
+            raise error("as it is said")
+        return states
+
+    def found():
+        return fitting(["first", "second"], states, run, short=False)
+
+    if error is RuntimeError:
+        assert found() == ("second", False)
+    else:
+        with pytest.raises(error):
+            found()
 
 
 def scaled(logits):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.scan import unembedding
 from attnviz.engine.scan.unembedding import Unembedding
 
@@ -55,6 +57,19 @@ def expected(weight, bias, clean, removed, wanted):
     kl = (first.exp() * (first - second)).sum(-1)
     flips = first.argmax(-1) != second.argmax(-1)
     return loss.numpy(), delta.numpy(), kl.numpy(), flips.numpy()
+
+
+def test_a_gpu_never_compares_more_changes_at_once_than_its_tile_has_rows(monkeypatch):
+    set_sizes(monkeypatch, tile=(4, 10))
+    weight, bias, clean, removed = states()
+    usual = opened("torch", weight, bias)
+    gpu = Unembedding(weight, bias, given=replace(sizes("cuda"), tile=(4, 10)))
+    for of, most in ((usual, REMOVALS), (gpu, 4)):
+        tiles = list(of._tiles(POSITIONS, REMOVALS))
+        assert max(which.stop - which.start for _, which in tiles) == most
+    found, wanted = (of.compare(clean, removed, [3, -1, 0, 5, 9]) for of in (gpu, usual))
+    for name in ("loss", "loss_delta", "kl", "flips"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), atol=1e-5)
 
 
 def close(found, wanted, near, relative=0.0):
