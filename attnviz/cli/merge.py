@@ -27,7 +27,7 @@ class _Parts(Options):
 
 @command(EXAMPLES, "--full")
 def merge(parts: _Parts, output: shared.Output) -> None:
-    """Combine the results of shards into what one process would give."""
+    """Add the results of shards up into what one process would give."""
     from attnviz.inspect.merge import merge as question
 
     outlet = Outlet.open(output)

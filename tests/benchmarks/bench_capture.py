@@ -5,8 +5,6 @@ random weights. *forward* is the model as its user calls it, *trunk* the same wi
 vocabulary projection; both run fused attention (sdpa) in inference mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

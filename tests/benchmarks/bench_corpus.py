@@ -60,7 +60,7 @@ def cpu(run: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def test_a_million_tokens_in_constant_memory(tmp_path: Path) -> None:
+def test_a_million_tokens_in_constant_memory(tmp_path):
     part = tmp_path / "part"
     for tokens in (_TOKENS // 10, _TOKENS):
         path = written(tmp_path / f"{tokens}.txt", tokens)
@@ -70,7 +70,7 @@ def test_a_million_tokens_in_constant_memory(tmp_path: Path) -> None:
         print(f"\n{read:>9,.0f} tokens: {seconds:.1f} s, {memory:.0f} MB, file of {size:.0f} kB")
 
 
-def test_two_workers(tmp_path: Path) -> None:
+def test_two_workers(tmp_path):
     path = written(tmp_path / "corpus.txt", _TOKENS // 10)
     began = time.perf_counter()
     _, _, alone = results(begun(path))
@@ -96,7 +96,7 @@ class _Last:
 
 
 @pytest.mark.parametrize("length", [64, 256])
-def test_against_plain_forward_passes(length: int) -> None:
+def test_against_plain_forward_passes(length):
     """Of the same batches of the bundled model, over one block."""
     model = attnviz.load("tiny")
     probing = open_probing(model)

@@ -5,8 +5,6 @@ the processor time of two checkpoints against that of one ``patterns`` run.
 Run with ``python -m pytest tests/benchmarks/bench_diff.py -s -n 0``.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess
@@ -84,7 +82,7 @@ def batched(copies: int) -> Iterator[None]:
         patchable._inputs = plain
 
 
-def test_a_model_with_itself() -> None:
+def test_a_model_with_itself():
     import torch
 
     from attnviz.models.huggingface import load_transformers
@@ -126,7 +124,7 @@ PLANTS: dict[str, Callable[[Tensors, int], None]] = {
 ONE_HEAD = ("queries permuted", "head zeroed")
 
 
-def test_planted_changes() -> None:
+def test_planted_changes():
     model, texts = Bundled(), built_in_texts().texts
     first = maps_of(model, texts)
     floor = floor_of(model, first, texts)
@@ -143,7 +141,7 @@ def test_planted_changes() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_planted_changes_in_16_bits(dtype: Any, tmp_path: Path) -> None:
+def test_planted_changes_in_16_bits(dtype, tmp_path):
     """Both sides are loaded in 16 bits by torch, which rounds the planted change as well."""
     print(f"\n{dtype}, {'10 of each':<18}found  planted head first")
     for name, plant in PLANTS.items():
@@ -179,7 +177,7 @@ def ratio(one: tuple[str, ...], both: tuple[str, ...]) -> float:
     return median(seconds(*both) / seconds(*one) for _ in range(3))
 
 
-def test_the_cost() -> None:
+def test_the_cost():
     directory = str(TINY)
     other = os.path.join(directory, ".")
     lines = {
@@ -192,7 +190,7 @@ def test_the_cost() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_the_cost_on_torch(name: str) -> None:
+def test_the_cost_on_torch(name):
     """Two random checkpoints of the size of GPT-2 small, the built-in texts."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

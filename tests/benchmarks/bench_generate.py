@@ -5,8 +5,6 @@ model; each number is the median of several. Run with ``python -m pytest
 tests/benchmarks/bench_generate.py -s``: a minute.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -75,7 +73,7 @@ def ratio(model: Model, reader: Callable[[Tokens], Reader], length: int) -> floa
     return median(step(reader(tokens), ids) for _ in range(RUNS)) / whole
 
 
-def test_a_step_against_a_whole_pass(directory: Path, one_thread: None) -> None:
+def test_a_step_against_a_whole_pass(directory, one_thread):
     for backend, tokens in (("numpy", 9), ("torch", None)):
         model: Any = load(str(directory), LoadOptions(backend=backend, work=Work(tokens)))
 
@@ -90,7 +88,7 @@ def test_a_step_against_a_whole_pass(directory: Path, one_thread: None) -> None:
             print(f"{backend}, {length} tokens: a step is {share:.3f} of a whole pass")
 
 
-def test_the_first_token_against_importing_torch() -> None:
+def test_the_first_token_against_importing_torch():
     def process(code: str) -> float:
         return seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
 

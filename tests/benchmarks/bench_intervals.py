@@ -5,8 +5,6 @@ nearly two values as those of heads that do a thing or do not.
 Run with ``python -m pytest tests/benchmarks/bench_intervals.py -s``: two minutes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import NormalDist
 
@@ -80,7 +78,7 @@ def bootstrap_t(values: NDArray[np.floating]) -> Ends:
     return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
 
 
-def test_coverage() -> None:
+def test_coverage():
     methods = {"percentile": percentile, "BCa": bca, "Student's t": student_t}
     methods["bootstrap-t (attnviz)"] = bootstrap_t
     print(f"\n{TRIALS:,} samples; share that holds the mean, mean width in s.d.")
@@ -104,7 +102,7 @@ def flipped_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     return (largest[:, None] >= np.abs(scaled.sum(axis=0))).mean(axis=0)
 
 
-def test_chance_alone() -> None:
+def test_chance_alone():
     """The share of models of 24 heads without effect in which any head has p of 5 % or less."""
     print("\n200 models; share in which chance names a head")
     for name, (sample, mean) in SAMPLES.items():

@@ -6,8 +6,6 @@ and models of every kind of mask, as ``heads`` and ``patterns`` name their heads
 Run with ``python -m pytest tests/benchmarks/bench_labels.py -s``: a quarter of an hour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,7 +84,7 @@ def told(title: str, names: list[str], heads: int, most: float = 0.01) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_own_attention(causal: bool) -> None:
+def test_own_attention(causal):
     names: list[str] = []
     heads = 0
     for seed in range(SEEDS):
@@ -102,7 +100,7 @@ def test_own_attention(causal: bool) -> None:
 @pytest.mark.parametrize("spread", [0.02, 0.3, 0.5])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
-def test_random_models(kind: str, size: str, spread: float) -> None:
+def test_random_models(kind, size, spread):
     import torch
 
     names: list[str] = []
@@ -135,7 +133,7 @@ def known_words() -> list[str]:
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_every_kind_of_mask(mask: str) -> None:
+def test_every_kind_of_mask(mask):
     """``patterns`` names by its threshold alone, without the evidence that ``heads`` asks for."""
     from attnviz.engine.capture import capture
     from attnviz.inspect.patterns.score import score_patterns

@@ -5,8 +5,6 @@ a part with an adjusted p of .05 or less. The suite has a sample of ten.
 Run with ``python -m pytest tests/benchmarks/bench_link_alarms.py -s``: five minutes of a processor.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from ..inspect.link.random_links import random_link
@@ -17,7 +15,7 @@ MODELS = 200
 
 
 @pytest.mark.parametrize("prompts", [5, 10])
-def test_false_alarms(prompts: int) -> None:
+def test_false_alarms(prompts):
     alarms = [
         any(part.stands_out for part in random_link(seed, prompts).parts) for seed in range(MODELS)
     ]

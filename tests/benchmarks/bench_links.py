@@ -7,8 +7,6 @@ one, with the others five in a hundred.
 Run with ``python -m pytest tests/benchmarks/bench_links.py -s``: ten minutes.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from attnviz.engine.capture import capture
@@ -37,7 +35,7 @@ def told(title: str, clears: list[bool], most: float) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_own_attention(causal: bool) -> None:
+def test_own_attention(causal):
     clears = []
     for seed in range(60):
         model = OwnAttention(causal=causal, seed=seed)
@@ -48,7 +46,7 @@ def test_own_attention(causal: bool) -> None:
 
 @pytest.mark.parametrize(("spread", "most"), [(0.02, 0.0), (0.3, 0.05), (0.5, 0.05)])
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
-def test_random_models(kind: str, spread: float, most: float) -> None:
+def test_random_models(kind, spread, most):
     import torch
 
     SIZES.update(SHAPES)

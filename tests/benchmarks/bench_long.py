@@ -28,8 +28,6 @@ half precision, causal attention and long texts only:
    half precision; if they do not, or if the kernel raises RuntimeError, the blocks are taken.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -16,8 +16,6 @@ thus 3.1, and what is above it is time per operation: for a ratio of 8 ours must
 less than those of the loop. This count does not say whether that can be reached.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

@@ -4,8 +4,6 @@ Run it as a script: ``python tests/benchmarks/bench_render.py``. A ratio of 0.05
 of the table's time. Both are timed from weights to the bytes that a truecolor terminal gets.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ files of rules that ``check --init`` wrote for one form of a model and that anot
 Run with ``python -m pytest tests/benchmarks/bench_rounding.py -s -n 0``: ten minutes.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,7 +46,7 @@ def cases() -> Iterator[tuple[str, float, int]]:
         yield family, scale, seed
 
 
-def test_a_model_with_itself(model: Callable[[str, float, int], Forms]) -> None:
+def test_a_model_with_itself(model):
     generator = np.random.default_rng(0)
     every = list(cases())
     runs, reported, orders, closest = 0, 0, Counter[str](), 0.0
@@ -86,9 +83,7 @@ def _summary(found: Mapping[str, Any]) -> str:
     return f"{found['changed']} and {found['output_changed']} heads, {_share(found):.2f} of a floor"
 
 
-def test_rules_of_one_form_hold_on_another(
-    model: Callable[[str, float, int], Forms], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_of_one_form_hold_on_another(model, tmp_path, monkeypatch):
     """Half of them are of the bundled model, its weights changed by up to 40 %: it has labels."""
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(1)
@@ -127,9 +122,7 @@ def _kind(rule: Mapping[str, Any]) -> str:
     return next((kind for kind in known if rule["name"].startswith(kind)), "score")
 
 
-def test_emulated_rounding_is_of_the_size_of_real_rounding(
-    model: Callable[[str, float, int], Forms],
-) -> None:
+def test_emulated_rounding_is_of_the_size_of_real_rounding(model):
     ratios: dict[str, list[float]] = {"rows": [], "outputs": []}
     for family, scale, seed in dict.fromkeys(cases()):
         forms = model(family, scale, seed)

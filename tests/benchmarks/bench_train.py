@@ -5,8 +5,6 @@ and optimiser step (``take_step``), and take turns. Prints the medians and their
 where the own decoder is faster. ``--device cuda`` runs on a GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Callable

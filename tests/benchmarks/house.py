@@ -6,8 +6,6 @@ found again. The target stands next to each figure: whoever raises one says why 
 Run it as ``python tests/benchmarks/house.py [ROUNDS]``.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import resource

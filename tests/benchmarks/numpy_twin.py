@@ -1,7 +1,5 @@
 """A small step for the benchmarks: the NumPy path over the weights of a model of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attnviz.attention.family_reading import checkpoint_layout

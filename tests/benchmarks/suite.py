@@ -8,8 +8,6 @@ collection. A second counts once: work inside other work is taken from it. Run i
 The durations of all tests are left in the file that ``ATTNVIZ_DURATIONS`` names.
 """
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

@@ -1,7 +1,5 @@
 """The benchmark of a GPU runs through on a processor, so that it will on a card."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import pytest
 
 
 @pytest.mark.long
-def test_every_table_of_the_benchmark_is_filled() -> None:
+def test_every_table_of_the_benchmark_is_filled():
     script = Path(__file__).with_name("bench_gpu.py")
     ran = subprocess.run(
         [sys.executable, str(script), "--device", "cpu", "--tiny", "--dtype", "float32"],

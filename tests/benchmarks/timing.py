@@ -4,8 +4,6 @@ A script of this folder that needs modules of the tests imports this first: the 
 the path then.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Tiny random models of many architectures; sizes are primes where the architecture permits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

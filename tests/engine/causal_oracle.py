@@ -4,8 +4,6 @@ Weights are what transformers itself reports under its eager attention. A head i
 of the model whose files' own eager functions are replaced, or by a hook on the output projection.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

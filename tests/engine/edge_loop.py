@@ -3,8 +3,6 @@
 Shares nothing with the scan: one run for each set of heads, and every metric from whole logits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 from unittest import mock

@@ -1,7 +1,5 @@
 """Scans of small models, opened for a test."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnviz.engine.effects import ScanOptions, Variant

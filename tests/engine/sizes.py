@@ -1,7 +1,5 @@
 """Other sizes than a device's own, to run what is cut into pieces on texts of a few tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 The oracle is transformers' own model, with plain hooks.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +94,7 @@ def without(model: Any, layer: int, head: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_answer_and_what_writes_its_ends(name: str) -> None:
+def test_the_answer_and_what_writes_its_ends(name):
     model = model_of(name)
     attributor = TorchAttributor(opened(model), given())
     assert attributor.labels == ("start", "end")
@@ -121,7 +119,7 @@ def test_the_answer_and_what_writes_its_ends(name: str) -> None:
     assert asked.top[0][1] == pytest.approx(float(logs[0, 2].exp()), abs=1e-6)
 
 
-def test_a_single_text_is_its_own_context() -> None:
+def test_a_single_text_is_its_own_context():
     model = model_of("bert")
     text = Input.of_ids(IDS)
     found = TorchAttributor(opened(model), text).attribute(text)
@@ -130,7 +128,7 @@ def test_a_single_text_is_its_own_context() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_other_words_change_the_chance_among_the_context(name: str) -> None:
+def test_other_words_change_the_chance_among_the_context(name):
     model = model_of(name)
     attributor = TorchAttributor(opened(model), given())
     other = (3, 5, 8, *IDS[3:])
@@ -142,7 +140,7 @@ def test_other_words_change_the_chance_among_the_context(name: str) -> None:
 
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_lens_reads_the_end_after_each_block(name: str, end: int) -> None:
+def test_the_lens_reads_the_end_after_each_block(name, end):
     model = model_of(name)
     attributor = TorchAttributor(opened(model), given())
     found = torch_lens(attributor, given(), AskedLogit(None, end, None, ()))
@@ -164,7 +162,7 @@ def test_the_lens_reads_the_end_after_each_block(name: str, end: int) -> None:
     assert asked.blocks[-1].probability == pytest.approx(float(logs[-1][2].exp()), abs=1e-5)
 
 
-def test_what_a_head_of_the_last_block_adds_to_each_start() -> None:
+def test_what_a_head_of_the_last_block_adds_to_each_start():
     model = model_of("bert")
     layer = model.bert.encoder.layer[1]
     seen: dict[str, torch.Tensor] = {}
@@ -215,7 +213,7 @@ def starts(model: Any, ids: tuple[int, ...], edit: Any = None) -> torch.Tensor:
         hook.remove()
 
 
-def test_a_patch_moves_the_start_of_the_answer() -> None:
+def test_a_patch_moves_the_start_of_the_answer():
     model = model_of("bert")
     seen: list[torch.Tensor] = []
     clean = starts(model, IDS, lambda outputs: seen.append(outputs.clone()) or outputs)
@@ -256,7 +254,7 @@ def test_a_patch_moves_the_start_of_the_answer() -> None:
         )
 
 
-def test_integrated_gradients_of_all_tokens() -> None:
+def test_integrated_gradients_of_all_tokens():
     model = model_of("bert").double()
     places = list(CONTEXT)
     found = integrated_gradients(
@@ -270,7 +268,7 @@ def test_integrated_gradients_of_all_tokens() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_removing_a_head_changes_the_loss_of_the_answer(name: str) -> None:
+def test_removing_a_head_changes_the_loss_of_the_answer(name):
     model = model_of(name)
     heads = [(0, 1), (1, 2)]
     variants = [Variant((head,)) for head in heads]
@@ -295,7 +293,7 @@ def test_removing_a_head_changes_the_loss_of_the_answer(name: str) -> None:
             assert metrics["flip_rate"] == float(flips)
 
 
-def test_what_is_refused() -> None:
+def test_what_is_refused():
     model = opened(model_of("bert"))
     attributor = TorchAttributor(model, given())
     with pytest.raises(UsageError, match="not against each other"):

@@ -64,7 +64,7 @@ def record_of(model: Fake, text: str = "a b", **choice: Any) -> Any:
     return capture(model, model.encode(text), kind="self", **choice)
 
 
-def test_the_record_holds_what_the_model_handed_over() -> None:
+def test_the_record_holds_what_the_model_handed_over():
     record = record_of(Fake([[CAUSAL, BOTH_WAYS], [BOTH_WAYS, CAUSAL]]))
     assert [(at, head) for at, head, _ in record] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     np.testing.assert_array_equal(record.layers[1].weights, np.float32([BOTH_WAYS, CAUSAL]))
@@ -72,7 +72,7 @@ def test_the_record_holds_what_the_model_handed_over() -> None:
     assert record.kind == "self"
 
 
-def test_notes_are_joined_and_chosen_heads_alone_are_kept() -> None:
+def test_notes_are_joined_and_chosen_heads_alone_are_kept():
     assert record_of(Fake([[CAUSAL]])).model.notes == ("made up", "2 words")
     record = record_of(Fake([[CAUSAL] * 3] * 3), heads={1: {0, 2}})
     assert [(layer.layer, layer.heads) for layer in record.layers] == [(1, (0, 2))]
@@ -83,31 +83,31 @@ def test_notes_are_joined_and_chosen_heads_alone_are_kept() -> None:
 
 
 @pytest.mark.parametrize("heads", [{}, {7: {0}}, {0: {5}}, {0: set()}])
-def test_a_choice_that_keeps_nothing_is_refused(heads: dict[int, set[int]]) -> None:
+def test_a_choice_that_keeps_nothing_is_refused(heads):
     with pytest.raises(UsageError, match="choose others with --layer or --head"):
         record_of(Fake([[CAUSAL]]), heads=heads)
 
 
-def test_causal_is_what_every_kept_head_shows() -> None:
+def test_causal_is_what_every_kept_head_shows():
     model = Fake([[CAUSAL, CAUSAL], [CAUSAL, BOTH_WAYS]])
     assert not record_of(model).causal
     assert record_of(model, heads={0: {0, 1}, 1: {0}}).causal
     assert not record_of(Fake([[[[1.0]]]]), "a").causal
 
 
-def test_weight_that_goes_to_no_token_is_noted() -> None:
+def test_weight_that_goes_to_no_token_is_noted():
     leaking = [[1.0, 0.0], [0.25, 0.25]]
     notes = record_of(Fake([[CAUSAL], [leaking]])).model.notes
     assert notes[-1] == "rows sum to as little as 0.50: the rest goes to no token (a learned sink)"
 
 
 @pytest.mark.parametrize("least", [0.985, 1.0, 1.01])
-def test_rounding_of_short_floats_is_not_noted(least: float) -> None:
+def test_rounding_of_short_floats_is_not_noted(least):
     assert record_of(Fake([[[[1.0, 0.0], [0.0, least]]]])).model.notes == ("made up", "2 words")
 
 
 @pytest.mark.parametrize("everywhere", [True, False])
-def test_weights_that_are_no_numbers_are_noted(everywhere: bool) -> None:
+def test_weights_that_are_no_numbers_are_noted(everywhere):
     """A model that overflows in its dtype gives whole rows of NaN."""
     nan = [[np.nan, np.nan]] * 2 if everywhere else [[1.0, 0.0], [np.nan, np.nan]]
     record = record_of(Fake([[CAUSAL], [nan]]))
@@ -120,7 +120,7 @@ def bundled() -> Bundled:
     return Bundled()
 
 
-def test_the_bundled_model_is_captured_whole(bundled: Bundled) -> None:
+def test_the_bundled_model_is_captured_whole(bundled):
     tokens = bundled.encode(SENTENCE)
     record = capture(bundled, tokens, kind="self")
     info = bundled.info
@@ -134,7 +134,7 @@ def test_the_bundled_model_is_captured_whole(bundled: Bundled) -> None:
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
-def test_later_words_change_nothing_before_them(bundled: Bundled) -> None:
+def test_later_words_change_nothing_before_them(bundled):
     """Causal for real, not only in the zeros: a prefix alone has the same attention."""
     whole, part = bundled.encode(SENTENCE), bundled.encode(SENTENCE, 7)
     longer, shorter = (capture(bundled, tokens, kind="self") for tokens in (whole, part))

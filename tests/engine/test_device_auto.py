@@ -17,7 +17,6 @@ from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import placement
 from attnviz.models.split import whole_weight
 
-from ..command_line import Run
 from ..quick import one_in
 
 TEXT = "the cat sat on the mat"
@@ -63,20 +62,20 @@ def without_places(report: Any) -> Any:
 
 
 @pytest.mark.parametrize("question", one_in(2, QUESTIONS))
-def test_weights_on_disk_give_the_same_numbers(question: str, on_disk: Any, whole: Any) -> None:
+def test_weights_on_disk_give_the_same_numbers(question, on_disk, whole):
     assert all(weight.is_meta for weight in on_disk.model.parameters())
     ask = QUESTIONS[question]
     assert without_places(ask(on_disk)) == without_places(ask(whole))
 
 
-def test_a_weight_on_disk_is_read_whole(on_disk: Any, whole: Any) -> None:
+def test_a_weight_on_disk_is_read_whole(on_disk, whole):
     found = whole_weight(on_disk.model.lm_head)
     assert torch.equal(found, whole.model.lm_head.weight)
     assert on_disk.model.lm_head.weight.is_meta
 
 
 @pytest.mark.parametrize("what", ["verify", "prune"])
-def test_what_reads_all_weights_refuses(what: str, on_disk: Any, tmp_path: Path) -> None:
+def test_what_reads_all_weights_refuses(what, on_disk, tmp_path):
     texts = [TEXT, "the mat sat on the cat"]
     ask = {
         "verify": lambda: attnviz.verify(on_disk, TEXT),
@@ -86,9 +85,7 @@ def test_what_reads_all_weights_refuses(what: str, on_disk: Any, tmp_path: Path)
         ask[what]()
 
 
-def test_screen_and_json_say_where_the_layers_lie(
-    run: Run, checkpoint: Callable[[str], Path]
-) -> None:
+def test_screen_and_json_say_where_the_layers_lie(run, checkpoint):
     arguments = ("rollout", TEXT, "--model", str(checkpoint("llama")), "--device", "auto")
     found = run(*arguments, "--max-memory", SMALL)
     assert "float32 on disk" in found.out
@@ -118,7 +115,7 @@ def test_screen_and_json_say_where_the_layers_lie(
         ),
     ],
 )
-def test_places_are_said_in_words(places: dict[str, Any], devices: str, said: str) -> None:
+def test_places_are_said_in_words(places, devices, said):
     names = [
         "",
         "embed",
@@ -142,13 +139,8 @@ def test_places_are_said_in_words(places: dict[str, Any], devices: str, said: st
     ],
 )
 def test_a_place_on_disk_that_is_no_directory_is_refused(
-    named: str,
-    said: str,
-    run: Run,
-    checkpoint: Callable[[str], Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    named, said, run, checkpoint, tmp_path, monkeypatch
+):
     place = str(checkpoint("llama"))
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
@@ -170,16 +162,14 @@ def test_a_place_on_disk_that_is_no_directory_is_refused(
         (["--tp"], "start them with torchrun --nproc-per-node 2 -m attnviz rollout"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
-    arguments: list[str], said: str, run: Run, checkpoint: Callable[[str], Path]
-) -> None:
+def test_options_that_do_not_fit_are_refused(arguments, said, run, checkpoint):
     found = run("rollout", TEXT, "--model", str(checkpoint("llama")), *arguments)
     assert (found.code, found.out) == (2, "")
     assert said in found.err
     assert found.err.count("\n") == 1
 
 
-def test_accelerate_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerate_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setattr(placement, "find_spec", lambda name: None)
     with pytest.raises(LoadError, match=r"pip install 'attnviz\[dist\]'"):
         placement.spread(None, None)

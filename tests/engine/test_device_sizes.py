@@ -1,7 +1,5 @@
 """A processor's sizes do not change, and a GPU's never take more than its free memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes, sizes_of
 GIGABYTE = 10**9
 
 
-def test_a_processor_has_its_own_whatever_is_free() -> None:
+def test_a_processor_has_its_own_whatever_is_free():
     assert sizes("cpu", 1) == sizes("cpu") == sizes_of(torch.zeros(1)) == DeviceSizes()
     assert sizes_on(torch.device("cpu"), 1) == DeviceSizes()
     assert sizes_of(np.zeros(1)) == sizes("numpy")
@@ -19,7 +17,7 @@ def test_a_processor_has_its_own_whatever_is_free() -> None:
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps", "xpu", "another"])
 @pytest.mark.parametrize("free", [0, 1_000, 100_000_000, 8 * GIGABYTE, 80 * GIGABYTE])
-def test_a_gpu_fills_at_most_an_eighth_of_what_is_free(device: str, free: int) -> None:
+def test_a_gpu_fills_at_most_an_eighth_of_what_is_free(device, free):
     most, found = sizes(device), sizes(device, free)
     assert found.device == most.device == device.partition(":")[0]
     share = max(free // 8, TILE_BYTES)

@@ -1,7 +1,5 @@
 """What is shown of every causal class is the model's own, or it is refused in one line."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

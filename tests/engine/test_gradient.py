@@ -1,7 +1,5 @@
 """Gradient importance equals the slope that finite differences find, gate by gate."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Weights, outputs and logits of heads come of one pass, and are what separate passes give."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Keys hidden in a borrowed model, held against the softmax of transformers with a score of −∞."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -31,7 +29,7 @@ def predicted(model: PatchableModel, heads, edges) -> torch.Tensor | None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bloom", "gpt_neo"])
-def test_a_softmax_without_the_edges_predicts_the_same(name: str) -> None:
+def test_a_softmax_without_the_edges_predicts_the_same(name):
     model, heads, edges = (
         patchable_transformers(small_model(name), "self", GIVEN),
         [(0, 1), (2, 0)],
@@ -46,6 +44,6 @@ def test_a_softmax_without_the_edges_predicts_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom", "falcon", "mistral"])
-def test_a_query_keeps_a_key(name: str) -> None:
+def test_a_query_keeps_a_key(name):
     with pytest.raises(UsageError, match="no other key"):
         predicted(patchable_transformers(small_model(name), "self", GIVEN), [(0, 0)], [(0, 0)])

@@ -1,7 +1,5 @@
 """Labels that are kept for a checkpoint's weights, and read again."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -39,7 +37,7 @@ def keep(model: Any, labels: KnownLabels = LABELS) -> Path:
     return place
 
 
-def test_what_is_kept_is_read_again(checkpoint: Any, cache: Path) -> None:
+def test_what_is_kept_is_read_again(checkpoint, cache):
     model = load(str(checkpoint("gpt2")))
     assert known_labels(model, "self") is None
     assert keep(model).parent == cache
@@ -49,9 +47,7 @@ def test_what_is_kept_is_read_again(checkpoint: Any, cache: Path) -> None:
     assert found.heads[1, 2].name is None
 
 
-def test_other_weights_of_the_same_shape_have_their_own(
-    checkpoint: Any, cache: Path, tmp_path: Path
-) -> None:
+def test_other_weights_of_the_same_shape_have_their_own(checkpoint, cache, tmp_path):
     import torch
 
     from ..small_models import SPECIAL, TINY, VOCABULARY, random_model
@@ -68,8 +64,8 @@ def test_other_weights_of_the_same_shape_have_their_own(
 
 @pytest.mark.parametrize(("other", "reads"), [("llama", False), ("gpt2", True)])
 def test_weights_are_read_for_labels_only_where_some_may_fit(
-    checkpoint: Any, cache: Path, monkeypatch: pytest.MonkeyPatch, other: str, reads: bool
-) -> None:
+    checkpoint, cache, monkeypatch, other, reads
+):
     model, kept = load(str(checkpoint("gpt2"))), load(str(checkpoint(other)))
     place = keep(kept)
     place.write_bytes(labels_json(place.stem.split("-")[0], "self", LABELS, kept.info))
@@ -87,7 +83,7 @@ def test_weights_are_read_for_labels_only_where_some_may_fit(
     [b"", b"{", b"[]", b"\xff", b'{"schema": "attnviz.labels/0", "heads": []}',
      b'{"schema": "attnviz.labels/1", "model": "other", "kind": "self", "heads": []}'],
 )  # fmt: skip
-def test_a_broken_file_counts_as_none(checkpoint: Any, cache: Path, content: bytes) -> None:
+def test_a_broken_file_counts_as_none(checkpoint, cache, content):
     model = load(str(checkpoint("gpt2")))
     place = keep(model)
     place.write_bytes(content)
@@ -95,14 +91,14 @@ def test_a_broken_file_counts_as_none(checkpoint: Any, cache: Path, content: byt
 
 
 @pytest.mark.parametrize("heads", [[[0]], [["a", 0, None, None]], [[0, 0, "previous", []]], 3])
-def test_broken_heads_count_as_none(checkpoint: Any, cache: Path, heads: object) -> None:
+def test_broken_heads_count_as_none(checkpoint, cache, heads):
     model = load(str(checkpoint("gpt2")))
     place = keep(model)
     place.write_text(json.dumps(json.loads(place.read_text()) | {"heads": heads}))
     assert known_labels(model, "self") is None
 
 
-def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint: Any, cache: Path) -> None:
+def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint, cache):
     model = load(str(checkpoint("gpt2")))
     keep(model, KnownLabels("patterns", {(0, 0): KnownLabel("\x1b[31mred", 1.0)}))
     found = known_labels(model, "self")
@@ -110,12 +106,12 @@ def test_a_name_that_is_no_label_never_reaches_a_screen(checkpoint: Any, cache: 
     assert found.heads == {}
 
 
-def test_random_weights_have_none(cache: Path) -> None:
+def test_random_weights_have_none(cache):
     assert label_file(OwnAttention(), "self") is None
     assert known_labels(OwnAttention(), "self") is None
 
 
-def test_the_bundled_model_has_its_card() -> None:
+def test_the_bundled_model_has_its_card():
     found = known_labels(load("tiny"), "self")
     assert found is not None
     assert found.source == "card"
@@ -129,7 +125,7 @@ SENTENCES = (
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
-def test_known_heads_keep_their_names_over_a_short_sentence(run: Any, sentence: str) -> None:
+def test_known_heads_keep_their_names_over_a_short_sentence(run, sentence):
     labels = {
         (head["layer"], head["head"]): head["trait"]
         for head in run("heads", sentence, "--json").document["heads"]
@@ -140,7 +136,7 @@ def test_known_heads_keep_their_names_over_a_short_sentence(run: Any, sentence: 
         assert labels[place]["measured"] > 0.5
 
 
-def test_heads_are_chosen_by_their_label() -> None:
+def test_heads_are_chosen_by_their_label():
     model = load("tiny")
     assert by_label(model, "self", ["induction", "L0H1,prev"], 0) == (
         "L1H0,L1H2,L1H3",
@@ -157,14 +153,14 @@ def test_heads_are_chosen_by_their_label() -> None:
 
 
 @pytest.mark.parametrize("command", ["heads", "why", "lens", "generate", "ablate"])
-def test_a_command_takes_a_label_for_heads(run: Any, command: str) -> None:
+def test_a_command_takes_a_label_for_heads(run, command):
     text = "Then Mary saw Tom. Then Mary saw"
     chosen = ("L1H0,L1H2,L1H3", "induction")
     heads, label = (run(command, text, "--head", typed, "--json").document for typed in chosen)
     assert {**label, "seconds": 0} == {**heads, "seconds": 0}
 
 
-def test_the_card_says_what_patterns_finds(run: Any) -> None:
+def test_the_card_says_what_patterns_finds(run):
     found = known_labels(load("tiny"), "self")
     assert found is not None
     heads = run("patterns", "--json").document["heads"]
@@ -176,7 +172,7 @@ def test_the_card_says_what_patterns_finds(run: Any) -> None:
             assert label.score == pytest.approx(head["score"], abs=1e-3)
 
 
-def test_an_encoder_is_named_by_a_text_of_thirty_tokens(run: Any, trained_bert: Path) -> None:
+def test_an_encoder_is_named_by_a_text_of_thirty_tokens(run, trained_bert):
     """Two heads attend to the token before; an encoder gets no induction."""
     heads = run("heads", TEXTS[0], "--model", str(trained_bert), "--json").document["heads"]
     labels = {(head["layer"], head["head"]): head["trait"] for head in heads}
@@ -188,9 +184,7 @@ def test_an_encoder_is_named_by_a_text_of_thirty_tokens(run: Any, trained_bert: 
     assert set(names) <= {"previous", "next", "self", "duplicate"}
 
 
-def test_patterns_keeps_what_heads_and_ablate_then_say(
-    run: Any, checkpoint: Any, cache: Path, tmp_path: Path
-) -> None:
+def test_patterns_keeps_what_heads_and_ablate_then_say(run, checkpoint, cache, tmp_path):
     name = str(checkpoint("gpt2"))
     for restricted in (["--head", "L0H0"], ["--without-first"], ["the cat sat on the mat"]):
         run("patterns", "--model", name, *restricted)
@@ -213,8 +207,8 @@ ENTRIES = ("fifo", "directory", "labels")
 @POSIX
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
-    run: Any, checkpoint: Any, cache: Path, tmp_path: Path, kind: str
-) -> None:
+    run, checkpoint, cache, tmp_path, kind
+):
     """Nobody named the entries of the cache: a link there may lead anywhere."""
     name = str(checkpoint("gpt2"))
     place, target = keep(load(name)), tmp_path / "target"
@@ -237,7 +231,7 @@ def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
     assert target.read_bytes() == content
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(run: Any, checkpoint: Any, cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_no_error(run, checkpoint, cache):
     cache.parent.write_text("in the way")
     result = run("patterns", "--model", str(checkpoint("gpt2")), "--json")
     assert result.code == 0
@@ -248,9 +242,7 @@ COMMANDS = ("heads", "ablate", "patterns")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_kept_labels_are_said_with_their_date_and_can_be_ignored(
-    run: Any, checkpoint: Any, cache: Path, command: str
-) -> None:
+def test_kept_labels_are_said_with_their_date_and_can_be_ignored(run, checkpoint, cache, command):
     name = str(checkpoint("gpt2"))
     arguments = [command, "the cat sat on the mat", "--model", name]
     arguments += ["--tokens", "2", "--head", "L0H0"] if command == "generate" else []

@@ -1,7 +1,5 @@
 """Heads of classifiers, ablated and patched: against a loop over the modules of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -65,7 +63,7 @@ def scores(model: Any, places: Any, given: Input = GIVEN) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_ablations_are_those_of_a_loop(name: str) -> None:
+def test_ablations_are_those_of_a_loop(name):
     model, patchable = classifier(name), labelled(classifier(name))
     heads = patchable.heads
     singles = [(layer, head) for layer, count in heads.items() for head in range(count)]
@@ -98,7 +96,7 @@ def test_ablations_are_those_of_a_loop(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_patches_are_those_of_a_loop(name: str) -> None:
+def test_patches_are_those_of_a_loop(name):
     model, patchable = classifier(name), labelled(classifier(name))
     place = MODELS[name][3]
     options = PatchOptions("denoise", metrics=("logit_diff", "log_prob"))

@@ -1,7 +1,5 @@
 """Labels of classifiers: found by a trial, and taken apart as words are."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -70,7 +68,7 @@ def logits(model: Any, place: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_parts_sum_to_the_label(name: str) -> None:
+def test_parts_sum_to_the_label(name):
     model, place = classifier(name), MODELS[name][3]
     attributor = opened(model)
     assert attributor.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
@@ -97,7 +95,7 @@ def test_parts_sum_to_the_label(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_head_writes_what_the_modules_make_of_it(name: str) -> None:
+def test_a_head_writes_what_the_modules_make_of_it(name):
     model, place, route = classifier(name).double(), MODELS[name][3], PLACES[name]
     run = Recorded(model, {"input_ids": torch.tensor([GIVEN.ids])})
     found = opened(model).attribute(GIVEN, answer=1, foil=2)
@@ -111,7 +109,7 @@ def test_a_head_writes_what_the_modules_make_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_the_lens_leaves_later_blocks_out(name: str) -> None:
+def test_the_lens_leaves_later_blocks_out(name):
     model = classifier(name)
     lens = torch_lens(opened(model), GIVEN, AskedLogit(None, 1, None, ()))
     trunk = model.bert.encoder.layer if name == "bert" else model.model.layers
@@ -126,7 +124,7 @@ def test_the_lens_leaves_later_blocks_out(name: str) -> None:
     assert len(lens.blocks) == len(trunk) + 1
 
 
-def test_texts_and_hidden_tokens_are_read_for_labels() -> None:
+def test_texts_and_hidden_tokens_are_read_for_labels():
     model = classifier("llama")
     attributor = opened(model)
     other = Input.of_ids([3, 5, 9, 11, 13, 17, 5])
@@ -139,7 +137,7 @@ def test_texts_and_hidden_tokens_are_read_for_labels() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "llama"])
-def test_a_text_may_have_several_labels(name: str) -> None:
+def test_a_text_may_have_several_labels(name):
     model, place = classifier(name, problem_type="multi_label_classification"), MODELS[name][3]
     patchable = with_labels(
         model, patchable_transformers(model, "self", GIVEN), GIVEN, several=True
@@ -159,7 +157,7 @@ def test_a_text_may_have_several_labels(name: str) -> None:
         torch_lens(attributor, GIVEN, AskedLogit(None, None, None, ()))
 
 
-def test_where_there_is_no_one_label() -> None:
+def test_where_there_is_no_one_label():
     several = classifier("bert", problem_type="multi_label_classification")
     patchable = patchable_transformers(several, "self", GIVEN)
     assert with_labels(several, patchable, GIVEN) is patchable

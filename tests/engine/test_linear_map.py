@@ -1,7 +1,5 @@
 """Linear maps are told by what they compute: packed, scaled, wrapped, and no map at all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -67,7 +65,7 @@ class Bent(nn.Linear):
 
 
 @torch.no_grad()
-def test_a_weight_counts_if_the_module_multiplies_by_it() -> None:
+def test_a_weight_counts_if_the_module_multiplies_by_it():
     torch.manual_seed(0)
     assert weight_axis(nn.Linear(5, 5)) == 1
     assert weight_axis(Conv1D(5, 5)) == 0
@@ -77,20 +75,20 @@ def test_a_weight_counts_if_the_module_multiplies_by_it() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("make", [Rows, Together, lambda *size: Wrapped(nn.Linear(*size))])
-def test_a_basis_shows_the_matrix(make: Any) -> None:
+def test_a_basis_shows_the_matrix(make):
     torch.manual_seed(0)
     module = make(5, 7)
     torch.testing.assert_close(matrix_of(module, torch.zeros(1)), module.matrix)
 
 
 @torch.no_grad()
-def test_what_is_not_linear_is_refused_by_name() -> None:
+def test_what_is_not_linear_is_refused_by_name():
     torch.manual_seed(0)
     with pytest.raises(UnsupportedError, match="Bent multiplies by no matrix"):
         matrix_of(Bent(5, 7), torch.zeros(1))
 
 
-def test_tokens_that_are_quantised_together_are_refused_by_name() -> None:
+def test_tokens_that_are_quantised_together_are_refused_by_name():
     torch.manual_seed(0)
     root: Any = nn.Sequential(nn.Linear(5, 5), Rows(5, 5))
     root.dtype, root.device = torch.float32, torch.device("cpu")

@@ -1,7 +1,5 @@
 """Observing a model of transformers: the weights bit for bit, what is refused, how it is left."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

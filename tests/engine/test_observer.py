@@ -1,7 +1,5 @@
 """What is kept of the weights that pass by, and in which form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
         (np.float16, np.float32),
     ],
 )
-def test_arrays_keep_their_precision_or_gain_some(given: Any, expected: type[np.floating]) -> None:
+def test_arrays_keep_their_precision_or_gain_some(given, expected):
     two = torch.tensor([0.5, 0.25], requires_grad=True)
     array = to_numpy(
         two.to(given) if isinstance(given, torch.dtype) else np.array([0.5, 0.25], given)
@@ -38,7 +36,7 @@ def test_arrays_keep_their_precision_or_gain_some(given: Any, expected: type[np.
     np.testing.assert_array_equal(array, [0.5, 0.25])
 
 
-def test_what_is_of_the_kind_is_kept_in_order() -> None:
+def test_what_is_of_the_kind_is_kept_in_order():
     keep = KeepWeights("decoder")
     for layer in (2, 0, 1):
         keep.observe(0, "decoder", layer, 0, weights(layer), BlockFacts())
@@ -56,7 +54,7 @@ def of(library: str, array: np.ndarray) -> Any:
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_chosen_heads_of_chosen_layers(library: str) -> None:
+def test_chosen_heads_of_chosen_layers(library):
     keep = KeepWeights("self", {1: {4, 2}, 3: range(5)})
     assert [layer for layer in range(5) if keep.wants("self", layer)] == [1, 3]
     for layer in range(5):
@@ -68,7 +66,7 @@ def test_chosen_heads_of_chosen_layers(library: str) -> None:
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
+def test_a_layer_without_the_chosen_head_keeps_nothing(library):
     """Layers of one model may differ in their heads."""
     keep = KeepWeights("self", {0: {4}, 1: {4}})
     for layer, heads in ((0, 5), (1, 3)):
@@ -76,7 +74,7 @@ def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
     assert [(kept.layer, kept.heads) for kept in keep.layers] == [(0, (4,))]
 
 
-def test_the_first_text_of_a_batch_is_kept() -> None:
+def test_the_first_text_of_a_batch_is_kept():
     keep = KeepWeights("self")
     hand_over(keep, "self", 0, np.stack([weights(text) for text in range(3)]))
     np.testing.assert_array_equal(keep.layers[0].weights, weights(0))
@@ -93,9 +91,7 @@ def test_the_first_text_of_a_batch_is_kept() -> None:
         ("numpy", "fused", 1, "sums"),
     ],
 )
-def test_long_texts_are_read_as_sums_where_there_are_sums(
-    backend: Any, reduce: Any, tokens: int, expected: str
-) -> None:
+def test_long_texts_are_read_as_sums_where_there_are_sums(backend, reduce, tokens, expected):
     info = ModelInfo("made", None, "None", "float32", 5, 6, 6, 2, backend=backend)
 
     def unable() -> str:

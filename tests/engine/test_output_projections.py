@@ -1,7 +1,5 @@
 """Where heads are read, against names that a person looked up; masked outputs, against hooks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -33,7 +31,7 @@ def _model(name: str) -> TransformersModel:
 
 
 @pytest.mark.parametrize("name", _FOUND)
-def test_each_layer_names_its_projection(name: str) -> None:
+def test_each_layer_names_its_projection(name):
     pattern, axis, layers = _named(name)
     model = _model(name)
     before = state_of(model.model)
@@ -45,7 +43,7 @@ def test_each_layer_names_its_projection(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom", "t5"])
-def test_the_difference_is_that_from_the_model_with_its_heads_off(name: str) -> None:
+def test_the_difference_is_that_from_the_model_with_its_heads_off(name):
     pattern, axis, layers = _named(name)
     model = _model(name)
     last = layers[-1]

@@ -1,7 +1,5 @@
 """A model with code of its own that returns logits and maps, and no hidden states."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -56,7 +54,7 @@ class _Own(PreTrainedModel):
         return CausalLMOutput(logits=self.head(x * 2 if self.norm is None else self.norm(x)))
 
 
-def test_its_final_states_are_what_its_head_reads() -> None:
+def test_its_final_states_are_what_its_head_reads():
     torch.manual_seed(0)
     model = _Own(_Config()).eval()
     given = Input.of_ids((3, 1, 4, 1, 5))
@@ -69,7 +67,7 @@ def test_its_final_states_are_what_its_head_reads() -> None:
     assert found.hidden.shape == (1, 5, 12)
 
 
-def test_states_that_no_module_puts_out_are_refused() -> None:
+def test_states_that_no_module_puts_out_are_refused():
     torch.manual_seed(0)
     model = _Own(_Config(), normed=False).eval()
     with pytest.raises(UnsupportedError, match="_Own returns no hidden states"):

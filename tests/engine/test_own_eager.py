@@ -7,7 +7,6 @@ nothing with the engine, and takes another pattern where it is given one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -124,7 +123,7 @@ def by_hand(
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES)
-def test_value_norms(name: str, attention: str) -> None:
+def test_value_norms(name, attention):
     model = made(name, attention)
     reader = TextReader(prepared(name, model, None, torch.device("cpu")))
     asked = Asked(Input.of_ids(CLEAN), "self", None)
@@ -139,7 +138,7 @@ def test_value_norms(name: str, attention: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "attention"), CASES[:6])
-def test_a_pattern_in_the_place_of_another(name: str, attention: str) -> None:
+def test_a_pattern_in_the_place_of_another(name, attention):
     model = made(name, attention)
     pair = Pair(Input.of_ids(CLEAN), Input.of_ids(CORRUPT))
     patching = torch_patching(
@@ -170,7 +169,7 @@ def _head(site: Site) -> int:
     return site.head
 
 
-def test_alibi_that_two_implementations_read_in_two_ways_is_refused() -> None:
+def test_alibi_that_two_implementations_read_in_two_ways_is_refused():
     reader = TextReader(
         prepared("falcon", made("falcon, alibi", "sdpa"), None, torch.device("cpu"))
     )
@@ -178,14 +177,14 @@ def test_alibi_that_two_implementations_read_in_two_ways_is_refused() -> None:
         reader.read(Asked(Input.of_ids(CLEAN), "self", None))
 
 
-def test_values_that_are_not_seen_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_are_not_seen_are_refused(monkeypatch):
     monkeypatch.setattr(projections, "_PRODUCTS", set())
     reader = TextReader(prepared("bloom", made("bloom"), None, torch.device("cpu")))
     with pytest.raises(UnsupportedError, match="its values cannot be seen"):
         reader.norms(Asked(Input.of_ids(CLEAN), "self", None))
 
 
-def test_the_commands(run: Any, tmp_path: Path) -> None:
+def test_the_commands(run, tmp_path):
     made("falcon", "sdpa").save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     model = ("--model", str(tmp_path))

@@ -1,7 +1,5 @@
 """Sites of every sort, patched, equal the slow loop's; and what patching promises beside them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Patches in NumPy are those of the loop in float64, by hooks on the modules of transformers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

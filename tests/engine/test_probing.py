@@ -1,7 +1,5 @@
 """What a model is given for scoring its heads: a decoder reads the same text, and all of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -17,7 +15,7 @@ TEXT = "the cat sat on the mat because"
 
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
-def test_a_text_that_is_too_long_for_the_decoder_is_refused_or_cut(kind: str) -> None:
+def test_a_text_that_is_too_long_for_the_decoder_is_refused_or_cut(kind):
     model = prepared("bart", small_model("bart"), None, torch.device("cpu"), seed=0)
     whole = model.encode_target(TEXT)
     short = Probing(replace(model, target_context=5), kind, True)

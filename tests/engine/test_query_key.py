@@ -1,7 +1,5 @@
 """Queries and keys as they are handed over make the weights that the model itself reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -65,7 +63,7 @@ def random_model(name: str) -> TransformersModel:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kv_heads", [6, 2])
-def test_the_own_attention(causal: bool, kv_heads: int) -> None:
+def test_the_own_attention(causal, kv_heads):
     model = OwnAttention(30, 6, kv_heads, causal=causal, seed=3)
     tokens = model.encode(TEXT)
     kept = whole_weights(model, tokens)
@@ -75,7 +73,7 @@ def test_the_own_attention(causal: bool, kv_heads: int) -> None:
     np.testing.assert_allclose(weights_of(found[0]), kept[0], atol=1e-6)
 
 
-def test_the_bundled_model() -> None:
+def test_the_bundled_model():
     """Turned by position already, and only of the layers that are wanted."""
     model = Bundled()
     tokens = model.encode(TEXT)
@@ -91,7 +89,7 @@ def test_the_bundled_model() -> None:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_transformers_model(name: str) -> None:
+def test_a_transformers_model(name):
     inputs = inputs_of(name)
     oracle = eager_attentions(name, **inputs)
     ids = tuple(inputs["input_ids"][0].tolist())
@@ -107,7 +105,7 @@ def test_a_transformers_model(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "reason"), BEYOND.items())
-def test_what_cannot_be_had_is_refused(name: str, reason: str) -> None:
+def test_what_cannot_be_had_is_refused(name, reason):
     model = random_model(name)
     before = model.model.config._attn_implementation
     with pytest.raises(UnsupportedError, match=reason):
@@ -115,13 +113,13 @@ def test_what_cannot_be_had_is_refused(name: str, reason: str) -> None:
     assert model.model.config._attn_implementation == before
 
 
-def test_scores_without_a_scale_are_refused() -> None:
+def test_scores_without_a_scale_are_refused():
     model = OwnAttention(30, 6, score="additive")
     with pytest.raises(UnsupportedError, match="additive scores, which have no scale"):
         handed_over(model, model.encode(TEXT))
 
 
-def test_products_and_softmax_by_torch() -> None:
+def test_products_and_softmax_by_torch():
     torch.manual_seed(5)
     query, key = torch.randn(3, 7, 5, dtype=torch.float64), torch.randn(3, 11, 5).double()
     bias = torch.zeros(7, 11, dtype=torch.float64)

@@ -1,7 +1,5 @@
 """Whatever the shape of a model of any family, scans and patches in NumPy are those of the loop."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any
@@ -111,7 +109,7 @@ def patching_is_the_loop(draw: random.Random, model: Both) -> None:
         ),
     ],
 )
-def test_a_random_shape(model_type: str, seed: int, tmp_path: Path) -> None:
+def test_a_random_shape(model_type, seed, tmp_path):
     draw: Any = random.Random(f"{model_type} {seed}")
     torch.manual_seed(seed)
     model = made(draw, model_type, tmp_path)

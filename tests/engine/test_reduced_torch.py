@@ -1,7 +1,5 @@
 """Sums over attention rows equal those over the whole matrices, of every architecture."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -69,7 +67,7 @@ def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, n
 
 
 @pytest.mark.parametrize("name", quick_or_long(sorted(REDUCIBLE)))
-def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_sum_of_every_architecture(name, monkeypatch):
     """With grouped heads, windows, learned sinks, encoders and cross attention."""
     set_sizes(monkeypatch, rows=3)
     whole, found = eager_attentions(name, **inputs_of(name)), set()
@@ -92,7 +90,7 @@ def test_every_sum_of_every_architecture(name: str, monkeypatch: pytest.MonkeyPa
     assert found == set(whole)
 
 
-def test_other_attention_is_refused() -> None:
+def test_other_attention_is_refused():
     names = sorted(set(ARCHITECTURES) - REDUCIBLE)
     assert names
     for name in ("t5", "fsmt"):
@@ -123,9 +121,7 @@ def random_layer(
 @pytest.mark.parametrize(("sink", "capped"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("window", [None, 6])
 @pytest.mark.parametrize("causal", [True, False])
-def test_every_measure_equals_that_of_the_matrix(
-    causal: bool, window: int | None, sink: bool, capped: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_measure_equals_that_of_the_matrix(causal, window, sink, capped, monkeypatch):
     """Formulas read the same from sums as from weights, with equal tokens in nine orders."""
     set_sizes(monkeypatch, rows=5, cells=600)
     monkeypatch.setattr(reduced, "_FEW", 4)
@@ -160,9 +156,7 @@ def test_every_measure_equals_that_of_the_matrix(
 
 @pytest.mark.parametrize("sink", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_blocks_of_a_gpu_share_their_memory(
-    dtype: torch.dtype, sink: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_of_a_gpu_share_their_memory(dtype, sink, monkeypatch):
     """Each block in the same stretch, and keys that are copied with it, give the same sums."""
     set_sizes(monkeypatch, cells=600, rows=5)
     plain, shared, rooms = random_layer(dtype, 6, sink), random_layer(dtype, 6, sink), []
@@ -186,7 +180,7 @@ def test_blocks_of_a_gpu_share_their_memory(
 
 
 @pytest.mark.parametrize("name", ["cuda", "mps", "xpu"])
-def test_every_device_at_hand_has_the_sums_of_the_processor(name: str) -> None:
+def test_every_device_at_hand_has_the_sums_of_the_processor(name):
     """Also with PYTORCH_ENABLE_MPS_FALLBACK, where that decides what runs on the device."""
     if not getattr(torch, name).is_available():
         pytest.skip(f"no {name} here")
@@ -202,7 +196,7 @@ def test_every_device_at_hand_has_the_sums_of_the_processor(name: str) -> None:
     assert np.abs(layer.rows(3, 9) - host.rows(3, 9)).max() < 1e-4
 
 
-def test_bfloat16_is_reduced_in_float32() -> None:
+def test_bfloat16_is_reduced_in_float32():
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)
     wide = TorchLayer(
@@ -217,7 +211,7 @@ def test_bfloat16_is_reduced_in_float32() -> None:
             assert np.abs(ours - exact).max() < 1e-4
 
 
-def test_no_layer_is_handed_over_twice_and_others_run() -> None:
+def test_no_layer_is_handed_over_twice_and_others_run():
     model, seen = opened("llama"), []
     reader = Reads(lambda text, kind, layer, sums: seen.append((text, kind, layer, sums.heads)))
     reader.layers = {1}
@@ -225,7 +219,7 @@ def test_no_layer_is_handed_over_twice_and_others_run() -> None:
     assert seen == [(0, "self", 1, 6)]
 
 
-def test_a_cap_and_a_bias_of_each_key_are_in_every_weight_and_output() -> None:
+def test_a_cap_and_a_bias_of_each_key_are_in_every_weight_and_output():
     """softmax(c · tanh(s q·k / c) + b_k) in float64, written out."""
     layer = random_layer(torch.float64, 6, capped=True)
     draw = torch.Generator().manual_seed(7)
@@ -243,7 +237,7 @@ def test_a_cap_and_a_bias_of_each_key_are_in_every_weight_and_output() -> None:
     assert np.abs(layer.mixed(value).numpy().swapaxes(0, 1) - mean).max() < 1e-6
 
 
-def test_falcon_with_alibi_is_what_its_fused_attention_computes() -> None:
+def test_falcon_with_alibi_is_what_its_fused_attention_computes():
     """Its eager function adds the bias twice; the inputs of the fused one give the weights."""
     torch.manual_seed(3)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}

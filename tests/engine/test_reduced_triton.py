@@ -1,13 +1,10 @@
 """The Triton kernels give the sums of whole matrices in float64; here in Triton's interpreter."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -180,13 +177,13 @@ QUICK: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("given", QUICK.values(), ids=QUICK)
-def test_the_sums_are_those_of_the_matrix(layers: ModuleType, given: dict[str, Any]) -> None:
+def test_the_sums_are_those_of_the_matrix(layers, given):
     case(layers, **given)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(120))
-def test_random_layers(layers: ModuleType, seed: int) -> None:
+def test_random_layers(layers, seed):
     draw = np.random.default_rng(1000 + seed)
     heads = int(draw.choice([1, 2, 4, 6]))
     case(
@@ -217,7 +214,7 @@ def small_layer(layers: ModuleType, tokens: int = 29) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool) -> None:
+def test_scores_of_tensors_are_those_of_arrays(layers, causal):
     """The values stay on the device up to the sum over rows, with equal tokens in nine orders."""
     ours, blocks = small_layer(layers)
     ids = np.random.default_rng(3).integers(5, 12, 29)
@@ -245,7 +242,7 @@ def test_scores_of_tensors_are_those_of_arrays(layers: ModuleType, causal: bool)
 
 
 @pytest.mark.parametrize("many", [62, 63, 150])
-def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None:
+def test_many_columns_take_several_sweeps(layers, many):
     """A column of other numbers than zeros and ones has three parts, also where a sweep ends."""
     ours, blocks = small_layer(layers)
     draw = np.random.default_rng(many)
@@ -261,9 +258,7 @@ def test_many_columns_take_several_sweeps(layers: ModuleType, many: int) -> None
     assert max(each.parts.shape[1] for each in ready) == 64
 
 
-def test_columns_that_do_not_fit_are_refused_in_words(
-    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_that_do_not_fit_are_refused_in_words(layers, monkeypatch):
     ours, _ = small_layer(layers)
     monkeypatch.setattr(memory, "free_memory", lambda device: 8 * 4 * 29 * 10 - 1)
     ours.reduced(np.ones((29, 9)))
@@ -273,9 +268,7 @@ def test_columns_that_do_not_fit_are_refused_in_words(
 
 
 @pytest.mark.parametrize("kernel", ["sum_rows", "take_single"])
-def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(
-    layers: ModuleType, kernel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(layers, kernel, monkeypatch):
     ours, blocks = small_layer(layers)
     notes: list[str] = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
@@ -289,9 +282,7 @@ def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(
     assert len(notes) == 1
 
 
-def test_each_kind_of_sums_is_compared_once(
-    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kind_of_sums_is_compared_once(layers, monkeypatch):
     own, compared = layers.TritonLayer._compare, []
 
     def compare(self: Any, found: Any, columns: Any, *rest: Any) -> None:
@@ -304,7 +295,7 @@ def test_each_kind_of_sums_is_compared_once(
     assert compared == [1, 3]
 
 
-def test_a_query_that_sees_no_key_has_no_weight(layers: ModuleType) -> None:
+def test_a_query_that_sees_no_key_has_no_weight(layers):
     ours, _ = small_layer(layers)
     ours.first = ours.first.copy()
     ours.first[20:23] = ours.past[20:23]
@@ -315,7 +306,7 @@ def test_a_query_that_sees_no_key_has_no_weight(layers: ModuleType) -> None:
         assert sums[:, 23:].all()
 
 
-def test_keys_of_another_type_take_blocks(layers: ModuleType) -> None:
+def test_keys_of_another_type_take_blocks(layers):
     ours, _ = small_layer(layers)
     key = ours._given_key.bfloat16()
     rest = {"ranges": (ours.first, ours.past), "run": ours._run}
@@ -324,7 +315,7 @@ def test_keys_of_another_type_take_blocks(layers: ModuleType) -> None:
     assert not layers._refused
 
 
-def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleType) -> None:
+def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
     def run(tile: Any) -> int:
         if tile.keys > 16:
             raise layers._UNFIT[-1]("too many registers")
@@ -334,9 +325,7 @@ def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers: ModuleTyp
 
 
 @pytest.mark.parametrize("fault", ["another sum", "some rows", "another bucket", "no compiler"])
-def test_blocks_take_over_with_a_note(
-    layers: ModuleType, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_take_over_with_a_note(layers, fault, monkeypatch):
     ours, blocks = small_layer(layers)
     notes: list[str] = []
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
@@ -366,7 +355,7 @@ def test_blocks_take_over_with_a_note(
     assert ("Failed to find C compiler.)" in notes[0]) == (fault == "no compiler")
 
 
-def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers: ModuleType) -> None:
+def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers):
     ours, _ = small_layer(layers)
     ours._query[1, 1, 7] = torch.nan
     found = ours.reduced(np.ones((29, 1)), 16)
@@ -378,9 +367,7 @@ def test_a_query_that_is_no_number_is_none_in_its_rows_alone(layers: ModuleType)
     assert not np.isnan(found.pooled[:3]).any()
 
 
-def test_a_slow_first_call_is_mentioned_once(
-    layers: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_first_call_is_mentioned_once(layers, monkeypatch):
     said: list[str] = []
     watch = Watch()
     monkeypatch.setattr(watch, "aside", said.append)
@@ -453,9 +440,7 @@ compiled(kernels.take_single, "bf16", EQUAL_TILES[0], **single)
 
 
 @pytest.mark.long
-def test_the_kernels_compile_for_a_card_that_is_not_there(
-    layers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernels_compile_for_a_card_that_is_not_there(layers, tmp_path, monkeypatch):
     """In another process: this one imported triton's interpreter."""
     monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

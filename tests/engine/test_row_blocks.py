@@ -1,7 +1,5 @@
 """Attention in blocks of queries equals what transformers reports, of every architecture."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -66,7 +64,7 @@ def texts_of(name: str) -> list[Input]:
 
 
 @pytest.mark.parametrize("name", quick_or_long(ARCHITECTURES))
-def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_architecture_in_blocks(name, monkeypatch):
     """Tried as a long text: plain attention is recomputed, any other read as it is."""
     monkeypatch.setattr(observe_torch, "LONG", 2)
     model, gathered = opened(name), Gathered()
@@ -81,7 +79,7 @@ def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "gptj"])
-def test_a_short_text_is_read_bit_for_bit(name: str) -> None:
+def test_a_short_text_is_read_bit_for_bit(name):
     gathered = Gathered()
     backend_of(opened(name)).observe(gathered, texts_of(name), cells=60)
     for (kind, layer), weights in eager_attentions(name, **inputs_of(name)).items():
@@ -89,7 +87,7 @@ def test_a_short_text_is_read_bit_for_bit(name: str) -> None:
 
 
 @pytest.mark.parametrize("long", [2, 2048])
-def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_of_one_length_run_together(long, monkeypatch):
     monkeypatch.setattr(observe_torch, "LONG", long)
     model = opened("llama")
     pair = [Input.of_ids(range(3, 14)), Input.of_ids(range(20, 31))]
@@ -105,7 +103,7 @@ def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("long", [2, 2048])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "gptj", "gpt_neo"])
-def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_each_value_moves(name, long, monkeypatch):
     """The module's output is the sum over keys and heads of weight times moved value, plus bias."""
     monkeypatch.setattr(observe_torch, "LONG", long)
     model, gathered = opened(name), Gathered(norms=True)
@@ -151,12 +149,12 @@ def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, to
     return (values.chunk(3, -1)[2] if name == "gpt2" else values), output
 
 
-def test_norms_are_refused_where_values_cannot_be_seen() -> None:
+def test_norms_are_refused_where_values_cannot_be_seen():
     with pytest.raises(UnsupportedError, match="choose another view"):
         backend_of(opened("bart")).observe(Gathered(norms=True), texts_of("bart"))
 
 
-def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_only_be_read_whole_must_fit(monkeypatch):
     monkeypatch.setattr(observe_torch, "LONG", 2)
     monkeypatch.setattr(observe_torch, "free_memory", lambda device: 1000)
     with pytest.raises(UsageError, match=r"can only be read whole.*shorten the text"):
@@ -170,7 +168,7 @@ def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("model", [Bundled("float64"), OwnAttention(16, 4, 2, causal=False)])
 @pytest.mark.parametrize("cells", [1, 37, 10**6])
-def test_the_numpy_models_in_blocks(model, cells: int) -> None:
+def test_the_numpy_models_in_blocks(model, cells):
     text = model.encode("the cat sat on the mat because it was tired of the dog")
     whole = whole_weights(model, text)
     gathered = Gathered(norms=True)

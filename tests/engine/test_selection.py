@@ -1,7 +1,5 @@
 """Every spelling of a choice of heads, against choices written out by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +16,7 @@ def chosen(*heads: str, layers: str | None = None, base: int = 0) -> dict[int, l
     return {layer: sorted(kept) for layer, kept in found.items()}
 
 
-def test_without_a_choice_nothing_is_left_out() -> None:
+def test_without_a_choice_nothing_is_left_out():
     assert choose_heads(None, (), LAYERS, HEADS, 0) is None
 
 
@@ -52,11 +50,11 @@ EVERY = list(range(HEADS))
         ("4.0-6", {4: EVERY}),
     ],
 )
-def test_spellings(choice: str, expected: dict[int, list[int]]) -> None:
+def test_spellings(choice, expected):
     assert chosen(choice) == expected
 
 
-def test_repeated_choices_add_up() -> None:
+def test_repeated_choices_add_up():
     assert chosen("L2H5", "2.1", "0.0") == {0: [0], 2: [1, 5]}
 
 
@@ -64,11 +62,11 @@ def test_repeated_choices_add_up() -> None:
     ("layers", "expected"),
     [("2", [2]), ("0-3", [0, 1, 2, 3]), ("0,4", [0, 4]), ("-1", [4]), ("*", [0, 1, 2, 3, 4])],
 )
-def test_layers_alone_keep_all_their_heads(layers: str, expected: list[int]) -> None:
+def test_layers_alone_keep_all_their_heads(layers, expected):
     assert chosen(layers=layers) == dict.fromkeys(expected, EVERY)
 
 
-def test_layers_bound_what_heads_name_and_come_in_order() -> None:
+def test_layers_bound_what_heads_name_and_come_in_order():
     assert chosen("3", layers="1,4") == {1: [3], 4: [3]}
     assert chosen("0-2.3", layers="1-4") == {1: [3], 2: [3]}
     with pytest.raises(UsageError, match="names no head of --layer 4"):
@@ -86,7 +84,7 @@ def test_layers_bound_what_heads_name_and_come_in_order() -> None:
         ("-1.-1", {4: [6]}),
     ],
 )
-def test_counting_from_one(choice: str, expected: dict[int, list[int]]) -> None:
+def test_counting_from_one(choice, expected):
     assert chosen(choice, base=1) == expected
 
 
@@ -103,7 +101,7 @@ def test_counting_from_one(choice: str, expected: dict[int, list[int]]) -> None:
         ("-1--3", 0, "the range -1--3 of heads runs backwards"),
     ],
 )
-def test_what_the_model_does_not_have_names_the_range(choice: str, base: int, line: str) -> None:
+def test_what_the_model_does_not_have_names_the_range(choice, base, line):
     with pytest.raises(UsageError) as error:
         chosen(choice, base=base)
     assert str(error.value) == line
@@ -113,13 +111,13 @@ def test_what_the_model_does_not_have_names_the_range(choice: str, base: int, li
     "choice",
     ["", ",", "1,", "x", "L2", "H3", "LH", "2.", ".2", "1.2.3", "1..2", "1-", "²", "1.5e3"],
 )
-def test_what_is_no_choice(choice: str) -> None:
+def test_what_is_no_choice(choice):
     with pytest.raises(UsageError, match="expected a number, a range such as 0-3"):
         chosen(choice)
 
 
 @pytest.mark.parametrize("layers", ["", "x", "L2", "1.2", "0-"])
-def test_what_are_no_layers(layers: str) -> None:
+def test_what_are_no_layers(layers):
     with pytest.raises(UsageError, match="as a layer"):
         chosen(layers=layers)
 
@@ -127,7 +125,7 @@ def test_what_are_no_layers(layers: str) -> None:
 @settings(max_examples=20)
 @given(st.text(max_size=8), st.text(max_size=8))
 @pytest.mark.long
-def test_any_text_is_read_or_refused(layers: str, head: str) -> None:
+def test_any_text_is_read_or_refused(layers, head):
     try:
         found = choose_heads(layers, [head], LAYERS, HEADS, 0)
     except UsageError:

@@ -1,7 +1,5 @@
 """The table of the sorts of sites agrees with the types that list them, and decides the help."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 from attnviz.engine.patching import ATTENDED, SITES, WHOLE_LAYER, Hook, What
@@ -9,7 +7,7 @@ from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.options import options_of
 
 
-def test_the_table_has_a_row_for_each_sort() -> None:
+def test_the_table_has_a_row_for_each_sort():
     assert tuple(SITES) == get_args(What)
     assert {sort.hook for sort in SITES.values()} == set(get_args(Hook))
     assert {what for what, sort in SITES.items() if sort.hook == "input"} == set(ATTENDED)
@@ -17,7 +15,7 @@ def test_the_table_has_a_row_for_each_sort() -> None:
     assert {what for what, sort in SITES.items() if sort.shared} == {"key", "value"}
 
 
-def test_the_help_lists_every_sort() -> None:
+def test_the_help_lists_every_sort():
     words = options_of(PatchRequest)["what"].field.metadata["help"]
     heads, layers = words.split(";")
     assert "output, query, key, value or pattern (attention weights)" in heads

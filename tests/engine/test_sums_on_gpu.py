@@ -1,7 +1,5 @@
 """A pass on a GPU is refused before it runs out of memory; here with a GPU that is made up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -29,7 +27,7 @@ def freed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return returned
 
 
-def test_a_text_that_does_not_fit_is_refused_in_words(freed: list[str]) -> None:
+def test_a_text_that_does_not_fit_is_refused_in_words(freed):
     model = opened("llama")
     with (
         pytest.raises(UsageError, match=r"over 9,000 tokens .* MB, 3.00 MB are free on cpu: short"),
@@ -45,7 +43,7 @@ def test_a_text_that_does_not_fit_is_refused_in_words(freed: list[str]) -> None:
     assert freed == ["all", "all"]
 
 
-def test_scores_are_not_rounded_to_tf32_and_the_caller_s_choice_comes_back() -> None:
+def test_scores_are_not_rounded_to_tf32_and_the_caller_s_choice_comes_back():
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
@@ -58,16 +56,14 @@ def test_scores_are_not_rounded_to_tf32_and_the_caller_s_choice_comes_back() -> 
         torch.set_float32_matmul_precision(before)
 
 
-def test_the_bytes_of_a_pass_grow_with_texts_and_tokens() -> None:
+def test_the_bytes_of_a_pass_grow_with_texts_and_tokens():
     model = opened("llama")
     one = sums_on_gpu.pass_bytes(model, 1, 100)
     assert sums_on_gpu.pass_bytes(model, 1, 200) == 2 * one
     assert one < sums_on_gpu.pass_bytes(model, 4, 100) < 4 * one
 
 
-def test_a_triton_that_cannot_be_imported_leaves_a_note_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_triton_that_cannot_be_imported_leaves_a_note_once(monkeypatch):
     notes: list[str] = []
     monkeypatch.setattr(sums_on_gpu, "note_of_runs", notes.append)
     monkeypatch.setattr(sums_on_gpu, "find_spec", lambda name: name)
@@ -82,7 +78,7 @@ def test_a_triton_that_cannot_be_imported_leaves_a_note_once(
     sums_on_gpu._kernels.cache_clear()
 
 
-def test_a_processor_takes_blocks() -> None:
+def test_a_processor_takes_blocks():
     make = sums_on_gpu.layer_maker()
     layer = make(torch.ones(2, 3, 4), torch.ones(1, 3, 4), 1.0, ranges=(np.zeros(3), np.arange(3)))
     assert type(layer) is TorchLayer

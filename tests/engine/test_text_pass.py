@@ -1,7 +1,5 @@
 """Losses of a text, from logits in NumPy and from those that a GPU keeps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from .sizes import set_sizes
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 2, 11])
-def test_losses_are_those_of_float64(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_are_those_of_float64(tokens, monkeypatch):
     set_sizes(monkeypatch, logit_cells=3 * 23)
     logits = torch.randn(tokens, 23, generator=torch.Generator().manual_seed(0)) * 5
     ids = [(5 * at) % 23 for at in range(tokens)]

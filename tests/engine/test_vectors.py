@@ -1,8 +1,5 @@
 """What a page needs besides the weights is there, or a note says why it is not."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,7 @@ def found(model: Path | str, **options: object) -> HeadVectors:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
-def test_queries_and_keys_make_the_weights(checkpoint: Callable[[str], Path], name: str) -> None:
+def test_queries_and_keys_make_the_weights(checkpoint, name):
     given, maps = found(checkpoint(name)), attnviz.capture(str(checkpoint(name)), TEXT)
     assert given.notes == ()
     for layer, head in maps:
@@ -32,7 +29,7 @@ def test_queries_and_keys_make_the_weights(checkpoint: Callable[[str], Path], na
         assert powers / powers.sum(-1, keepdims=True) == pytest.approx(weights, abs=1e-5)
 
 
-def test_a_norm_is_the_length_of_what_a_value_writes(checkpoint: Callable[[str], Path]) -> None:
+def test_a_norm_is_the_length_of_what_a_value_writes(checkpoint):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -53,9 +50,7 @@ def test_a_norm_is_the_length_of_what_a_value_writes(checkpoint: Callable[[str],
     assert found(folder).norms[0] == pytest.approx(wanted.numpy(), rel=1e-4)
 
 
-def test_what_is_missing_is_said(
-    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_is_said(checkpoint, monkeypatch):
     (note,) = found(checkpoint("t5"), kind="encoder").notes
     assert note.startswith("Without query × key: the weights of ")
     assert note.endswith("alone (a soft cap, a sink or a bias of its own).")

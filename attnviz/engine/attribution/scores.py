@@ -36,7 +36,7 @@ ReadSide = Literal["query", "key"]
 
 SIDES: tuple[ReadSide, ReadSide] = ("query", "key")
 
-ROUNDING = 3e-5
+ROUNDING = 2e-5
 """By how much logarithms of float32 weights may differ from the sums, while these are of the order
 of ten: 1.3e-5 over a text of 150 words. What is not a sum of the parts is off by much more."""
 

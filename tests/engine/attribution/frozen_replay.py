@@ -6,8 +6,6 @@ each norm adds what it makes, at its recorded scale, of how far its input is fro
 Taking out a head so changes the logits by what the head wrote to them, and by nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any

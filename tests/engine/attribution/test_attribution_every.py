@@ -1,8 +1,6 @@
 """On every causal class of transformers the parts add up to the logit, or it is refused; and its
 heads' parts are what the model loses without them while everything else stays as it was."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import suppress
 

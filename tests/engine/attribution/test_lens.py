@@ -1,8 +1,6 @@
 """The logit lens is what the model predicts with its later blocks taken out, one after another;
 what heads raise is what ``why`` says of them, word by word."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -38,7 +36,7 @@ def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
 
 
 @pytest.mark.parametrize("words", [3, 40])
-def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words: int) -> None:
+def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words):
     rows = np.random.default_rng(0).integers(-4, 5, (6, words)).astype(float)  # with ties
     heads = [("self", 0, head) for head in range(6)]
     found = head_readings(heads, iter(rows), 1)
@@ -69,7 +67,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_the_bundled_model(backend: str) -> None:
+def test_the_bundled_model(backend):
     model = Bundled()
     given = Input(model.encode(PROMPT))
     if backend == "numpy":
@@ -127,7 +125,7 @@ def read(kind: str) -> tuple[Any, Any, LensReading]:
 
 
 @pytest.mark.parametrize("kind", one_in(2, [kind for kind in COMPARED if kind in causal_kinds()]))
-def test_it_is_the_model_without_its_later_blocks(kind: str) -> None:
+def test_it_is_the_model_without_its_later_blocks(kind):
     model, patchable, found = read(kind)
     plain = []
     for block in range(5):
@@ -152,7 +150,7 @@ def test_it_is_the_model_without_its_later_blocks(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SHAPES)
-def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
+def test_numpy_reads_what_torch_reads(directory, kind):
     place = str(directory(kind))
     both = []
     for backend in ("numpy", "torch"):
@@ -168,7 +166,7 @@ def test_numpy_reads_what_torch_reads(directory: Any, kind: str) -> None:
         assert dict(mine.raises) == pytest.approx(dict(theirs.raises), abs=1e-4)
 
 
-def test_what_has_several_streams_is_refused() -> None:
+def test_what_has_several_streams_is_refused():
     kind = next(kind for kind in sorted(STREAMS) if kind in causal_kinds())
     with pytest.raises(UnsupportedError, match="more between its blocks"):
         read(kind)

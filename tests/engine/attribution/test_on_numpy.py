@@ -1,7 +1,5 @@
 """Direct logit attribution in NumPy is that of the running torch model, which has its own way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +70,7 @@ def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]
     )
 
 
-def test_equals_come_in_one_order(directory: Any) -> None:
+def test_equals_come_in_one_order(directory):
     """Of a model without weights, whose biases are parts though they add nothing."""
     from safetensors.numpy import load_file, save_file
 
@@ -90,7 +88,7 @@ def test_equals_come_in_one_order(directory: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tiny", *SHAPES])
-def test_equal_to_torch(directory: Any, kind: str) -> None:
+def test_equal_to_torch(directory, kind):
     name = kind if kind == "tiny" else str(directory(kind))
     (numpy, first), (_, second) = both(name)
     given = Input(numpy.encode(TEXT))
@@ -117,7 +115,7 @@ def test_equal_to_torch(directory: Any, kind: str) -> None:
             assert row[ours.position] == pytest.approx(ours.rows[key], abs=near)
 
 
-def test_other_weights_do_not_tally(directory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_weights_do_not_tally(directory, monkeypatch):
     """The sum is held against the model's own logit, not against itself."""
     model = load(str(directory("gpt2")), LoadOptions(work=Work(64)))
     given = Input(model.encode(TEXT))

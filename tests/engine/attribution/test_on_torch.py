@@ -1,7 +1,5 @@
 """The parts of a logit add up to it, and each is what the model's own modules make of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

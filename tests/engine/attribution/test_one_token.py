@@ -1,7 +1,5 @@
 """A head copies what the model's own modules make it raise most."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

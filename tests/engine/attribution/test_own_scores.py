@@ -1,7 +1,5 @@
 """Scores that a model computes by itself: ALiBi is the part by distance, as it is published."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -71,7 +69,7 @@ def own_row(name: str, model: Any, layer: int, head: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_alibi_is_slope_times_place(name: str) -> None:
+def test_alibi_is_slope_times_place(name):
     model = model_of(name)
     for layer, head in ((0, 1), (2, 3)):
         found = split(model, layer, head)
@@ -91,7 +89,7 @@ def test_alibi_is_slope_times_place(name: str) -> None:
         assert distance == pytest.approx(slope * (KEY - np.mean(others)), abs=1e-2 * slope)
 
 
-def test_the_weight_without_a_part_is_what_the_layer_computes_without_it() -> None:
+def test_the_weight_without_a_part_is_what_the_layer_computes_without_it():
     model = model_of("bloom")
     layer, head, dim = 1, 2, WIDTH // HEADS
     found = split(model, layer, head)
@@ -119,7 +117,7 @@ def test_the_weight_without_a_part_is_what_the_layer_computes_without_it() -> No
     assert found.without["key"][at] == pytest.approx(expected.numpy(), abs=1e-4)
 
 
-def test_the_model_is_left_as_it_was() -> None:
+def test_the_model_is_left_as_it_was():
     model = model_of("falcon")
     before = model(torch.tensor([IDS])).logits
     split(model, 1, 0)

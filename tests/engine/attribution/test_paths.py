@@ -1,9 +1,5 @@
 """What later heads take straight from one head is what the model's own modules make of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -186,7 +182,7 @@ def _equal(found: PathRead, expected: PathRead, near: float) -> None:
 @pytest.mark.parametrize(
     "name", once_quick([name for name in MODELS if not name.startswith("gpt-neo")])
 )
-def test_every_family_reads_what_torch_reads(name: str, tmp_path: Path) -> None:
+def test_every_family_reads_what_torch_reads(name, tmp_path):
     model = made(tmp_path, name).double()
     ours, read = stack(tmp_path)
     ours.__init__(read.shape, ours.tensors.stored, np.float64)  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """Products of which only what is read is computed, held against the whole products."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -17,7 +15,7 @@ SCALE = torch.linspace(1, 2, 12, dtype=torch.float64)
 
 @pytest.mark.parametrize("rows", [slice(None), slice(2, 3), slice(1, 5, 3)])
 @pytest.mark.parametrize("columns", [[0, 1, 7], list(range(12)), [11]])
-def test_derivatives_are_those_of_the_whole_product(rows: slice, columns: list[int]) -> None:
+def test_derivatives_are_those_of_the_whole_product(rows, columns):
     """A change of some inputs moves what is read of it as the matrix itself does."""
     leaf = GIVEN.clone().requires_grad_()
     read = (product(leaf, WEIGHT) * SCALE)[0, rows][:, columns]
@@ -32,7 +30,7 @@ def test_derivatives_are_those_of_the_whole_product(rows: slice, columns: list[i
     torch.testing.assert_close(slope[0], (whole * SCALE) @ WEIGHT)
 
 
-def test_a_change_of_nothing_moves_nothing() -> None:
+def test_a_change_of_nothing_moves_nothing():
     leaf = GIVEN.clone().requires_grad_()
     jacobian = Jacobian([product(leaf, WEIGHT)[0, 1, :4]], [leaf])
     (moved,) = jacobian.moved({0: torch.zeros_like(GIVEN)})
@@ -43,7 +41,7 @@ def test_a_change_of_nothing_moves_nothing() -> None:
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("added", [False, True])
-def test_what_is_not_read_is_left_out(biased: bool, added: bool) -> None:
+def test_what_is_not_read_is_left_out(biased, added):
     """A later run computes what the first one's reader read, exactly, and zeros elsewhere."""
     bias = torch.arange(12, dtype=torch.float64) * biased
 
@@ -68,7 +66,7 @@ def test_what_is_not_read_is_left_out(biased: bool, added: bool) -> None:
     assert not unread.any()
 
 
-def test_one_vector() -> None:
+def test_one_vector():
     leaf = GIVEN[0, 0].clone().requires_grad_()
     (moved,) = Jacobian([product(leaf, WEIGHT)], [leaf]).moved({0: GIVEN[0, 1]})
     torch.testing.assert_close(moved, WEIGHT @ GIVEN[0, 1])
@@ -80,7 +78,7 @@ def test_one_vector() -> None:
         torch.testing.assert_close(functional.linear(leaf, WEIGHT)[:3], whole[:3].detach())
 
 
-def test_products_that_were_not_met_are_computed_whole() -> None:
+def test_products_that_were_not_met_are_computed_whole():
     """The first product does not follow from the input, the second has another shape later."""
     read, leaf = ReadColumns(), GIVEN.clone().requires_grad_()
     with read:

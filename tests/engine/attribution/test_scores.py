@@ -1,7 +1,5 @@
 """The scores of a head are the sum of what wrote its query and keys, as the model's weights say."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

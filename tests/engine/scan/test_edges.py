@@ -1,7 +1,5 @@
 """Scans of hidden edges, held against transformers whose softmax sees a score of −∞."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -40,7 +38,7 @@ def equal(found: dict[str, Any], expected: list[dict[str, torch.Tensor]]) -> Non
 @pytest.mark.parametrize(
     "name", ["gpt2", "bloom", "gpt_neo", "llama", "mistral", "gpt_oss", "bert", "roberta"]
 )
-def test_a_softmax_without_the_edges_predicts_the_same(name: str) -> None:
+def test_a_softmax_without_the_edges_predicts_the_same(name):
     masked = ARCHITECTURES[name].stack == "encoder"
     scan = torch_scan(small_model(name), [IDS], mask=MASK)
     heads = [variant.heads[0] for variant in every(scan)]
@@ -51,7 +49,7 @@ def test_a_softmax_without_the_edges_predicts_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_the_bundled_model_is_that_of_transformers(backend: str) -> None:
+def test_the_bundled_model_is_that_of_transformers(backend):
     tiny = Bundled()
     given = Input(tiny.encode("The old captain saw the ship and the captain sat."))
     model: Any = load_transformers(str(tiny.checkpoint.directory), dtype="float32")
@@ -68,7 +66,7 @@ def test_the_bundled_model_is_that_of_transformers(backend: str) -> None:
 
 
 @pytest.mark.parametrize("name", once_quick(HEADED))
-def test_every_family_in_numpy_measures_as_on_torch(name: str, tmp_path: Any) -> None:
+def test_every_family_in_numpy_measures_as_on_torch(name, tmp_path):
     model = both(name, tmp_path)
     heads, last = model.heads, len(FAMILY_IDS) - 1
     variants = [
@@ -83,7 +81,7 @@ def test_every_family_in_numpy_measures_as_on_torch(name: str, tmp_path: Any) ->
 
 
 @pytest.mark.parametrize("name", quick_or_long(name for name in ARCHITECTURES if name != "fsmt"))
-def test_every_architecture(name: str) -> None:
+def test_every_architecture(name):
     """What a hidden edge must and must not move, whatever computes the attention."""
     model = small_model(name)
     before = state_of(model)
@@ -101,7 +99,7 @@ def test_every_architecture(name: str) -> None:
 
 
 @pytest.mark.parametrize("array", [np.asarray, torch.from_numpy])
-def test_nearly_all_of_the_weight_may_be_hidden(array: Any) -> None:
+def test_nearly_all_of_the_weight_may_be_hidden(array):
     """The weights of the other keys are small, and keep all of their digits."""
     scores = np.random.default_rng(0).normal(0, 3, (2, 4, 3, 5))  # row, query, head, key
     scores[..., 1] = 40
@@ -120,7 +118,7 @@ def test_nearly_all_of_the_weight_may_be_hidden(array: Any) -> None:
     assert (found[1, 3, 2, [1, 4]] == 0).all()
 
 
-def test_a_part_of_the_sum_that_belongs_to_no_key_stays() -> None:
+def test_a_part_of_the_sum_that_belongs_to_no_key_stays():
     weights = np.array([0.5, 0.2, 0.1])[None, None, None].repeat(2, 1)  # a sink has .2
     edges = ((2, 0),)  # of three tokens, the last two are queries
     rows = {None: Variant(((0, 0),), edges=edges)}
@@ -129,7 +127,7 @@ def test_a_part_of_the_sum_that_belongs_to_no_key_stays() -> None:
     assert found[0, 0, 0] == pytest.approx([0.5, 0.2, 0.1])
 
 
-def test_a_query_that_sees_nothing_else_reads_nothing() -> None:
+def test_a_query_that_sees_nothing_else_reads_nothing():
     scan = torch_scan(small_model("gpt2"), [IDS])
     hidden, gone = measured(scan, [hiding(((0, 0),), [(0, 0)]), Variant(((0, 0),))])["output_mse"]
     assert 0 < hidden < gone

@@ -1,7 +1,5 @@
 """Rows in small parts, copies that share a row, and a last block cut short change no number."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Changes that are alike up to a layer share their row until they differ."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnviz.engine.effects import ScanOptions, Variant
@@ -12,7 +10,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
 
-def test_equal_beginnings_are_one_row() -> None:
+def test_equal_beginnings_are_one_row():
     changes = [
         Variant(((0, 1),)),
         Variant(((0, 1), (2, 0))),
@@ -29,7 +27,7 @@ def test_equal_beginnings_are_one_row() -> None:
     }
 
 
-def test_removals_in_any_order_are_those_measured_alone() -> None:
+def test_removals_in_any_order_are_those_measured_alone():
     """In one scan many rows are shared, in scans of one removal none."""
     heads = [(layer, head) for layer in range(6) for head in range(4)]
     drawn = np.random.default_rng(3)

@@ -1,7 +1,5 @@
 """Products in halves are as exact as their docstring says, and a scan by them is the usual one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

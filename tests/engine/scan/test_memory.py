@@ -1,7 +1,5 @@
 """A scan keeps under its limit, counted by another watch than the scan's own."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """Scans in NumPy are those of the loop in float64, by hooks on the modules of transformers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

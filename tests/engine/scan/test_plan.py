@@ -1,7 +1,5 @@
 """In half precision a model is read through its vocabulary matrix, if that is all it does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import linear

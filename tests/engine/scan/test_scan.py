@@ -1,7 +1,5 @@
 """Scans of models: on every architecture against the slow loop, and what they leave behind."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

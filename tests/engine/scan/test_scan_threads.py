@@ -32,7 +32,7 @@ def without_seconds(found: dict[str, Any]) -> dict[str, Any]:
     "name",
     ["ablate", *(pytest.param(name, marks=pytest.mark.long) for name in [*QUESTIONS][1:])],
 )
-def test_three_threads_give_what_one_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_threads_give_what_one_gives(name, monkeypatch):
     monkeypatch.setattr(memory, "processors", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(3)), raising=False)
     begun = []

@@ -1,7 +1,5 @@
 """Loss, divergence and flips from hidden states equal those from whole logits in float64."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ Its arguments are those of ``attnviz ablate``, then a directory, in which it lea
 begins to measure.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

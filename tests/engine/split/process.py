@@ -4,8 +4,6 @@ Its arguments: the directory with the checkpoints, and ``quick`` where the comma
 asked.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Two processes that share a model find what one process finds."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -95,9 +93,7 @@ def commands(checkpoints: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
-def test_two_processes_find_what_one_finds(
-    name: str, checkpoints: Path, processes: list[dict[str, Any]]
-) -> None:
+def test_two_processes_find_what_one_finds(name, checkpoints, processes):
     model = attnviz.load(checkpoints / name)
     for question, ask in questions(name).items():
         compare(ask(model, checkpoints / "rules.toml"), processes, name, question)
@@ -124,7 +120,7 @@ def compare(report: Any, processes: list[dict[str, Any]], name: str, question: s
 
 
 @pytest.mark.long
-def test_the_screen_says_that_the_model_is_split(processes: list[dict[str, Any]]) -> None:
+def test_the_screen_says_that_the_model_is_split(processes):
     for answers in processes:
         notes = answers["grouped"]["patterns"]["model"]["notes"]
         assert "its weights are split over 2 processes" in notes
@@ -132,17 +128,13 @@ def test_the_screen_says_that_the_model_is_split(processes: list[dict[str, Any]]
 
 @pytest.mark.long
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_cannot_be_put_together_is_refused_in_words(
-    words: str, processes: list[dict[str, Any]]
-) -> None:
+def test_what_cannot_be_put_together_is_refused_in_words(words, processes):
     for answers in processes:
         assert answers[words].startswith("UnsupportedError: ")
         assert words in answers[words]
 
 
-def test_the_first_process_alone_prints_and_writes(
-    checkpoints: Path, commands: list[dict[str, Any]]
-) -> None:
+def test_the_first_process_alone_prints_and_writes(checkpoints, commands):
     (code, out, err), other = commands[0]["shown"], commands[1]["shown"]
     assert (code, other) == (0, [0, "", ""])
     assert "its weights are split over 2 processes" in out
@@ -156,7 +148,7 @@ def test_the_first_process_alone_prints_and_writes(
         assert value == close, path
 
 
-def test_one_process_says_in_one_line_why_all_end(commands: list[dict[str, Any]]) -> None:
+def test_one_process_says_in_one_line_why_all_end(commands):
     codes, outs, errs = zip(*(answers["wrong"] for answers in commands), strict=True)
     assert (codes, outs) == ((2, 2), ("", ""))
     assert "".join(errs).startswith("attnviz: ")
@@ -167,9 +159,7 @@ def test_one_process_says_in_one_line_why_all_end(commands: list[dict[str, Any]]
 @pytest.mark.parametrize(
     ("ended", "sent", "code"), [((0, 1), signal.SIGINT, 130), ((1,), signal.SIGKILL, 3)]
 )
-def test_all_end_with_one_line(
-    ended: tuple[int, ...], sent: signal.Signals, code: int, checkpoints: Path, tmp_path: Path
-) -> None:
+def test_all_end_with_one_line(ended, sent, code, checkpoints, tmp_path):
     """Ctrl-C reaches every process of a terminal; a process that is killed ends the other."""
     texts = tmp_path / "texts.txt"
     texts.write_text(f"{TEXT}\n" * 2_000)

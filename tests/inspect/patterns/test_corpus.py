@@ -1,11 +1,8 @@
 """Scores over a corpus: the means of those of its texts, to the bit from any number of shards."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +43,7 @@ def shards(count: int, **options: Any) -> list[Any]:
     return [each.record for each in reports]
 
 
-def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
+def test_a_score_is_the_mean_of_the_texts(report):
     """The scores of single texts, added up by a loop that knows no exact sum."""
     model = attnviz.load("tiny")
     probing = open_probing(model)
@@ -85,7 +82,7 @@ def test_a_score_is_the_mean_of_the_texts(report: PatternReport) -> None:
     assert {entry.label for entry in report.heads} > {"previous", "first"}
 
 
-def test_merged_shards_are_one_process_to_the_bit(report: PatternReport) -> None:
+def test_merged_shards_are_one_process_to_the_bit(report):
     """Labels, intervals and the control too; of five shards two have no text."""
     parts = shards(5, control="random-weights")
     merged = attnviz.merge(reversed(parts))
@@ -98,7 +95,7 @@ def test_merged_shards_are_one_process_to_the_bit(report: PatternReport) -> None
     assert attnviz.merge([added]).to_dicts() == report.to_dicts()
 
 
-def test_a_shard_says_that_it_is_one(report: PatternReport) -> None:
+def test_a_shard_says_that_it_is_one(report):
     part = attnviz.patterns(texts=TEXTS, shard="1/2")
     assert part.probes[0].texts == 8
     assert "1 of 2 shards: 0/2 is missing" in part.notes[0]
@@ -108,7 +105,7 @@ def test_a_shard_says_that_it_is_one(report: PatternReport) -> None:
     assert "No text was measured." in str(empty)
 
 
-def test_short_texts_are_left_out_and_counted() -> None:
+def test_short_texts_are_left_out_and_counted():
     found = attnviz.patterns(texts=["a", *TEXTS[:9], "b"])
     assert found.notes == ("2 texts of fewer than 4 tokens left out",)
     assert found.probes[0].texts == 9
@@ -116,7 +113,7 @@ def test_short_texts_are_left_out_and_counted() -> None:
         attnviz.patterns(texts=["a", "b"])
 
 
-def test_some_heads_in_another_view() -> None:
+def test_some_heads_in_another_view():
     found = attnviz.patterns(texts=TEXTS[:11], layer=1, head=2, without_first=True)
     assert [(entry.layer, entry.head) for entry in found.heads] == [(1, 2)]
     assert found.not_measured["first"]
@@ -133,12 +130,12 @@ def test_some_heads_in_another_view() -> None:
         ({"shard": "2/2"}, "expected K/N"),
     ],
 )
-def test_what_is_not_for_a_corpus(options: dict[str, Any], said: str) -> None:
+def test_what_is_not_for_a_corpus(options, said):
     with pytest.raises(UsageError, match=said):
         attnviz.patterns(texts=TEXTS, **options)
 
 
-def test_a_text_beyond_the_context_is_named(tmp_path: Path) -> None:
+def test_a_text_beyond_the_context_is_named(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join([*TEXTS, "", "word " * 3000]), encoding="utf-8")
     with pytest.raises(UsageError, match=r"text 21 \(line 22\) has .* add --truncate"):
@@ -149,7 +146,7 @@ KNOWN = ["the cat sat on the mat because the cat"] * 3
 """Texts of words that the small checkpoints know."""
 
 
-def test_a_random_twin_of_a_checkpoint_is_drawn_by_torch(checkpoint: Any) -> None:
+def test_a_random_twin_of_a_checkpoint_is_drawn_by_torch(checkpoint):
     found = attnviz.patterns(str(checkpoint("gpt2")), texts=KNOWN, control="random-weights")
     assert found.model.backend == "torch"
     assert found.control is not None

@@ -1,7 +1,5 @@
 """Scores in blocks of rows equal those of the whole matrix, and both equal their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -64,7 +62,7 @@ def scores(
 @pytest.mark.parametrize("rows", [1, 7, 52, N])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])
-def test_blocks_equal_the_whole(rows: int, causal: bool, view: str) -> None:
+def test_blocks_equal_the_whole(rows, causal, view):
     norms = np.random.default_rng(1).random((HEADS, N))
     whole, shuffled = scores(matrices(causal), N, causal, view, norms=norms)
     blocks, in_blocks = scores(matrices(causal), rows, causal, view, norms=norms)
@@ -76,7 +74,7 @@ def test_blocks_equal_the_whole(rows: int, causal: bool, view: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [5, N])
-def test_cross_attention_in_blocks(rows: int) -> None:
+def test_cross_attention_in_blocks(rows):
     weights = matrices(False, keys=31)
     whole, _ = scores(weights, N, False, kind="cross")
     blocks, _ = scores(weights, rows, False, kind="cross")
@@ -97,7 +95,7 @@ def test_cross_attention_in_blocks(rows: int) -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_sums_are_the_measures(causal: bool) -> None:
+def test_the_sums_are_the_measures(causal):
     weights, tokens = matrices(causal), text()
     found, _ = scores(weights, N, causal)
     expected = {
@@ -110,7 +108,7 @@ def test_the_sums_are_the_measures(causal: bool) -> None:
         assert found[name] == pytest.approx(values, abs=1e-12), name
 
 
-def test_marks_and_special_tokens_by_a_loop() -> None:
+def test_marks_and_special_tokens_by_a_loop():
     weights, tokens = matrices(True), text()
     found, _ = scores(weights, 10, True)
     marked = [
@@ -122,7 +120,7 @@ def test_marks_and_special_tokens_by_a_loop() -> None:
         assert found["separator"][head] == pytest.approx(matrix[-1, -1])  # only there it is seen
 
 
-def test_rare_tokens_by_a_loop() -> None:
+def test_rare_tokens_by_a_loop():
     weights, wide = matrices(True), text(N, 997)
     ids = np.where(wide.special, -1, wide.ids)
     rare = ids >= np.sort(ids)[-int(0.1 * (ids >= 0).sum())]
@@ -141,7 +139,7 @@ def test_rare_tokens_by_a_loop() -> None:
     assert found.base["rare"] == pytest.approx(0, abs=1e-12)
 
 
-def test_without_the_first_token_by_a_loop() -> None:
+def test_without_the_first_token_by_a_loop():
     weights, tokens = matrices(True), text()
     found, _ = scores(weights, 11, True, "without-first")
     rest = weights[:, :, 1:] / np.maximum(weights[:, :, 1:].sum(-1, keepdims=True), 1e-300)
@@ -153,7 +151,7 @@ def test_without_the_first_token_by_a_loop() -> None:
     assert len(tokens) == N
 
 
-def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
+def test_shuffled_tokens_are_the_same_tokens_in_another_order():
     facts = TextFacts(text(), text(), RAW, SHUFFLES)
     assert facts.orders.shape == (1 + SHUFFLES, N)
     for order in facts.orders:
@@ -168,7 +166,7 @@ def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
     assert shuffled["duplicate"] == pytest.approx(by_hand, rel=0.05)
 
 
-def test_only_the_measures_that_a_probe_needs_are_measured() -> None:
+def test_only_the_measures_that_a_probe_needs_are_measured():
     found = []
     for names in (None, measures_of(PREFIX)):
         sums = LayerSums(TextFacts(text(), text(), RAW, SHUFFLES), names=names)
@@ -184,7 +182,7 @@ def test_only_the_measures_that_a_probe_needs_are_measured() -> None:
     assert "entropy" not in measures_of(COPIES)
 
 
-def test_single_precision_is_summed_in_double() -> None:
+def test_single_precision_is_summed_in_double():
     narrow, _ = scores(matrices(True).astype(np.float32), 9, True)
     wide, _ = scores(matrices(True), N, True)
     for name, values in wide.items():
@@ -195,11 +193,11 @@ def test_single_precision_is_summed_in_double() -> None:
     ("mark", "is_mark"),
     [(".", True), (" ,", True), ("。", True), ('."', True), ("a.", False), (" ", False)],
 )
-def test_what_counts_as_a_delimiter(mark: str, is_mark: bool) -> None:
+def test_what_counts_as_a_delimiter(mark, is_mark):
     assert is_punctuation(mark) == is_mark
 
 
-def test_norms_weigh_what_is_moved() -> None:
+def test_norms_weigh_what_is_moved():
     weights = np.array([[[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.25, 0.25]]])
     norms = np.array([[0.0, 1.0, 3.0]])
     shown = in_view("norm-weighted", weights, norms)
@@ -230,7 +228,7 @@ def llama(window: int | None = None) -> TransformersModel:
     [("raw", "blocks"), ("raw", "fused"), ("without-first", "blocks"), ("norm-weighted", "blocks")],
 )
 @pytest.mark.parametrize("window", [None, 23])
-def test_every_way_gives_the_same_scores(view, reduce, window) -> None:
+def test_every_way_gives_the_same_scores(view, reduce, window):
     model = llama(window)
     text = Input(model.encode(words(211)))
     whole = score_patterns(model, text, view=view, reduce="full")
@@ -245,7 +243,7 @@ def test_every_way_gives_the_same_scores(view, reduce, window) -> None:
                 assert getattr(same, values)[name] == expected, name
 
 
-def test_what_cannot_be_summed_is_refused() -> None:
+def test_what_cannot_be_summed_is_refused():
     model = llama()
     text = Input(model.encode(words(50)))
     with pytest.raises(UsageError, match="as they are"):

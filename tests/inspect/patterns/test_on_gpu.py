@@ -1,7 +1,5 @@
 """How texts are read decides about time alone: by maps and by sums the scores are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from ...engine.sizes import set_sizes
 from ...small_models import llama_fields
 
 
-def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch):
     torch.manual_seed(3)
     fields = llama_fields(12, 17, 512, (6, 2, 4)) | {"vocab_size": 101, "initializer_range": 1.0}
     made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields))

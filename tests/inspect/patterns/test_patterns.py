@@ -1,11 +1,8 @@
 """``attnviz patterns``: screens, JSON and files of the bundled model and of small checkpoints."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +25,7 @@ def document(redrawn: Any) -> Callable[..., Any]:
     return lambda *arguments: redrawn("patterns", *arguments, "--json").document
 
 
-def test_the_first_answer(redrawn: Any) -> None:
+def test_the_first_answer(redrawn):
     result = redrawn("patterns")
     assert result.code == 0  # a slow run is told on standard error
     assert result.lines[0].startswith("tiny · revision ")
@@ -40,7 +37,7 @@ def test_the_first_answer(redrawn: Any) -> None:
     assert "cannot be tested: " in result.out
 
 
-def test_watching_a_label(redrawn: Any, document: Any) -> None:
+def test_watching_a_label(redrawn, document):
     result = redrawn("patterns", "--watch", "I")
     assert result.code == 0
     assert f"Ranking: all {LAYERS * HEADS} heads" in result.out
@@ -53,7 +50,7 @@ def test_watching_a_label(redrawn: Any, document: Any) -> None:
     assert f"Ranking: the first 3 of {LAYERS * HEADS}" in first
 
 
-def test_the_next_step_looks_at_the_same_head(redrawn: Any) -> None:
+def test_the_next_step_looks_at_the_same_head(redrawn):
     shown = redrawn("patterns", "--watch", "induction", "--index-base", "1", "--width", "200").out
     command = re.search(r"attnviz (ablate .*?): does it matter", shown)
     assert command is not None
@@ -70,12 +67,12 @@ def test_the_next_step_looks_at_the_same_head(redrawn: Any) -> None:
         ("--norm-weighted", "norm-weighted", "times the norm of the value that it moves"),
     ],
 )
-def test_views(redrawn: Any, document: Any, option: str, view: str, words: str) -> None:
+def test_views(redrawn, document, option, view, words):
     assert document(TEXT, option)["view"] == view
     assert words in " ".join(redrawn("patterns", TEXT, option).out.split())
 
 
-def test_the_control(redrawn: Any, document: Any) -> None:
+def test_the_control(redrawn, document):
     found = document("--control", "random-weights", "--seed", "3", TEXT)
     assert found["control"]["seed"] == 3
     assert all(set(entry["control"]) == set(entry["scores"]) for entry in found["heads"])
@@ -84,7 +81,7 @@ def test_the_control(redrawn: Any, document: Any) -> None:
     assert " random " in screen
 
 
-def test_probe_files(redrawn: Any, document: Any, tmp_path: Path) -> None:
+def test_probe_files(redrawn, document, tmp_path):
     (tmp_path / "pairs.tsv").write_text(PROBES, encoding="utf-8")
     found = document("--probe", "pairs.tsv")
     pairs = next(probe["pairs"] for probe in found["probes"] if probe["pairs"])
@@ -97,7 +94,7 @@ def test_probe_files(redrawn: Any, document: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "t5"])
-def test_checkpoints(run: Any, document: Any, checkpoint: Any, kind: str) -> None:
+def test_checkpoints(run, document, checkpoint, kind):
     text = "the cat sat on the mat because the cat sat"
     options = ["--model", str(checkpoint(kind))]
     found = document(text, *options)
@@ -112,7 +109,7 @@ def test_checkpoints(run: Any, document: Any, checkpoint: Any, kind: str) -> Non
 
 
 @pytest.mark.long
-def test_every_example_of_the_help_runs(redrawn: Any) -> None:
+def test_every_example_of_the_help_runs(redrawn):
     """Those that need a file or a checkpoint of the reader's own aside."""
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
     assert len(examples) == 6
@@ -137,14 +134,12 @@ def test_every_example_of_the_help_runs(redrawn: Any) -> None:
         (2, ["--top", "0"], "'--top'"),
     ],
 )
-def test_bad_input(
-    refused: Any, tmp_path: Path, code: int, arguments: list[str], line: str
-) -> None:
+def test_bad_input(refused, tmp_path, code, arguments, line):
     (tmp_path / "bad.tsv").write_text("text\tpairs\nOne two\n", encoding="utf-8")
     assert line in refused(code, "patterns", *arguments)
 
 
-def test_labels_are_offered() -> None:
+def test_labels_are_offered():
     assert complete_label("in") == ["induction"]
     assert complete_label("pre") == ["previous-token"]
     assert len(complete_label("")) == len(LABELS)
@@ -162,7 +157,7 @@ _HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
     ],
     ids=["control", "save"],
 )
-def test_the_bundled_model_needs_no_torch(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_the_bundled_model_needs_no_torch(tmp_path, arguments):
     code = "from attnviz.cli.boundary import run; run()"
     out, err = in_fresh_process(code, _HEAVY, *arguments, "--quiet", folder=tmp_path)
     assert out

@@ -1,7 +1,5 @@
 """Annotated sentences: those that ship, files good and bad, words in tokens, and hits by hand."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -31,7 +29,7 @@ def word(sentence, index: int) -> str:
     return sentence.text[place.start : place.stop]
 
 
-def test_the_shipped_sentences_are_enough() -> None:
+def test_the_shipped_sentences_are_enough():
     sentences = shipped_sentences()
     assert len(sentences) >= 60
     counts = dict.fromkeys(RELATIONS, 0)
@@ -41,7 +39,7 @@ def test_the_shipped_sentences_are_enough() -> None:
     assert min(counts.values()) >= 30
 
 
-def test_the_shipped_sentences_pair_words_of_the_right_kind() -> None:
+def test_the_shipped_sentences_pair_words_of_the_right_kind():
     """A slip of an index would show: determiners and auxiliaries are few, pronouns fewer."""
     words: dict[str, set[str]] = {name: set() for name in RELATIONS}
     for sentence in shipped_sentences():
@@ -68,7 +66,7 @@ def write(path: Path, content: str | bytes) -> Path:
     return file
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_a_file_of_ones_own(tmp_path):
     content = "# by me\n\npairs\ttext\nsubject:0>1 case:2>1\tCats eat fish.\n"
     (sentence,) = read_probe_file(write(tmp_path, content))
     assert sentence.pairs == (WordPair("subject", 0, 1), WordPair("case", 2, 1))
@@ -76,14 +74,14 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     assert sentence.line == 4
 
 
-def test_a_language_without_blanks_names_its_words(tmp_path: Path) -> None:
+def test_a_language_without_blanks_names_its_words(tmp_path):
     content = "\ufefftext\twords\tpairs\r\n猫が魚を食べた\t猫 が 魚 を 食べた\tsubject:0>4\r\n"
     (sentence,) = read_probe_file(write(tmp_path, content))
     assert [word(sentence, index) for index in range(5)] == ["猫", "が", "魚", "を", "食べた"]
     assert sentence.pairs == (WordPair("subject", 0, 4),)
 
 
-def test_the_examples_of_the_documented_format_can_be_read(tmp_path: Path) -> None:
+def test_the_examples_of_the_documented_format_can_be_read(tmp_path):
     text = (Path(attnviz.__file__).parent / "data" / "probes" / "README.md").read_text("utf-8")
     examples = re.findall(r"```\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 2
@@ -91,7 +89,7 @@ def test_the_examples_of_the_documented_format_can_be_read(tmp_path: Path) -> No
         assert len(read_probe_file(write(tmp_path, example))) == 1
 
 
-def test_words_of_marks_alone_keep_them(tmp_path: Path) -> None:
+def test_words_of_marks_alone_keep_them(tmp_path):
     (sentence,) = read_probe_file(write(tmp_path, HEADER + "“Yes” — no\tsubject:0>2\n"))
     assert [word(sentence, index) for index in range(3)] == ["Yes", "—", "no"]
 
@@ -117,7 +115,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_line_is_named_with_its_reason(name: str, tmp_path: Path) -> None:
+def test_a_bad_line_is_named_with_its_reason(name, tmp_path):
     content, line, reason = BAD[name]
     with pytest.raises(LoadError, match=rf"own\.tsv,? line {line}\b") as raised:
         read_probe_file(write(tmp_path, content))
@@ -126,12 +124,12 @@ def test_a_bad_line_is_named_with_its_reason(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "# nothing\n", HEADER])
-def test_a_file_without_a_sentence(content: str, tmp_path: Path) -> None:
+def test_a_file_without_a_sentence(content, tmp_path):
     with pytest.raises(LoadError, match="holds no annotated sentence"):
         read_probe_file(write(tmp_path, content))
 
 
-def test_weight_to_a_word_is_the_sum_and_from_it_the_mean() -> None:
+def test_weight_to_a_word_is_the_sum_and_from_it_the_mean():
     """Three tokens, the last two of them one word."""
     weights = np.array([[[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.2, 0.6]]])
     by_word = word_weights(weights, [[0], [1, 2]])
@@ -167,20 +165,20 @@ def hits(view: WordView, weights: np.ndarray, seen: np.ndarray = EVERY) -> dict[
     return {relation: float(found[at][0]) for at, (relation, _, _) in enumerate(view.pairs)}
 
 
-def test_pairs_are_read_from_the_dependent_to_its_head() -> None:
+def test_pairs_are_read_from_the_dependent_to_its_head():
     view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=False)
     assert view.units == [[1, 2], [3], [4], [5]]  # the mark is a word of its own
     assert hits(view, looks(q1=3, q2=3, q4=3)) == {"subject": 1, "object": 1}
     assert hits(view, looks(q1=3, q2=3, q4=5)) == {"subject": 1, "object": 0}
 
 
-def test_a_causal_model_reads_pairs_backwards_where_it_must() -> None:
+def test_a_causal_model_reads_pairs_backwards_where_it_must():
     view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
     assert view.pairs == [("subject", 1, 0), ("object", 2, 1)]
     assert hits(view, looks(q3=2, q4=3), EARLIER) == {"subject": 1, "object": 1}
 
 
-def test_the_diagonal_and_special_tokens_are_left_out() -> None:
+def test_the_diagonal_and_special_tokens_are_left_out():
     view = WordView(sentence(OBJECT), TOKENS, causal=True)
     weights = np.zeros((1, 6, 6))
     weights[0, 4] = [0.5, 0, 0, 0.1, 0.4, 0]  # most on <s>, then on itself, then on the verb
@@ -189,20 +187,20 @@ def test_the_diagonal_and_special_tokens_are_left_out() -> None:
     assert hits(view, weights, EARLIER) == {"object": 0}  # nothing is left: no hit
 
 
-def test_words_that_tie_share_the_hit() -> None:
+def test_words_that_tie_share_the_hit():
     view = WordView(sentence(OBJECT), TOKENS, causal=True)
     weights = np.zeros((1, 6, 6))
     weights[0, 4] = [0, 0.25, 0.25, 0.5, 0, 0]
     assert hits(view, weights, EARLIER) == {"object": 0.5}
 
 
-def test_the_best_fixed_offset_or_even_attention_is_the_base_rate() -> None:
+def test_the_best_fixed_offset_or_even_attention_is_the_base_rate():
     assert relation_base_rate([-1, -1, -2], [0, 0, 0]) == pytest.approx(2 / 3)
     assert relation_base_rate([-1, -2, -3], [0.9, 0.9, 0]) == pytest.approx(0.6)
     assert relation_base_rate([], []) == 0
 
 
-def test_even_attention_prefers_words_of_many_tokens() -> None:
+def test_even_attention_prefers_words_of_many_tokens():
     view = WordView(sentence(SUBJECT), TOKENS, causal=True)
     _, chance = view.find(np.ones((1, 6, 6)) / 6, EARLIER)
     assert chance[0] == 1
@@ -211,7 +209,7 @@ def test_even_attention_prefers_words_of_many_tokens() -> None:
     assert chance[0] == 0  # the cats have two tokens
 
 
-def test_words_out_of_a_window_are_no_pair_and_no_chance() -> None:
+def test_words_out_of_a_window_are_no_pair_and_no_chance():
     view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
     near = EARLIER & ~np.tri(6, k=-2, dtype=bool)  # itself and the token before
     _, chance = view.find(np.ones((1, 6, 6)) / 6, near)
@@ -220,12 +218,12 @@ def test_words_out_of_a_window_are_no_pair_and_no_chance() -> None:
         assert all(np.isnan(own).all() for own in values.values())
 
 
-def test_words_that_the_tokens_do_not_show() -> None:
+def test_words_that_the_tokens_do_not_show():
     other = Tokens((1, 2), ("x", "y"), (False, False))
     assert not WordView(sentence(SUBJECT), other, causal=True).fits
 
 
-def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head) -> None:
+def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
     """Each text is ``a x b y``: the last word belongs to the first."""
     letters = "abcdefghijklmnop"
     own = [
@@ -255,7 +253,7 @@ def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head) -> None:
     assert report.labels[-1] == "frame"
 
 
-def test_weights_that_are_no_numbers_are_no_miss() -> None:
+def test_weights_that_are_no_numbers_are_no_miss():
     view = WordView(sentence(OBJECT), TOKENS, causal=True)
     assert np.isnan(hits(view, np.full((1, 6, 6), np.nan))["object"])
 
@@ -282,19 +280,19 @@ def ranges(text: str, *words: str) -> list[range]:
     ],
     ids=["byte-level", "wordpiece", "metaspace", "unknown", "unknown word", "unknown ends"],
 )  # fmt: skip
-def test_words_of_a_sentence(texts, special, expected) -> None:
+def test_words_of_a_sentence(texts, special, expected):
     text = "The animal didn't sleep."
     words = ranges(text, "The", "animal", "didn't", "sleep")
     assert word_pieces(tokens(*texts, special=special), text, words) == expected
 
 
-def test_accents_and_case_that_a_tokenizer_took_away() -> None:
+def test_accents_and_case_that_a_tokenizer_took_away():
     text = "Élève fatigué"
     words = ranges(text, "Élève", "fatigué")
     assert word_pieces(tokens("eleve", "fat", "##igue"), text, words) == ((0,), (1, 2))
 
 
-def test_bytes_that_are_no_characters_alone() -> None:
+def test_bytes_that_are_no_characters_alone():
     text = "猫が寝た"
     words = ranges(text, "猫", "が", "寝た")
     found = word_pieces(
@@ -303,13 +301,13 @@ def test_bytes_that_are_no_characters_alone() -> None:
     assert found == ((0, 1), (2,), (3, 4, 5))
 
 
-def test_a_token_of_two_words_is_the_firsts() -> None:
+def test_a_token_of_two_words_is_the_firsts():
     text = "New York is big"
     words = ranges(text, "New", "York", "is", "big")
     assert word_pieces(tokens("New York", " is", " big"), text, words) == ((0,), (), (1,), (2,))
 
 
-def test_other_tokens_are_refused() -> None:
+def test_other_tokens_are_refused():
     text = "The animal"
     words = ranges(text, "The", "animal")
     assert word_pieces(tokens("one", "two", "three"), text, words) is None

@@ -1,11 +1,8 @@
 """Numbers as short texts, and the records that programs read, which refuse what cannot be."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -16,8 +13,6 @@ from attnviz.inspect.patterns.report import PatternReport, PatternScores
 from attnviz.inspect.patterns.tables import score, short
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
-
-Reports = Callable[..., PatternReport]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +30,11 @@ Reports = Callable[..., PatternReport]
         (partial(score, form="+.3f"), -0.0001, ".000"),
     ],
 )
-def test_short_texts(write: Callable[..., str], value: float | None, text: str) -> None:
+def test_short_texts(write, value, text):
     assert write(value) == text
 
 
-def test_json(pattern_reports: Reports) -> None:
+def test_json(pattern_reports):
     report = pattern_reports(missing=("duplicate",), index_base=1, text="a\u202e")
     stream = io.StringIO()
     report.write_json(stream)
@@ -59,7 +54,7 @@ def test_json(pattern_reports: Reports) -> None:
     assert text.count("\n") == len(report.heads) + 3
 
 
-def test_csv(pattern_reports: Reports) -> None:
+def test_csv(pattern_reports):
     report = pattern_reports(control=True, missing=("duplicate",))
     stream = io.StringIO()
     CsvTable(stream).writerows(report.rows())
@@ -91,7 +86,7 @@ def report(*heads: PatternScores) -> PatternReport:
     return PatternReport(INFO, "self", True, "raw", heads, ("previous",), ())
 
 
-def test_heads_are_ranked_by_a_score() -> None:
+def test_heads_are_ranked_by_a_score():
     found = report(
         head(0, None, 0.2), head(1, "previous", 0.7), head(2, None, None), head(3, "previous", 0.9)
     )
@@ -109,6 +104,6 @@ def test_heads_are_ranked_by_a_score() -> None:
         lambda: RolloutReport(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
     ],
 )
-def test_what_cannot_be_is_refused(make) -> None:
+def test_what_cannot_be_is_refused(make):
     with pytest.raises(ValueError, match=r"expected|stands behind|differ|no such words"):
         make()

@@ -1,7 +1,5 @@
 """Whole runs of scoring: heads that are known get their label, and nothing else gets one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +37,7 @@ def labels(report: PatternReport) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
-def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_head) -> None:
+def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_head):
     report = score_patterns(scripted([[known_heads[label], even_head]]))
     head, other = report.heads
     assert head.label == label
@@ -53,7 +51,7 @@ LETTERS = "a b c d e f g h i j a b c d e f g h i j"
 
 
 @pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
-def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head) -> None:
+def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head):
     model = scripted([[even_head, known_heads[label]]])
     report = score_patterns(model, Input(model.encode(LETTERS)))
     assert [head.label for head in report.heads] == [None, label]
@@ -63,25 +61,25 @@ def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head
 
 
 @pytest.mark.parametrize("label", ["duplicate", "induction", "delimiter"])
-def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head) -> None:
+def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head):
     model = scripted([[even_head, known_heads[label]]])
     report = score_patterns(model, Input(model.encode(TEXT)))
     assert {head.label for head in report.heads} <= {None, "first"}
 
 
-def test_random_weights_get_no_names() -> None:
+def test_random_weights_get_no_names():
     report = score_patterns(OwnAttention(causal=True))
     assert labels(report) == {}
 
 
-def test_what_a_fixed_offset_explains_cannot_be_tested(tiny) -> None:
+def test_what_a_fixed_offset_explains_cannot_be_tested(tiny):
     """Every adjective of the shipped sentences stands right before its noun."""
     assert tiny.untestable["adjective"] == 1
     assert "subject" not in tiny.untestable
     assert not {head.label for head in tiny.heads} & set(tiny.untestable)
 
 
-def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_head) -> None:
+def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_head):
     model = scripted([[next_head, lambda tokens: even_head(tokens)[::-1, ::-1]]])
     report = score_patterns(model)
     assert not report.causal
@@ -89,7 +87,7 @@ def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_hea
     assert report.heads[0].statistics["signed_distance"] == pytest.approx(1, abs=0.05)
 
 
-def test_the_bundled_models_specialists_are_found(tiny) -> None:
+def test_the_bundled_models_specialists_are_found(tiny):
     found = labels(tiny)
     assert found["L0H0"] == "previous"
     assert found["L1H0"] == found["L1H2"] == found["L1H3"] == "induction"
@@ -103,7 +101,7 @@ def test_the_bundled_models_specialists_are_found(tiny) -> None:
     assert by_name["L0H0"].agreement == 1
 
 
-def test_every_score_has_its_base_rate_and_its_texts(tiny) -> None:
+def test_every_score_has_its_base_rate_and_its_texts(tiny):
     assert set(tiny.labels) == set(LABELS) - {"next", "separator", "alignment"}
     for head in tiny.heads:
         for label in tiny.labels:
@@ -117,21 +115,21 @@ def test_every_score_has_its_base_rate_and_its_texts(tiny) -> None:
     assert set(probes["annotated sentences"].pairs) == set(RELATIONS)
 
 
-def test_the_base_rate_of_a_position_is_even_attention(tiny) -> None:
+def test_the_base_rate_of_a_position_is_even_attention(tiny):
     lengths = [len(Bundled().encode(text)) for text in natural_texts()]
     expected = np.mean([np.mean([1 / (i + 1) for i in range(1, n)]) for n in lengths])
     assert tiny.heads[0].base_rate["previous"] == pytest.approx(expected)
 
 
 @pytest.mark.long
-def test_a_random_model_gets_no_label_but_what_its_control_explains() -> None:
+def test_a_random_model_gets_no_label_but_what_its_control_explains():
     report = score_patterns(Bundled(seed=0), control=10)
     explained = set(report.control.labelled)
     assert set(labels(report).values()) <= explained
     assert report.heads[0].control
 
 
-def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_head) -> None:
+def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_head):
     def half(tokens):
         return (known_heads["first"](tokens) + known_heads["previous"](tokens)) / 2
 
@@ -147,7 +145,7 @@ def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_he
     assert without.heads[1].label is None
 
 
-def test_a_text_without_repeats_is_not_measured(scripted, even_head) -> None:
+def test_a_text_without_repeats_is_not_measured(scripted, even_head):
     model = scripted([[even_head, even_head]])
     report = score_patterns(model, Input(model.encode("one two three four")))
     assert report.heads[0].scores["duplicate"] is None
@@ -156,13 +154,13 @@ def test_a_text_without_repeats_is_not_measured(scripted, even_head) -> None:
     assert "duplicate" not in report.labels
 
 
-def test_a_short_text_says_how_many_tokens_are_needed(scripted, even_head) -> None:
+def test_a_short_text_says_how_many_tokens_are_needed(scripted, even_head):
     model = scripted([[even_head, even_head]])
     with pytest.raises(UsageError, match="has 3 tokens: scoring heads needs at least 4"):
         score_patterns(model, Input(model.encode("one two")))
 
 
-def test_chosen_heads_alone_are_scored() -> None:
+def test_chosen_heads_alone_are_scored():
     report = score_patterns(Bundled(), heads={1: {0, 3}, 3: {2}})
     assert [(head.layer, head.head) for head in report.heads] == [(1, 0), (1, 3), (3, 2)]
     assert labels(report)["L1H0"] == "induction"
@@ -170,7 +168,7 @@ def test_chosen_heads_alone_are_scored() -> None:
         score_patterns(Bundled(), heads={0: set()})
 
 
-def test_what_cannot_be_had_is_refused(scripted, even_head) -> None:
+def test_what_cannot_be_had_is_refused(scripted, even_head):
     model = scripted([[even_head, even_head]])
     with pytest.raises(UsageError, match="no cross attention"):
         score_patterns(model, kind="cross")
@@ -192,7 +190,7 @@ def bart() -> TransformersModel:
     return prepared("bart", model, None, torch.device("cpu"))
 
 
-def test_an_encoder_sees_the_future(bart: TransformersModel) -> None:
+def test_an_encoder_sees_the_future(bart):
     report = score_patterns(bart)
     assert (report.kind, report.causal) == ("encoder", False)
     assert len(report.heads) == 2 * 3
@@ -201,7 +199,7 @@ def test_an_encoder_sees_the_future(bart: TransformersModel) -> None:
     assert report.notes == ()
 
 
-def test_a_decoder_reads_its_own_text(bart: TransformersModel) -> None:
+def test_a_decoder_reads_its_own_text(bart):
     report = score_patterns(bart, kind="decoder", control=1)
     assert report.causal
     assert len(report.heads) == 3 * 2
@@ -210,7 +208,7 @@ def test_a_decoder_reads_its_own_text(bart: TransformersModel) -> None:
     assert any("later word" in note for note in report.notes)
 
 
-def test_cross_attention_is_scored_by_its_alignment(bart: TransformersModel) -> None:
+def test_cross_attention_is_scored_by_its_alignment(bart):
     report = score_patterns(bart, kind="cross")
     assert "alignment" in report.labels
     assert "previous" not in report.labels
@@ -222,27 +220,25 @@ def test_cross_attention_is_scored_by_its_alignment(bart: TransformersModel) -> 
         assert head.base_rate["alignment"] is not None
 
 
-def test_a_persons_texts_of_both_stacks(bart: TransformersModel) -> None:
+def test_a_persons_texts_of_both_stacks(bart):
     text, target = bart.encode("a b c d e f"), bart.encode_target("g h i j k")
     report = score_patterns(bart, Input(text, target), kind="cross")
     assert report.probes[0].longest == len(target)
 
 
-def test_norms_are_those_of_the_encoder(bart: TransformersModel) -> None:
+def test_norms_are_those_of_the_encoder(bart):
     assert score_patterns(bart, view="norm-weighted").view == "norm-weighted"
     with pytest.raises(UnsupportedError, match="choose another view"):
         score_patterns(bart, kind="decoder", view="norm-weighted")
 
 
-def test_a_text_longer_than_in_training_is_noted(bart: TransformersModel) -> None:
+def test_a_text_longer_than_in_training_is_noted(bart):
     model = replace(bart, trained_tokens=20)
     long = model.encode("the cat sat on the mat and " * 5)
     assert any("trained on sequences" in note for note in score_patterns(model, Input(long)).notes)
 
 
-def test_texts_that_the_tokenizer_does_not_know_give_no_label(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_texts_that_the_tokenizer_does_not_know_give_no_label(monkeypatch):
     """All built-in texts go if commas and articles are unknown; random tokens stay."""
     monkeypatch.setattr("attnviz.records.UNKNOWN", (" the", ",", " of", " and", "."))
     model = Bundled()

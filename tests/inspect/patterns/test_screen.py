@@ -1,8 +1,5 @@
 """What is said of scored heads, read back from screens at fixed widths, pages and pictures."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -22,8 +19,6 @@ from attnviz.inspect.patterns.screen import finding
 from attnviz.inspect.patterns.tables import label_tint
 from attnviz.measures.registry import LABELS
 from attnviz.records import SINKS
-
-Reports = Callable[..., PatternReport]
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
@@ -62,7 +57,7 @@ def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name: str, pattern_reports: Reports, golden: Callable[[str, str], None]) -> None:
+def test_golden(name, pattern_reports, golden):
     fields, shown, room, theme = CASES[name]
     golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
 
@@ -85,9 +80,7 @@ def first(report: PatternReport, room: int, lines: int, watch: str | None = None
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_golden_first_screens(
-    name: str, pattern_reports: Reports, golden: Callable[[str, str], None]
-) -> None:
+def test_golden_first_screens(name, pattern_reports, golden):
     fields, watch, room, lines = FIRST[name]
     report = pattern_reports(**fields, untestable={"adjective": 1.0})
     golden(name, "\n".join(first(report, room, lines, watch)) + "\n")
@@ -105,8 +98,8 @@ def test_golden_first_screens(
     ],
 )
 def test_the_first_screen_fits_and_begins_with_the_finding(
-    pattern_reports: Reports, shape: tuple[int, int], watch: str | None, room: int, lines: int
-) -> None:
+    pattern_reports, shape, watch, room, lines
+):
     report = pattern_reports(layers=shape[0], heads=shape[1], untestable={"adjective": 1.0})
     shown = first(report, room, lines, watch)
     assert len(shown) < lines
@@ -118,7 +111,7 @@ def test_the_first_screen_fits_and_begins_with_the_finding(
     assert shown[-1].endswith("--full: everything")
 
 
-def test_the_finding_counts(pattern_reports: Reports) -> None:
+def test_the_finding_counts(pattern_reports):
     report = pattern_reports(layers=7, heads=5)
     told = finding(report, None)
     labels = [entry.label for entry in report.heads if entry.label is not None]
@@ -144,14 +137,14 @@ def _full(name: str) -> tuple[int, int, int]:
     return colour_table(tint.palette)[tint.step]
 
 
-def test_no_two_labels_share_a_colour() -> None:
+def test_no_two_labels_share_a_colour():
     for one, other in combinations(LABELS, 2):
         distance = sum(abs(a - b) for a, b in zip(_full(one), _full(other), strict=True))
         assert distance > 60, (one, other)
 
 
 @pytest.mark.parametrize("name", LABELS)
-def test_a_stronger_label_is_brighter(name: str) -> None:
+def test_a_stronger_label_is_brighter(name):
     tints = [label_tint(name, strength) for strength in (-1, 0.3, 0.6, 1)]
     shades = [sum(colour_table(tint.palette)[tint.step]) for tint in tints]
     assert shades == sorted(shades)
@@ -166,7 +159,7 @@ def saved(report: PatternReport, path: Path, **shown: Any) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) -> None:
+def test_nothing_of_a_stranger_acts(pattern_reports, tmp_path):
     report = pattern_reports(
         names=("previous", EVIL),
         layers=5,
