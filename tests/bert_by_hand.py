@@ -5,7 +5,6 @@ and the numbers of the positions among the tensors.
 """
 
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,7 +28,7 @@ _SPECIAL = _WIDTH - 1
 """The dimension in which only [CLS] and [SEP] are large."""
 
 
-def write_bert(directory: Path) -> None:
+def write_bert(directory):
     """Write its config, weights and tokenizer."""
     from safetensors.torch import save_file
     from transformers import BertConfig, BertModel
@@ -49,7 +48,7 @@ def write_bert(directory: Path) -> None:
     (directory / "config.json").write_text(json.dumps(said))
 
 
-def _teach(model: torch.nn.Module) -> None:
+def _teach(model):
     rates = torch.from_numpy(np.geomspace(0.05, 3.0, _HEAD // 2)).float()
     angles = torch.arange(_CONTEXT)[:, None] * rates
     places = model.embeddings.position_embeddings.weight
@@ -75,7 +74,7 @@ def _teach(model: torch.nn.Module) -> None:
                 query.bias[rows.start] = 4.0
 
 
-def _turned_back(rates: torch.Tensor) -> torch.Tensor:
+def _turned_back(rates):
     """Return the matrix that turns the angles of a position into those of the one before."""
     turned = torch.zeros(_HEAD, _HEAD)
     for pair, rate in enumerate(rates):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 CHATML = (
@@ -55,9 +54,7 @@ CHAT: Sequence[dict[str, str]] = (
 """A system prompt, a question with blanks at its ends, and an answer."""
 
 
-def write_chat_model(
-    directory: Path, template: str | None, *, weight: float = 0.3, in_settings: bool = False
-) -> Path:
+def write_chat_model(directory, template, *, weight=0.3, in_settings=False):
     """Write a random Llama with a byte-level tokenizer; weight: the spread of its weights."""
     import torch
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers

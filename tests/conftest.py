@@ -12,10 +12,8 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import signal
-from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,12 +62,12 @@ one worker measures or reads it once for all.
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """Give each worker whole files, so that what a file's tests share is made once."""
     from xdist.scheduler import LoadFileScheduling
 
     class WholeFiles(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
             return SHARED.get(file, file)
 
@@ -87,7 +85,7 @@ _numbers = count()
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_cache(monkeypatch, tmp_path_factory):
     """The user's cache of these tests, in which labels are kept: nobody's own is touched."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     # Matplotlib's list of fonts takes seconds to make, whoever it is for.
@@ -99,7 +97,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Small matrices are slower on several threads."""
     import torch
 
@@ -109,24 +107,24 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def save_tokenizer(directory: Path) -> None:
+def save_tokenizer(directory):
     word_tokenizer().save_pretrained(directory)
 
 
-def _random_model(kind: str) -> Any:
+def _random_model(kind):
     ids = SPECIAL if kind in ("gpt2", "llama") else {"pad_token_id": 0}
     return random_model(TINY[kind], vocab_size=VOCABULARY, **ids)
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def checkpoint(tmp_path_factory):
     """A directory with a tiny random ``gpt2``, ``llama`` (grouped), ``bert`` or ``t5``."""
     import torch
     from transformers.utils import logging
 
     made: dict[str, Path] = {}
 
-    def get(kind: str) -> Path:
+    def get(kind):
         if kind not in made:
             torch.manual_seed(7)
             logging.disable_progress_bar()
@@ -139,7 +137,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 
 
 @pytest.fixture(scope="session")
-def trained_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_bert(tmp_path_factory):
     """Return the directory of a BERT whose heads attend as trained ones do."""
     from .bert_by_hand import write_bert
 
@@ -149,11 +147,11 @@ def trained_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def golden(request):
     """Compares a screen with ``golden/NAME.txt`` beside the test; see the top."""
     folder = request.path.parent / "golden"
 
-    def check(name: str, screen: str) -> None:
+    def check(name, screen):
         path = folder / f"{name}.txt"
         if os.environ.get("ATTNVIZ_GOLDEN") == "write":
             path.write_text(screen, encoding="utf-8")
@@ -162,7 +160,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
-def without_times(document: Any) -> Any:
+def without_times(document):
     """Return a document of JSON without the durations at any depth."""
     if isinstance(document, dict):
         kept = {

@@ -75,12 +75,12 @@ _SPECIAL: dict[str, dict[str, Any]] = {
 }
 
 
-def causal_kinds() -> list[str]:
+def causal_kinds():
     """Every model type that has a causal class."""
     return [kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if kind in CONFIG_MAPPING_NAMES]
 
 
-def small_config(kind: str) -> Any:
+def small_config(kind):
     """A config of the type with small sizes."""
     cls = transformers.CONFIG_MAPPING[kind]
     fields = _small(cls().to_dict())
@@ -88,7 +88,7 @@ def small_config(kind: str) -> Any:
     return cls(**fields, architectures=[MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[kind]])
 
 
-def small_causal(kind: str, attention: str | None = None) -> Any:
+def small_causal(kind, attention=None):
     """Its model with random weights of some size, in evaluation mode."""
     config = small_config(kind)
     torch.manual_seed(0)
@@ -100,7 +100,7 @@ def small_causal(kind: str, attention: str | None = None) -> Any:
     return model.requires_grad_(False)
 
 
-def _small(fields: dict[str, Any]) -> dict[str, Any]:
+def _small(fields):
     """The fields whose names tell that they are sizes, small."""
     found: dict[str, Any] = {}
     layers = next(
@@ -133,7 +133,7 @@ def _small(fields: dict[str, Any]) -> dict[str, Any]:
     return found | (_LATENT if "qk_rope_head_dim" in found else {})
 
 
-def _kinds_of(values: list[Any]) -> list[Any]:
+def _kinds_of(values):
     """As many as there are layers, with each kind of layer among them."""
     kinds = sorted(set(values), key=values.index)
     return [kinds[at % len(kinds)] for at in range(LAYERS)]

@@ -2,15 +2,13 @@
 
 from rich.cells import cell_len
 
-from attnviz.draw.document import Document
 from attnviz.draw.terminal import first_screen
-from attnviz.draw.theme import Theme
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 """Columns and lines of terminals."""
 
 
-def fitting(document: Document, theme: Theme, columns: int, lines: int) -> list[str]:
+def fitting(document, theme, columns, lines):
     """The lines of a first screen: none too wide, room for a prompt, the finding in the second."""
     shown = first_screen(document, theme, columns, lines - 1).plain.splitlines()
     assert len(shown) < lines

@@ -1,7 +1,5 @@
 """Records of attention that tests make up: random maps, and a report of them."""
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import pytest
 
@@ -19,14 +17,14 @@ from attnviz.records import (
 _SHOWN = ("<s>", " The", " cat", " saw", " the", " cat", ".")
 
 
-def tokens_of(texts: Sequence[str]) -> Tokens:
+def tokens_of(texts):
     numbers = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return Tokens(
         tuple(numbers[text] for text in texts), tuple(texts), tuple(t == "<s>" for t in texts)
     )
 
 
-def random_maps(heads: int, queries: int, keys: int, causal: bool, seed: int) -> np.ndarray:
+def random_maps(heads, queries, keys, causal, seed):
     """Weights (head, query, key) between nothing and everything."""
     raw = np.random.default_rng(seed).dirichlet(np.full(keys, 0.3), size=(heads, queries)) + 1e-4
     weights = np.tril(raw) if causal else raw
@@ -34,25 +32,25 @@ def random_maps(heads: int, queries: int, keys: int, causal: bool, seed: int) ->
 
 
 def make_report(
-    texts: Sequence[str] = _SHOWN,
+    texts=_SHOWN,
     *,
-    keys: Sequence[str] | None = None,
-    heads: Sequence[int] = (3, 3),
-    weights: Sequence[np.ndarray] | None = None,
-    causal: bool = True,
-    kind: Kind = "self",
-    kv_heads: int | None = None,
-    selected: bool = False,
-    index_base: int = 0,
-    sorted_by: str | None = None,
-    name: str = "made",
-    notes: tuple[str, ...] = (),
-    revision: str | None = "0123456789abcdef",
-    text: str = "a text",
-    target: str | None = None,
-    kept: Sequence[int] | None = None,
-    dtype: type = np.float32,
-) -> HeadsRecord:
+    keys=None,
+    heads=(3, 3),
+    weights=None,
+    causal=True,
+    kind="self",
+    kv_heads=None,
+    selected=False,
+    index_base=0,
+    sorted_by=None,
+    name="made",
+    notes=(),
+    revision="0123456789abcdef",
+    text="a text",
+    target=None,
+    kept=None,
+    dtype=np.float32,
+):
     """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps.
 
     kept: the places of those that are there, of a layer that has more.
@@ -82,19 +80,12 @@ def make_report(
     return HeadsRecord(record, scores, notable, selected, index_base, sorted_by, text, target)
 
 
-def measured(
-    name: str,
-    weights: np.ndarray,
-    ids: Sequence[int] | None = None,
-    special: Sequence[bool] | None = None,
-    *,
-    causal: bool = True,
-) -> np.ndarray:
+def measured(name, weights, ids=None, special=None, *, causal=True):
     """One measure of whole matrices (..., query, key); every token different unless told."""
     queries, keys = weights.shape[-2:]
     kind: Kind = "self" if queries == keys else "cross"
 
-    def tokens(count: int) -> Tokens:
+    def tokens(count):
         return Tokens(
             tuple(range(count)) if ids is None else tuple(ids),
             ("x",) * count,
@@ -106,6 +97,6 @@ def measured(
 
 
 @pytest.fixture(scope="session")
-def reports() -> Callable[..., HeadsRecord]:
+def reports():
     """Makes reports of made-up weights."""
     return make_report

@@ -39,7 +39,7 @@ class Block:
     reason: str | None
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self):
         lines = self.body.splitlines()
         assert lines, "a console block is empty"
         assert lines[0].startswith("$ "), f"a console block starts with {lines[0]!r}, not a command"
@@ -57,11 +57,11 @@ class Block:
         return [*steps, Step(command, tuple(output))]
 
     @property
-    def is_session(self) -> bool:
+    def is_session(self):
         return self.kind == "python" and self.body.startswith(PROMPT)
 
     @property
-    def statements(self) -> list[Step]:
+    def statements(self):
         """What is typed in a session, without its prompts, and what each prints."""
         steps: list[Step] = []
         for line in self.body.splitlines():
@@ -76,7 +76,7 @@ class Block:
         return steps
 
 
-def blocks(text: str) -> list[Block]:
+def blocks(text):
     return [
         Block(match.start("body"), match["kind"], match["body"], match["reason"])
         for match in _BLOCK.finditer(text)

@@ -1,12 +1,10 @@
 """Random transformers models of every kind of mask, and which keys their queries see, by hand."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 
 from .small_models import word_tokenizer
 
@@ -16,33 +14,33 @@ WINDOW, PREFIX = 4, 5
 Mask = Callable[[int], np.ndarray]
 
 
-def _causal(count: int) -> np.ndarray:
+def _causal(count):
     return np.tri(count, dtype=bool)
 
 
-def _distance(count: int) -> np.ndarray:
+def _distance(count):
     """(query, key) how far the key lies behind the query."""
     return np.subtract.outer(np.arange(count), np.arange(count))
 
 
-def _window(count: int) -> np.ndarray:
+def _window(count):
     return _causal(count) & (_distance(count) < WINDOW)
 
 
-def _chunk(count: int) -> np.ndarray:
+def _chunk(count):
     chunk = np.arange(count) // WINDOW
     return _causal(count) & (chunk[:, None] == chunk)
 
 
-def _prefix(count: int) -> np.ndarray:
+def _prefix(count):
     return _causal(count) | (np.arange(count) < PREFIX)
 
 
-def _both_ways(count: int) -> np.ndarray:
+def _both_ways(count):
     return np.ones((count, count), bool)
 
 
-def _near(count: int) -> np.ndarray:
+def _near(count):
     return np.asarray(abs(_distance(count)) <= WINDOW // 2)
 
 
@@ -59,9 +57,7 @@ MASKS: dict[str, tuple[Mask, Mask]] = {
 """By name: (query, key) of the layers with an even number, and of the others."""
 
 
-def masked_model(
-    name: str, words: int, *, sizes: tuple[int, int, int] = (2, 3, 48), spread: float, seed: int
-) -> Any:
+def masked_model(name, words, *, sizes=(2, 3, 48), spread, seed):
     """Return a random model. sizes: layers, heads, width; spread: its initializer range."""
     import torch
     import transformers as hub
@@ -114,7 +110,7 @@ def masked_model(
     return model
 
 
-def opened(name: str, words: Sequence[str], model: Any) -> TransformersModel:
+def opened(name, words, model):
     """Return a model of this name ready to be observed; encoders read ``</s>`` behind a text."""
     import torch
 
@@ -122,11 +118,11 @@ def opened(name: str, words: Sequence[str], model: Any) -> TransformersModel:
     return prepared(name, model, tokenizer, torch.device("cpu"))
 
 
-def _let_the_prefix_see_itself(model: Any) -> None:
+def _let_the_prefix_see_itself(model):
     """Give every pass of the trunk a mask in which the first tokens see each other."""
     import torch
 
-    def enter(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def enter(module, args, kwargs):
         cache, new = kwargs.get("past_key_values"), kwargs["input_ids"].shape[1]
         before = 0 if cache is None else cache.get_seq_length()
         seen = torch.from_numpy(_prefix(before + new)[before:])
@@ -135,7 +131,7 @@ def _let_the_prefix_see_itself(model: Any) -> None:
     model.model.register_forward_pre_hook(enter, with_kwargs=True)
 
 
-def without_queries(model: Any) -> Any:
+def without_queries(model):
     """Empty what makes queries and keys: every head looks alike at all that its query sees."""
     import torch
 

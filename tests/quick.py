@@ -1,12 +1,9 @@
 """Which parameters of a test the quick run takes."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 
-def one_in(count: int, values: Iterable[Any]) -> list[Any]:
+def one_in(count, values):
     """Return parameters for a test: one in so many is quick, the others are marked long."""
     return [
         pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.long)

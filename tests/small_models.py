@@ -3,7 +3,6 @@
 What imports torch or transformers does so when it is called: tests without a model stay light.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from attnviz.attention.decoder_config import DecoderConfig
@@ -17,40 +16,40 @@ class ShowsWeights:
 
     scaled = True
 
-    def mask(self, *_: Any) -> None:
+    def mask(self, *_):
         return None
 
-    def run_queries_keys(self, *_: Any) -> None:
+    def run_queries_keys(self, *_):
         raise NotImplementedError
 
-    def run_outputs(self, *_: Any) -> None:
+    def run_outputs(self, *_):
         raise NotImplementedError
 
-    def vocabulary(self) -> Any:
+    def vocabulary(self):
         raise NotImplementedError
 
-    def narrowed(self) -> Any:
+    def narrowed(self):
         raise NotImplementedError
 
-    def without(self, *_: Any) -> Any:
+    def without(self, *_):
         raise NotImplementedError
 
 
-def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
+def whole_weights(model, tokens):
     """Of each layer of ``mha`` or ``tiny`` the weights (head, query, key), from a plain call."""
     if hasattr(model, "attention"):
         return {0: model.attention(model.embed(tokens.ids))[1]}
     return plain_weights(model.stack, tokens.ids)
 
 
-def plain_weights(stack: Any, ids: Sequence[int]) -> dict[int, Any]:
+def plain_weights(stack, ids):
     """Return the weights (head, query, key) of each layer of a stack in NumPy, from a plain run."""
     found: dict[int, Any] = {}
     stack.run_outputs(ids, lambda layer, weights, outputs: found.update({layer: weights}))
     return found
 
 
-def word_tokenizer(words: Sequence[str] = WORDS, *, ends: bool = True) -> Any:
+def word_tokenizer(words=WORDS, *, ends=True):
     """Whole words; ``<s>`` in front and ``</s>`` behind, at the second and third place.
 
     ends: False leaves ``</s>`` out, as tokenizers of decoders do.
@@ -70,9 +69,7 @@ def word_tokenizer(words: Sequence[str] = WORDS, *, ends: bool = True) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
-def bert_fields(
-    width: int, feed_forward: int, context: int, heads: int = 3, layers: int = 2
-) -> dict[str, Any]:
+def bert_fields(width, feed_forward, context, heads=3, layers=2):
     """Fields of a BERT config and of those that are like it."""
     return {
         "hidden_size": width,
@@ -83,9 +80,7 @@ def bert_fields(
     }
 
 
-def llama_fields(
-    width: int, feed_forward: int, context: int, heads: tuple[int, int, int], layers: int = 2
-) -> dict[str, Any]:
+def llama_fields(width, feed_forward, context, heads, layers=2):
     """Fields of a Llama config; ``heads``: query heads, key/value heads, a head's width."""
     query_heads, kv_heads, head_dim = heads
     return {
@@ -95,9 +90,7 @@ def llama_fields(
     }
 
 
-def bart_fields(
-    width: int, feed_forward: int, context: int, layers: tuple[int, int], heads: tuple[int, int]
-) -> dict[str, Any]:
+def bart_fields(width, feed_forward, context, layers, heads):
     """Fields of a BART config; layers and heads of the encoder and of the decoder."""
     return {
         "d_model": width,
@@ -111,9 +104,7 @@ def bart_fields(
     }
 
 
-def t5_fields(
-    width: int, head_dim: int, feed_forward: int, layers: tuple[int, int] = (2, 2)
-) -> dict[str, Any]:
+def t5_fields(width, head_dim, feed_forward, layers=(2, 2)):
     """Fields of a T5 config with three heads; layers of the encoder and of the decoder."""
     return {
         "d_model": width,
@@ -126,12 +117,12 @@ def t5_fields(
     }
 
 
-def gpt_fields(width: int, context: int, heads: int = 3, layers: int = 2) -> dict[str, Any]:
+def gpt_fields(width, context, heads=3, layers=2):
     """Fields of a GPT-2 config and of those that are like it."""
     return {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": context}
 
 
-def deepseek_fields(layers: int) -> dict[str, Any]:
+def deepseek_fields(layers):
     """Fields of a DeepSeek config: latent keys and values, experts in groups."""
     return {
         **llama_fields(24, 37, 31, (3, 3, 2), layers),
@@ -185,7 +176,7 @@ VOCABULARY = 13
 """More than the words: an embedding table is often padded."""
 
 
-def random_model(classes: tuple[str, str, dict[str, Any]], **changes: Any) -> Any:
+def random_model(classes, **changes):
     """A model of an entry like those of ``TINY``, its weights as the generator gives them."""
     import transformers
 
@@ -194,14 +185,7 @@ def random_model(classes: tuple[str, str, dict[str, Any]], **changes: Any) -> An
     return getattr(transformers, model_class)(config)
 
 
-def decoder_config(
-    vocabulary: int,
-    d_model: int,
-    d_ff: int,
-    heads: tuple[int, int, int],
-    layers: int = 2,
-    **others: Any,
-) -> DecoderConfig:
+def decoder_config(vocabulary, d_model, d_ff, heads, layers=2, **others):
     """A decoder's configuration; ``heads``: query heads, key/value heads, a head's width."""
     query_heads, kv_heads, head_dim = heads
     return DecoderConfig(

@@ -6,9 +6,8 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyte
@@ -16,7 +15,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.palette import colour_table, to_hex
 
 SPEAKING = (
@@ -32,13 +30,13 @@ SPEAKING = (
 
 
 @pytest.fixture(scope="session")
-def program() -> Sequence[str]:
+def program():
     """The command line as a process of its own."""
     return (sys.executable, "-c", "from attnviz.cli.main import main; main()")
 
 
 @pytest.fixture
-def environment() -> dict[str, str]:
+def environment():
     """The variables of a process that nobody has set up for colour or width."""
     kept = {name: value for name, value in os.environ.items() if name not in SPEAKING}
     return kept | {"PYTHONUNBUFFERED": ""}
@@ -51,14 +49,14 @@ Start = Callable[..., Any]
 
 
 @pytest.fixture
-def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+def start(program, environment, tmp_path):
     """Starts the command line in a terminal of its own, which has colours."""
     pexpect = pytest.importorskip("pexpect")
     if not hasattr(pexpect, "spawn"):
         pytest.skip("pexpect opens terminals of POSIX alone")
     children = []
 
-    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> Any:
+    def spawn(*arguments, columns=80, rows=24, **env):
         child = pexpect.spawn(
             program[0],
             [*program[1:], *arguments],
@@ -77,7 +75,7 @@ def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -
         child.close(force=True)
 
 
-def interrupted(child: Any) -> str:
+def interrupted(child):
     """What a process says from Ctrl-C to its end, which tells of the interruption."""
     child.sendintr()
     output: str = child.read()
@@ -87,7 +85,7 @@ def interrupted(child: Any) -> str:
     return output
 
 
-def finished(child: Any) -> str:
+def finished(child):
     """What a process writes until it ends well."""
     output: str = child.read()
     child.wait()
@@ -95,7 +93,7 @@ def finished(child: Any) -> str:
     return output
 
 
-def on_screen(output: str, columns: int = 80) -> pyte.Screen:
+def on_screen(output, columns=80):
     """What output leaves on a screen so tall that nothing scrolls away."""
     shown = pyte.Screen(columns, 400)
     pyte.Stream(shown).feed(output)
@@ -103,20 +101,20 @@ def on_screen(output: str, columns: int = 80) -> pyte.Screen:
 
 
 @pytest.fixture
-def screen(start: Start) -> Callable[..., pyte.Screen]:
+def screen(start):
     """The screen that a finished run leaves."""
 
-    def show(*arguments: str, columns: int = 80, **settings: Any) -> pyte.Screen:
+    def show(*arguments, columns=80, **settings):
         return on_screen(finished(start(*arguments, columns=columns, **settings)), columns)
 
     return show
 
 
-def rows(screen: pyte.Screen) -> list[str]:
+def rows(screen):
     return [line.rstrip() for line in screen.display]
 
 
-def console(terminal: bool, quiet: bool = False) -> Console:
+def console(terminal, quiet=False):
     """Standard error, on a terminal or not; ``printed`` says what was written to it."""
     return Console(
         file=io.StringIO(),
@@ -129,14 +127,12 @@ def console(terminal: bool, quiet: bool = False) -> Console:
     )
 
 
-def printed(shown: Console) -> str:
+def printed(shown):
     assert isinstance(shown.file, io.StringIO)
     return shown.file.getvalue()
 
 
-def in_fresh_process(
-    code: str, modules: Sequence[str], *arguments: str, folder: Path | None = None
-) -> tuple[str, str]:
+def in_fresh_process(code, modules, *arguments, folder=None):
     """Runs code in a process of its own: its standard output, and standard error.
 
     At the end of standard error stand those of the modules that have been imported by then.
@@ -159,17 +155,17 @@ class Terminal:
     rows: list[list[pyte.screens.Char]]
     steps: dict[str, set[int]]
 
-    def text(self, y: int) -> str:
+    def text(self, y):
         return "".join(cell.data for cell in self.rows[y]).rstrip()
 
-    def find(self, text: str) -> tuple[int, int]:
+    def find(self, text):
         """The row and column at which ``text`` starts."""
         for y in range(len(self.rows)):
             if text in self.text(y):
                 return y, cell_len(self.text(y).partition(text)[0])
         raise AssertionError(f"{text!r} is not on the screen")
 
-    def cell(self, y: int, x: int) -> tuple[set[int] | None, set[int] | None]:
+    def cell(self, y, x):
         """The steps of the palette that the upper and the lower half show; None is blank."""
         cell = self.rows[y][x]
         back = None if cell.bg == "default" else self.steps[cell.bg]
@@ -181,10 +177,10 @@ class Terminal:
 
 
 @pytest.fixture(scope="session")
-def look() -> Callable[..., Terminal]:
+def look():
     """Prints a block on a truecolor terminal and reads the screen back."""
 
-    def show(block: Block, columns: int, palette: str = "viridis") -> Terminal:
+    def show(block, columns, palette="viridis"):
         stream = io.StringIO()
         console = Console(
             file=stream, force_terminal=True, color_system="truecolor", width=columns, height=9
@@ -203,6 +199,6 @@ def look() -> Callable[..., Terminal]:
 
 
 @pytest.fixture(scope="session")
-def step_of() -> Callable[[float], int]:
+def step_of():
     """A weight's step, from the sentence in the legend: colour is the square root."""
     return lambda weight: round(float(weight) ** 0.5 * 255)

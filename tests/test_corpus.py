@@ -2,7 +2,6 @@
 
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +73,7 @@ def test_parquet(tmp_path):
 def test_a_data_set_of_a_hub(monkeypatch):
     asked: list[Any] = []
 
-    def load_dataset(name: str, *, split: str, streaming: bool) -> list[dict[str, str]]:
+    def load_dataset(name, *, split, streaming):
         asked.append((name, split, streaming))
         return [{"body": "One."}, {"body": " "}, {"body": "Two."}]
 
@@ -88,7 +87,7 @@ def test_a_data_set_of_a_hub(monkeypatch):
 
 def test_a_data_set_whose_connection_breaks_or_whose_library_is_not_there(monkeypatch):
     class Broken:
-        def __iter__(self) -> Iterator[dict[str, str]]:
+        def __iter__(self):
             yield {"text": "One."}
             raise ConnectionError("the peer\nhung up")
 

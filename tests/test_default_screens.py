@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.document import Document
 from attnviz.draw.theme import Theme
 
 from .first_screens import SIZES, fitting
@@ -69,13 +67,13 @@ FORBIDDEN = {
 
 
 @pytest.fixture
-def document(reported: Any) -> Callable[[str], Document]:
+def document(reported):
     return lambda name: reported(*SCREENS[name]).document(hints=True)
 
 
 @pytest.fixture
-def screens(document: Callable[[str], Document]) -> Screens:
-    def drawn(name: str) -> list[list[str]]:
+def screens(document):
+    def drawn(name):
         return [fitting(document(name), Theme(colour=False), *size) for size in SIZES]
 
     return drawn

@@ -18,7 +18,7 @@ VERBS = frozenset(_VERBS.split())
 """All that are used; a new one is added here."""
 
 
-def wrong() -> list[str]:
+def wrong():
     return [
         f"{module}:{node.lineno} {node.name}: {text.splitlines()[0]}"
         for module in PATHS

@@ -23,7 +23,7 @@ SHOWS_ANOTHER = {"head", "report"}
 """Questions whose screens are made of the parts of others: a card of a head, cards of a model."""
 
 
-def part(module: str) -> str:
+def part(module):
     """Return the folder whose lines are counted together, such as ``inspect/heads`` or ``draw``."""
     parts = module.split(".")[1:]
     deep = parts[:1] and parts[0] in ("inspect", "count", "learn")
@@ -97,7 +97,7 @@ def test_no_class_has_many_methods():
     assert wrong == set()
 
 
-def questions() -> dict[str, set[str]]:
+def questions():
     """The modules of each folder of a question, by the folder's module name."""
     asked = (module for module in PATHS if layer(module) in CAPABILITIES)
     folders = {module.rpartition(".")[0] for module in asked if module.endswith(".request")}

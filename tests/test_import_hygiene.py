@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,7 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def imported(
-    *lines: Sequence[str], code: int = 0, unwanted: Collection[str] = ()
-) -> tuple[set[str], set[str]]:
+def imported(*lines, code=0, unwanted=()):
     """Run command lines in one fresh process; return the packages and modules imported at its end.
 
     Each ends with `code` and leaves the modules of `unwanted` alone.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -101,7 +100,7 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "t
 """Names of modules that say nothing about what is inside."""
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -111,17 +110,17 @@ PACKAGES = [name for name, path in PATHS.items() if path.name == "__init__.py"]
 
 
 @cache
-def tree(module: str) -> ast.Module:
+def tree(module):
     return ast.parse(PATHS[module].read_text(encoding="utf-8"))
 
 
 @cache
-def imports(module: str) -> frozenset[str]:
+def imports(module):
     """The modules that a module imports anywhere; ``from a import b`` is ``a.b`` if that is one."""
     return frozenset(_imports(module))
 
 
-def _imports(module: str) -> Iterator[str]:
+def _imports(module):
     """Yield what ``imports`` returns; what the outermost package offers to editors never runs."""
     never = [node for node in tree(module).body if module == "attnviz" and isinstance(node, ast.If)]
     left_out = {inner for node in never for inner in ast.walk(node)}
@@ -138,7 +137,7 @@ def _imports(module: str) -> Iterator[str]:
                 yield inner if inner in PATHS else node.module
 
 
-def layer(module: str) -> str:
+def layer(module):
     """Return the folder that a module belongs to: ``heads`` for ``attnviz.inspect.heads.data``.
 
     The package itself, ``attnviz.inspect``, ``attnviz.count`` and ``attnviz.learn`` belong to none.
@@ -182,7 +181,7 @@ def test_small_layers_stay_small():
 
 
 def test_few_modules_import_transformers_and_only_explore_textual():
-    def importing(library: str) -> set[str]:
+    def importing(library):
         return {m for m in PATHS if any(name.split(".")[0] == library for name in imports(m))}
 
     assert importing("transformers") == TRANSFORMERS
@@ -197,7 +196,7 @@ def test_no_import_returns_to_where_it_began():
     """No cycle, counting the imports inside functions as well."""
     done: set[str] = set()
 
-    def visit(module: str, way: tuple[str, ...]) -> None:
+    def visit(module, way):
         assert module not in way, " -> ".join((*way[way.index(module) :], module))
         if module in done:
             return

@@ -5,14 +5,12 @@ import statistics
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz import mergeable
-from attnviz.corpus import Shard, TextBlock, open_corpus, read_shard
+from attnviz.corpus import Shard, open_corpus, read_shard
 from attnviz.draw.values import model_facts
 from attnviz.errors import LoadError, UsageError
 from attnviz.forms import MANY, SIGNED, Form, Numbers
@@ -40,7 +38,7 @@ FORM = Form(
 recorded = partial(mergeable.recorded, form=FORM)
 
 
-def measured(block: TextBlock) -> Tallies:
+def measured(block):
     """A wave, a decay and the place of the three highest waves."""
     places = block.first + np.arange(len(block.lines))
     values = np.stack([np.sin(places), np.exp(-places / 30)], -1)
@@ -51,11 +49,11 @@ def measured(block: TextBlock) -> Tallies:
     return Tallies(sums, {"last": places[-1:]}, {"highest": best})
 
 
-def shards(count: int) -> list[CorpusRecord]:
+def shards(count):
     return [recorded(CORPUS, Shard(number, count), BEGUN, measured) for number in range(count)]
 
 
-def same(one: CorpusRecord, other: CorpusRecord) -> bool:
+def same(one, other):
     found = [
         {**each.tallies.sums, **each.tallies.most, **each.tallies.best} for each in (one, other)
     ]
@@ -118,7 +116,7 @@ def test_a_run_goes_on_from_its_file(tmp_path, monkeypatch):
     monkeypatch.setattr(mergeable, "_SECONDS", 0.0)
     path, done = tmp_path / "part", list[int]()
 
-    def failing(block: TextBlock) -> Tallies:
+    def failing(block):
         if len(done) in (1, 3):
             done.append(-1)
             raise KeyboardInterrupt
@@ -139,7 +137,7 @@ def test_a_run_goes_on_from_its_file(tmp_path, monkeypatch):
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path):
     path = tmp_path / "part"
 
-    def stopped(block: TextBlock) -> Tallies:
+    def stopped(block):
         if block.index == 2:
             raise KeyboardInterrupt
         return measured(block)
@@ -227,7 +225,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 # Records that were forged ---------------------------------------------------------------------
 
 
-def forged(path: Path, **changed: Any) -> CorpusRecord:
+def forged(path, **changed):
     """Save the record of all texts with other facts or numbers, and read and check it."""
     record = shards(1)[0]
     sums = {**record.tallies.sums, **changed.pop("sums", {})}

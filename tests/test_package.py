@@ -16,7 +16,7 @@ MODEL = PACKAGE / "data" / "tiny"
 LARGEST_MODEL = 16 * 2**20
 
 
-def project() -> dict:
+def project():
     """The project's description; the tests of an installed wheel have none beside them."""
     return tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 

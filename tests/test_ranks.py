@@ -17,7 +17,7 @@ MANUAL = Path(attnviz.__file__).parent / "docs" / "scale.md"
 
 
 @pytest.fixture
-def joined(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def joined(monkeypatch):
     """This process as the second of two that run a command together."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -60,7 +60,7 @@ def test_before_they_can_ask_the_first_process_speaks(joined):
 def test_of_several_the_first_to_ask_speaks(joined):
     asked: list[str] = []
 
-    def add(key: str, number: int) -> int:
+    def add(key, number):
         asked.append(key)
         return len(asked)
 

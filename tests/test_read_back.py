@@ -48,7 +48,7 @@ DATES = st.dates().map(str)
 
 
 @st.composite
-def models(draw: Any, *, array: bool = False) -> ModelInfo:
+def models(draw, *, array=False):
     """The facts on a small model, or on an array of weights without a model."""
     heads = draw(st.sampled_from([1, 2, 4]))
     shared = heads if array else draw(st.sampled_from([one for one in (1, 2, 4) if one <= heads]))
@@ -70,7 +70,7 @@ def models(draw: Any, *, array: bool = False) -> ModelInfo:
     )
 
 
-def tokens(draw: Any, *, special: bool) -> Tokens:
+def tokens(draw, *, special):
     """A few tokens; a special one looks like one, or stands there by itself if ``special``."""
     plain = st.sampled_from(["a", " b", "é", "\x00", "\x1b[2J", "<0xE2>", "", "\u202e", "< s>"])
     named = st.sampled_from(["<s>", "[SEP]", "<|end|>"]).map(lambda text: (text, True))
@@ -79,13 +79,13 @@ def tokens(draw: Any, *, special: bool) -> Tokens:
     return Tokens(tuple(draw(st.integers(0, 2**40)) for _ in texts), texts, marks)
 
 
-def attention(draw: Any, heads: int, queries: int, keys: int, *, causal: bool) -> np.ndarray:
+def attention(draw, heads, queries, keys, *, causal):
     weights = np.random.default_rng(draw(SEEDS)).dirichlet(np.full(keys, 0.3), (heads, queries))
     return (np.tril(weights) if causal else weights).astype(np.float32)
 
 
 @st.composite
-def labels(draw: Any) -> HeadLabel:
+def labels(draw):
     name = draw(st.sampled_from([*LABELS, *UNLABELLED]))
     measure, source = label_named(name), draw(st.sampled_from(["card", "patterns", "text", "none"]))
     shown = label_named("first") if source == "none" and name in SINKS else measure
@@ -104,7 +104,7 @@ def labels(draw: Any) -> HeadLabel:
 
 
 @st.composite
-def comparisons(draw: Any) -> HeadsReport:
+def comparisons(draw):
     """One run of a model, or two that differ in their mask and score."""
     several = draw(st.booleans())
     info = draw(models(array=draw(st.booleans())))
@@ -117,7 +117,7 @@ def comparisons(draw: Any) -> HeadsReport:
     sort = draw(st.none() | st.sampled_from(OF_ONE_TEXT))
     order = draw(st.permutations(kept)) if sort else kept
 
-    def report(score: Any, *, causal: bool, first: HeadsRecord | None = None) -> HeadsRecord:
+    def report(score, *, causal, first=None):
         blank = {place for place in kept if draw(st.integers(0, 4)) == 0}
         layers = []
         for layer in sorted({layer for layer, _ in kept}):
@@ -168,7 +168,7 @@ def comparisons(draw: Any) -> HeadsReport:
     return HeadsReport((one, other), (None, moved))
 
 
-def heads_file(found: HeadsReport, ending: str) -> bytes:
+def heads_file(found, ending):
     if ending == "json":
         lines = io.StringIO()
         found.write_json(lines)
@@ -200,7 +200,7 @@ def test_facts_on_a_model(info):
 
 
 @st.composite
-def known(draw: Any, info: ModelInfo, source: str) -> KnownLabels:
+def known(draw, info, source):
     """Labels of some heads, scores of four digits."""
     heads = {}
     for layer in range(info.layers):
@@ -221,7 +221,7 @@ def test_labels_that_patterns_kept(data):
 
 
 @st.composite
-def runs(draw: Any) -> WrittenRun:
+def runs(draw):
     """A text that a model wrote, weights of four digits, as the file has them."""
     info = draw(models())
     kind = draw(st.sampled_from(["self", "decoder", "cross"]))
@@ -230,14 +230,14 @@ def runs(draw: Any) -> WrittenRun:
     layers = sorted(draw(st.sets(st.integers(0, info.layers - 1), min_size=1)))
     generator = np.random.default_rng(draw(SEEDS))
 
-    def weights(queries: int, keys: int) -> np.ndarray:
+    def weights(queries, keys):
         digits = generator.integers(0, 10_000 // keys, (info.heads, queries, keys))
         return (digits / 10_000).astype(np.float32)
 
-    def keys(place: int) -> int:
+    def keys(place):
         return len(source) if kind == "cross" and source is not None else place + 1
 
-    def step(place: int) -> Step:
+    def step(place):
         likely = st.builds(Likely, WORDS, st.integers(0, 2**31), SHARES)
         return Step(
             place=place,
@@ -296,7 +296,7 @@ def test_a_text_that_a_model_wrote(run):
 
 
 @st.composite
-def baselines(draw: Any) -> Baseline:
+def baselines(draw):
     """A few numbers of each head, in six decimals, as the file has them."""
     info, steps = draw(models()), len(DISTANCES) + 2
     shares, scores = {}, {}

@@ -21,7 +21,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
@@ -29,8 +28,7 @@ from typing import Any
 
 import pytest
 
-from .command_line import Run
-from .manual_pages import CONTINUED, PAGES, PROMPT, README, Block, Step, blocks
+from .manual_pages import CONTINUED, PAGES, PROMPT, README, blocks
 from .terminals import POSIX
 
 UPDATE = "ATTNVIZ_UPDATE_README"
@@ -40,7 +38,7 @@ TERMINAL = {"COLUMNS": "80", "LINES": "24", "TERM": "dumb"}
 _SPEAKING = ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM")
 
 
-def agrees(printed: Sequence[str], real: Sequence[str]) -> bool:
+def agrees(printed, real):
     """Whether the real lines are the printed ones, where ``…`` may stand for any lines."""
     pattern = "".join(
         "(?:.*\n)*?" if line.strip() == LEFT_OUT else re.escape(line.rstrip()) + "\n"
@@ -49,7 +47,7 @@ def agrees(printed: Sequence[str], real: Sequence[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in real)) is not None
 
 
-def renewed(printed: Sequence[str], real: Sequence[str]) -> list[str]:
+def renewed(printed, real):
     """The real lines, shortened as the printed ones were: what agrees stays as it is."""
     if agrees(printed, real):
         return list(printed)
@@ -61,7 +59,7 @@ def renewed(printed: Sequence[str], real: Sequence[str]) -> list[str]:
     return [*real[:head], LEFT_OUT, *real[len(real) - tail :]]
 
 
-def execute(command: str, folder: Path, run: Run) -> list[str]:
+def execute(command, folder, run):
     """Return the lines that a command prints; those of standard error only where it fails.
 
     Progress is left out, which only a slow machine prints.
@@ -73,7 +71,7 @@ def execute(command: str, folder: Path, run: Run) -> list[str]:
     return execute_in_shell(command, folder)
 
 
-def execute_in_shell(command: str, folder: Path) -> list[str]:
+def execute_in_shell(command, folder):
     """Return what `execute` returns of a command that a shell must read."""
     import pty
 
@@ -101,7 +99,7 @@ def execute_in_shell(command: str, folder: Path) -> list[str]:
     return [*lines, *(said if process.returncode else [])]
 
 
-def read_screen(screen: int) -> str:
+def read_screen(screen):
     """What is printed on a terminal until all who write have closed it."""
     shown = b""
     with suppress(OSError), open(screen, "rb", buffering=0) as stream:  # the end is an error
@@ -110,7 +108,7 @@ def read_screen(screen: int) -> str:
     return shown.decode("utf-8").replace("\r\n", "\n")
 
 
-def run_session(statements: Sequence[Step]) -> list[list[str]]:
+def run_session(statements):
     """The lines that each statement prints, in one namespace, as a REPL echoes it."""
     names: dict[str, object] = {"__name__": "__main__"}
     outputs = []
@@ -122,7 +120,7 @@ def run_session(statements: Sequence[Step]) -> list[list[str]]:
     return outputs
 
 
-def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
+def rewrite(text, block, outputs):
     """The text with new outputs in one of its blocks."""
     lines: list[str] = []
     steps = block.statements if block.is_session else block.steps
@@ -135,7 +133,7 @@ def rewrite(text: str, block: Block, outputs: Sequence[Sequence[str]]) -> str:
     return text[: block.start] + "".join(f"{line}\n" for line in lines) + text[end:]
 
 
-def found(kind: str) -> list[object]:
+def found(kind):
     """The blocks that are run, by their page and their place in it."""
     params = []
     for page in PAGES:
@@ -147,7 +145,7 @@ def found(kind: str) -> list[object]:
     return params
 
 
-def compare(page: Path, place: int, real: Sequence[Sequence[str]]) -> None:
+def compare(page, place, real):
     """Assert that the real outputs are the page's, or write them into it where that is asked."""
     text = page.read_text(encoding="utf-8")
     block = blocks(text)[place]
@@ -162,7 +160,7 @@ def compare(page: Path, place: int, real: Sequence[Sequence[str]]) -> None:
 
 
 @pytest.fixture
-def plain_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_terminal(tmp_path, monkeypatch):
     """An empty folder, 80 columns, no wish about colours."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

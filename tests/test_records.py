@@ -20,13 +20,13 @@ THREE = Tokens((1, 2, 3), ("a", " b", " c"), (True, False, False))
 TWO = Tokens((1, 2), ("a", " b"), (False, False))
 
 
-def layer(index: int, heads: tuple[int, ...], queries: int = 3, keys: int = 3) -> LayerWeights:
+def layer(index, heads, queries=3, keys=3):
     weights = np.random.default_rng(index).random((len(heads), queries, keys))
     return LayerWeights(index, heads, weights)
 
 
 @pytest.fixture
-def report() -> HeadsRecord:
+def report():
     record = AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,))))
     trait = HeadLabel("first", "F", 0.5, 0.2)
     scores = tuple(HeadScores(at, head, {}, trait) for at, head, _ in record)

@@ -1,8 +1,6 @@
 """Regions of a text: spans by place and by words, pairs, chats; and what is refused."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -21,7 +19,7 @@ TEXT = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture(scope="module")
-def chat_models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def chat_models(tmp_path_factory):
     place = tmp_path_factory.mktemp("chats")
     found = {
         name: str(write_chat_model(place / name, template, in_settings=name == "gemma"))
@@ -30,7 +28,7 @@ def chat_models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {**found, "none": str(write_chat_model(place / "none", None))}
 
 
-def encoded(name: str, text: str = TEXT, backend: str = "numpy", **asked: Any) -> Any:
+def encoded(name, text=TEXT, backend="numpy", **asked):
     tokens = 0 if backend == "numpy" else None
     model = load(name, LoadOptions(work=Work(tokens), backend=backend))  # type: ignore[arg-type]
     reader = region_reader(model, text, RegionOptions.of(asked))
@@ -38,7 +36,7 @@ def encoded(name: str, text: str = TEXT, backend: str = "numpy", **asked: Any) -
     return reader.encode(reader.text)
 
 
-def texts_of(tokens: Any) -> dict[str, str]:
+def texts_of(tokens):
     """The text of each region, its tokens joined."""
     found: dict[str, str] = {}
     for text, name in zip(tokens.texts, tokens.regions, strict=True):
@@ -69,7 +67,7 @@ def test_a_chat_is_what_transformers_makes_of_it(chat_models, name, backend):
     assert special <= {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
 
 
-def bytes_of(text: str) -> str:
+def bytes_of(text):
     """Join the bytes of characters that tokens split, such as those of an emoji."""
     from attnviz.measures.words import text_of
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ FIRST = Piece("removals", 0, {"loss": 0.1 + 0.2})
 LAST = Piece("removals", 2, [1, None])
 
 
-def filled(path: Path) -> bytes:
+def filled(path):
     with ResumeFile(path, SCHEMA, RUN) as resume:
         assert resume.done == []
         resume.append(FIRST)

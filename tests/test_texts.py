@@ -20,7 +20,7 @@ from attnviz.texts import (
 )
 
 
-def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def type_in(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
 
 
@@ -80,7 +80,7 @@ def test_what_is_not_utf8_names_the_byte(tmp_path, monkeypatch):
 # Many texts
 
 
-def written(folder: Path, name: str, content: bytes) -> Path:
+def written(folder, name, content):
     path = folder / name
     path.write_bytes(content)
     return path

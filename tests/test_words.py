@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -93,12 +92,12 @@ REPLACED = {
 
 
 @cache
-def texts() -> tuple[tuple[str, str], ...]:
+def texts():
     """Every text that the package can show, in small letters, with the file that it stands in."""
     return tuple((place, " ".join(text.lower().split())) for place, text in _texts())
 
 
-def _texts() -> Iterator[tuple[str, str]]:
+def _texts():
     """Its strings but the docstrings, and the manual."""
     for path in sorted(ROOT.rglob("*.py")):
         nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
@@ -116,7 +115,7 @@ def _texts() -> Iterator[tuple[str, str]]:
         yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
-def _is_command(node: ast.AST) -> bool:
+def _is_command(node):
     """Whether it is a function whose docstring is its help."""
     return isinstance(node, ast.FunctionDef) and any(
         ast.unparse(each).startswith("command(") for each in node.decorator_list

@@ -1,8 +1,5 @@
 """Weights of anyone's model, a tiny transformers model, and a terminal that has no wishes."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,17 +9,17 @@ WORDS = ("the", "cat", "sat", "on", "mat", "dog")
 
 
 @pytest.fixture(autouse=True)
-def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def _plain_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("NO_COLOR", "FORCE_COLOR", "LINES", "TERM"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session")
-def rows() -> Callable[..., np.ndarray]:
+def rows():
     """``rows(2, 3, 5)``: weights of 2 heads, 3 queries and 5 keys, rows that sum to one."""
 
-    def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    def draw(*shape, seed=0):
         raw = np.random.default_rng(seed).random(shape) + 0.01
         return raw / raw.sum(-1, keepdims=True)
 
@@ -30,13 +27,13 @@ def rows() -> Callable[..., np.ndarray]:
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> Any:
+def tokenizer():
     """Words of a small vocabulary between ``<s>`` and ``</s>``."""
     return word_tokenizer(["<unk>", "<s>", "</s>", *WORDS])
 
 
 @pytest.fixture
-def model() -> Any:
+def model():
     """A fresh random llama: 2 layers, 3 heads on 1 key/value head, dropout while training."""
     import torch
     import transformers

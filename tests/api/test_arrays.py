@@ -1,7 +1,5 @@
 """What is taken for an array of weights, and the one line said of everything else."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -15,23 +13,23 @@ WEIGHTS = np.array([[0.25, 0.75], [1.0, 0.0]])
 class OffersArray:
     """As a JAX array does: ``__array__`` and nothing else of NumPy's."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array):
         self._array = array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype=None, copy=None):
         return self._array if dtype is None else self._array.astype(dtype)
 
 
 class OffersDlpack:
     """DLPack alone."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array):
         self._array = array
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options):
         return self._array.__dlpack__(**options)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self):
         return self._array.__dlpack_device__()
 
 

@@ -3,7 +3,6 @@
 import io
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ import attnviz
 from attnviz.errors import UsageError
 
 
-def random(*shape: int, seed: int = 0) -> np.ndarray:
+def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def by_hand(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> tuple[Any, Any]:
+def by_hand(query, key, value):
     """The formula in loops, one query at a time."""
     output, weights = [], []
     for q in query:
@@ -56,7 +55,7 @@ def test_mask_and_scale():
         attnviz.scaled_dot_product_attention(x, x, x, np.ones((3, 3), dtype=int))
 
 
-def drawn(content: Any) -> str:
+def drawn(content):
     stream = io.StringIO()
     Console(file=stream, width=80).print(content)
     return stream.getvalue()

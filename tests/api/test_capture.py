@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +14,7 @@ from ..small_models import bart_fields
 TEXT = "the cat sat on the mat"
 
 
-def expected(model: Any, ids: Any) -> list[np.ndarray]:
+def expected(model, ids):
     """Each layer's weights (head, query, key), by the library's own eager attention."""
     model.eval()
     model.set_attn_implementation("eager")
@@ -105,11 +102,11 @@ def test_an_encoder_decoder(tokenizer):
         attnviz.capture(model, TEXT, tokenizer=tokenizer, target="the dog")
 
 
-def wrong(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
+def wrong(*arguments, **options):
     return lambda model, tokenizer: attnviz.capture(*arguments, **options)
 
 
-def opening(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
+def opening(*arguments, **options):
     return lambda model, tokenizer: attnviz.load(*arguments, **options)
 
 

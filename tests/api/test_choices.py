@@ -26,7 +26,7 @@ TYPES: dict[str, Any] = {
 """The names that annotations use, whose modules a function imports for type checkers only."""
 
 
-def choices(kind: object) -> frozenset[object]:
+def choices(kind):
     """The values that a type lists; empty if it lists none."""
     if get_origin(kind) is Literal:
         return frozenset(get_args(kind))

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from dataclasses import FrozenInstanceError
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from rich.table import Table
 
 import attnviz
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.models.bundled import Bundled
 
 TEXT = "The cat sat on the mat because it was tired."
@@ -26,22 +24,22 @@ LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 
 
 @pytest.fixture(scope="module")
-def maps() -> HeadMaps:
+def maps():
     return attnviz.capture("tiny", TEXT)
 
 
-def drawn(content: Any, width: int = 80, **options: Any) -> str:
+def drawn(content, width=80, **options):
     stream = io.StringIO()
     Console(file=stream, width=width, **options).print(content)
     return stream.getvalue()
 
 
-def unpadded(screen: str) -> str:
+def unpadded(screen):
     """Without the blanks at line ends."""
     return "".join(f"{line.rstrip()}\n" for line in screen.splitlines())
 
 
-def names(maps: HeadMaps) -> list[str]:
+def names(maps):
     return [maps.report.name(*head) for head in maps]
 
 
@@ -180,7 +178,7 @@ def test_views(maps):
 class Frame:
     """The page inside the frame of ``_repr_html_``."""
 
-    def __init__(self, element: str) -> None:
+    def __init__(self, element):
         sandbox = "allow-scripts allow-downloads"
         match = re.fullmatch(
             rf'<iframe sandbox="{sandbox}" [^<>]*srcdoc="([^"<>]*)"[^<>]*></iframe>', element

@@ -196,7 +196,7 @@ def test_no_line_is_too_wide(rows):
 
 
 class TestWhatTransformersReturns:
-    def layers(self, rows: Rows, count: int = 6) -> tuple[np.ndarray, ...]:
+    def layers(self, rows, count=6):
         """Causal weights of two layers of three heads, (text, head, query, key) each."""
         lower = np.tril(np.stack([rows(1, 3, count, count) for _ in range(2)]))
         return tuple(lower / lower.sum(-1, keepdims=True))

@@ -14,7 +14,7 @@ from attnviz.cli.app import COMMANDS
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
 
 
-def loaded(program: str) -> set[str]:
+def loaded(program):
     """The packages that a fresh process has imported after ``program``."""
     ending = "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run(

@@ -47,7 +47,7 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def takes_a_model(name: str) -> bool:
+def takes_a_model(name):
     function = getattr(attnviz, name)
     return inspect.isfunction(function) and any(
         "AnyModel" in str(parameter.annotation)

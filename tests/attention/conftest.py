@@ -2,37 +2,35 @@
 
 import cmath
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 
-def _identity(array: np.ndarray) -> np.ndarray:
+def _identity(array):
     return array
 
 
 @pytest.fixture(params=["numpy", "torch"])
-def convert(request: pytest.FixtureRequest) -> Callable[[np.ndarray], Any]:
+def convert(request):
     """Turns a NumPy array into an array of the library under test."""
     return _identity if request.param == "numpy" else torch.from_numpy
 
 
 @pytest.fixture
-def normal() -> Callable[..., np.ndarray]:
+def normal():
     """Draws float32 arrays of a given shape, the same in every run."""
     generator = np.random.default_rng(7)
     return lambda *shape: generator.normal(size=shape).astype(np.float32)
 
 
 @pytest.fixture
-def close() -> Callable[[Any, Any], None]:
+def close():
     """Asserts equality within 1e-5 of arrays and tensors."""
 
-    def check(actual: Any, expected: Any) -> None:
+    def check(actual, expected):
         actual, expected = (
             x.detach().numpy() if isinstance(x, torch.Tensor) else np.asarray(x)
             for x in (actual, expected)
@@ -44,7 +42,7 @@ def close() -> Callable[[Any, Any], None]:
 
 
 @pytest.fixture(scope="session")
-def keras(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+def keras(tmp_path_factory):
     """Keras on its torch backend, with its settings file out of the home directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERAS_BACKEND", "torch")
@@ -56,23 +54,23 @@ def keras(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 
 @pytest.fixture
-def naive_attention() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+def naive_attention():
     """Multi-head attention as loops over plain numbers, one head, query and key at a time."""
     return _naive_attention
 
 
 def _naive_attention(
-    state: Mapping[str, Any],
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
+    state,
+    query,
+    key,
+    value,
     *,
-    heads: int,
-    kv_heads: int,
-    visible: Callable[[int, int, int, int], bool] = lambda text, head, i, j: True,
-    theta: float | None = None,
-    score: str = "scaled-dot",
-) -> tuple[np.ndarray, np.ndarray]:
+    heads,
+    kv_heads,
+    visible=lambda text, head, i, j: True,
+    theta=None,
+    score="scaled-dot",
+):
     """Output and weights of a batch; ``visible`` is asked of (text, head, query, key)."""
     layers = {
         name: SimpleNamespace(
@@ -113,30 +111,28 @@ def _naive_attention(
     return np.array(outputs), np.array(weights)
 
 
-def _score(
-    score: str, query: Sequence[float], key: Sequence[float], state: Mapping[str, Any], head: int
-) -> float:
+def _score(score, query, key, state, head):
     if score == "additive":
         felt = [math.tanh(q + k) for q, k in zip(query, key, strict=True)]
         return _dot(state["score_weight"][head].tolist(), felt)
     return _dot(query, key) / (math.sqrt(len(query)) if score == "scaled-dot" else 1)
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+def _dot(one, other):
     return math.fsum(a * b for a, b in zip(one, other, strict=True))
 
 
-def _linear(layer: SimpleNamespace, token: Sequence[float]) -> list[float]:
+def _linear(layer, token):
     bias = layer.bias or [0.0] * len(layer.weight)
     return [_dot(row, token) + b for row, b in zip(layer.weight, bias, strict=True)]
 
 
-def _cut(token: list[float], head: int, heads: int) -> list[float]:
+def _cut(token, head, heads):
     width = len(token) // heads
     return token[head * width : (head + 1) * width]
 
 
-def _rotate(vector: list[float], position: int, theta: float | None) -> list[float]:
+def _rotate(vector, position, theta):
     """Turn the complex number of each pair of dimensions (p, p + half)."""
     if theta is None:
         return vector

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ CONFIG = decoder_config(5, 6, 7, (3, 1, 2), context=11, tied=True, bos=0, eos=0)
 Floats = NDArray[np.floating]
 
 
-def random_tensors() -> dict[str, Floats]:
+def random_tensors():
     generator = np.random.default_rng(3)
     return {
         name: generator.normal(size=shape).astype(np.float32)
@@ -32,7 +31,7 @@ def random_tensors() -> dict[str, Floats]:
     }
 
 
-def word_tokenizer() -> str:
+def word_tokenizer():
     vocabulary = {"<s>": 0, "the": 1, "cat": 2, "sat": 3, "?": 4}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -43,7 +42,7 @@ def word_tokenizer() -> str:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Path:
+def saved(tmp_path):
     directory = tmp_path / "new" / "model"
     save_checkpoint(directory, CONFIG, random_tensors(), word_tokenizer())
     return directory
@@ -115,7 +114,7 @@ def test_no_file_changes_before_all_are_written(saved, monkeypatch):
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     sync, written = os.fsync, []
 
-    def fail_at_the_last(descriptor: int) -> None:
+    def fail_at_the_last(descriptor):
         written.append(descriptor)
         if len(written) == len(before):
             raise OSError(28, "No space left on device")
@@ -150,7 +149,7 @@ def test_only_the_tensors_of_the_configuration_are_saved(tmp_path):
         save_checkpoint(tmp_path, CONFIG, tensors, word_tokenizer())
 
 
-def refused(directory: Path) -> str:
+def refused(directory):
     with pytest.raises(LoadError) as caught:
         open_checkpoint(directory)
     message = str(caught.value)

@@ -1,8 +1,7 @@
 """The decoder, in NumPy and in torch, computes what transformers' Llama computes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.attention.checkpoint import Checkpoint, open_checkpoint, save_checkpoint
+from attnviz.attention.checkpoint import open_checkpoint, save_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.errors import UsageError
@@ -40,7 +39,7 @@ SHAPES: dict[str, dict[str, object]] = {
 Floats = NDArray[np.floating]
 
 
-def random_llama(**changes: object) -> LlamaForCausalLM:
+def random_llama(**changes):
     """Large weights, biases and gains, so that every one of them shows in the output."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**(PLAIN | changes)))
@@ -51,7 +50,7 @@ def random_llama(**changes: object) -> LlamaForCausalLM:
 
 
 @pytest.fixture(params=[*SHAPES, "bundled"])
-def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def directory(request, tmp_path):
     """A checkpoint directory as transformers writes it, and the bundled one."""
     if request.param == "bundled":
         return BUNDLED
@@ -59,7 +58,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def reference(directory: Path, ids: NDArray[np.integer]) -> tuple[Floats, list[Floats]]:
+def reference(directory, ids):
     """Logits (batch, token, vocabulary) and weights (batch, head, query, key) a layer."""
     model = LlamaForCausalLM.from_pretrained(
         directory, dtype=torch.float32, attn_implementation="eager"
@@ -69,20 +68,20 @@ def reference(directory: Path, ids: NDArray[np.integer]) -> tuple[Floats, list[F
     return output.logits.numpy(), [weights.numpy() for weights in output.attentions]
 
 
-def some_ids(checkpoint: Checkpoint) -> NDArray[np.integer]:
+def some_ids(checkpoint):
     return np.random.default_rng(5).integers(0, checkpoint.config.vocabulary, size=(2, 17))
 
 
-def assert_equal_logits(actual: Floats, expected: Floats) -> None:
+def assert_equal_logits(actual, expected):
     """Within 1e-5 of the largest logit: at a size of 20, float32 itself is no finer than 2e-6."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1, abs(expected).max()))
 
 
-def observed_weights(decoder: Any, ids: Any, wants: Any = lambda layer: True) -> dict[int, Floats]:
+def observed_weights(decoder, ids, wants=lambda layer: True):
     """Return the weights (head, query, key) of each wanted layer over one text."""
     observed: dict[int, Floats] = {}
 
-    def observe(layer: int, start: int, weights: Floats, norms: None) -> None:
+    def observe(layer, start, weights, norms):
         observed[layer] = weights
 
     decoder.run_rows(ids, max(len(ids), 1), wants, observe)
@@ -133,23 +132,23 @@ def test_llama_loads_what_the_torch_decoder_saves(tmp_path):
 class Counted(Mapping[str, Floats]):
     """Tensors that remember which of them were read."""
 
-    def __init__(self, tensors: Mapping[str, Floats]) -> None:
+    def __init__(self, tensors):
         self.tensors = tensors
         self.read: set[str] = set()
 
-    def __getitem__(self, name: str) -> Floats:
+    def __getitem__(self, name):
         self.read.add(name)
         return self.tensors[name]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         return iter(self.tensors)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.tensors)
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Checkpoint:
+def checkpoint(tmp_path):
     random_llama().save_pretrained(tmp_path)
     return open_checkpoint(tmp_path)
 

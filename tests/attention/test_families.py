@@ -58,7 +58,7 @@ WIDER = {"hidden_size": 70, "num_attention_heads": 5, "num_hidden_layers": 2}
 LARGER = {**WIDER, "num_key_value_heads": 5}
 
 
-def of(model_class: str, base: dict[str, Any], **changes: Any) -> tuple[str, dict[str, Any]]:
+def of(model_class, base, **changes):
     """A model of a class, and the fields of its config."""
     return model_class, base | changes
 
@@ -185,7 +185,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def made(directory: Path, name: str, dtype: torch.dtype = torch.float32) -> Any:
+def made(directory, name, dtype=torch.float32):
     """A model whose weights are large, so that each of them shows, saved to a directory."""
     named, settings = MODELS[name]
     model_class = getattr(transformers, named)
@@ -204,14 +204,14 @@ def made(directory: Path, name: str, dtype: torch.dtype = torch.float32) -> Any:
     return model
 
 
-def stack(directory: Path) -> tuple[NumpyStack, Any]:
+def stack(directory):
     fields = json.loads((directory / "config.json").read_text())
     stored = StoredTensors([directory / "model.safetensors"])
     read = checkpoint_layout(fields, stored.shapes)
     return NumpyStack(read.shape, by_role(stored, read.parts)), read
 
 
-def difference(model: Any, ours: NumpyStack, ids: list[int]) -> float:
+def difference(model, ours, ids):
     """The largest of any weight."""
     with torch.no_grad():
         computed = model(torch.tensor([ids]), output_attentions=True)
@@ -264,7 +264,7 @@ def test_rows_and_queries_and_keys_make_the_same_weights(name, tmp_path):
     whole = {layer: found for layer, found in plain_weights(ours, IDS).items() if layer > 0}
     rows = {layer: np.zeros_like(weights) for layer, weights in whole.items()}
 
-    def look(layer: int, start: int, weights: Any, norms: Any) -> None:
+    def look(layer, start, weights, norms):
         rows[layer][:, start : start + weights.shape[-2], : weights.shape[-1]] = weights[0]
 
     ours.run_rows([IDS], 4, lambda layer: layer > 0, look)
@@ -423,7 +423,7 @@ def test_a_removed_head_is_one_whose_columns_are_zero(name, tmp_path):
     roles = ours.tensors.stored
     heads = {(layer, head) for layer in range(read.shape.layers) for head in range(2)}
 
-    def emptied(removed: set[tuple[int, int]]) -> NumpyStack:
+    def emptied(removed):
         changed = {role: np.array(roles[role], np.float32) for role in roles}
         for layer, head in removed:
             columns = changed[f"layers.{layer}.output.weight"]

@@ -1,7 +1,6 @@
 """A decoder made larger computes what it did, and what is new can learn."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ SIZES: list[dict[str, int]] = [
 ]
 
 
-def decoder(**changes: Any) -> TorchDecoder:
+def decoder(**changes):
     torch.manual_seed(3)
     made = TorchDecoder(replace(SMALL, **changes))
     with torch.no_grad():  # norms and biases too
@@ -34,7 +33,7 @@ def decoder(**changes: Any) -> TorchDecoder:
     return made
 
 
-def ids() -> torch.Tensor:
+def ids():
     return torch.arange(3 * 17).view(3, 17) * 7 % 51
 
 

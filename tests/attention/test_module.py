@@ -32,7 +32,7 @@ SHAPES = {
 def build():
     """Builds an attention of width 12 with 4 heads whose biases are not zero, for evaluation."""
 
-    def of(**options) -> MultiHeadAttention:
+    def of(**options):
         torch.manual_seed(3)
         attention = MultiHeadAttention(12, 4, **options)
         for parameter in attention.parameters():
@@ -47,7 +47,7 @@ def build():
 def inputs(normal):
     """Query, key and value of a batch of two, as wide as the options ask."""
 
-    def of(options) -> tuple[np.ndarray, ...]:
+    def of(options):
         query = normal(2, 5, 12)
         if "rotary" in options:
             return query, query, query
@@ -70,7 +70,7 @@ def test_equals_the_naive_loop(build, inputs, naive_attention, close, name, padd
     lengths = (keys, 3) if padded else (keys, keys)
     mask = np.arange(keys) < np.array(lengths)[:, None, None, None]
 
-    def visible(text: int, head: int, i: int, j: int) -> bool:
+    def visible(text, head, i, j):
         return j < lengths[text] and not (options.get("causal") and j > i + keys - 5)
 
     expected, expected_weights = naive_attention(

@@ -10,7 +10,7 @@ from attnviz.attention.functional import Score
 from attnviz.attention.numpy_attention import NumpyAttention
 
 
-def count(attention: NumpyAttention) -> int:
+def count(attention):
     values = (getattr(attention, field.name) for field in dataclasses.fields(attention))
     return sum(value.size for value in values if isinstance(value, np.ndarray))
 
@@ -82,7 +82,7 @@ def test_blocks_of_rows_equal_the_whole(rows, causal, score):
     output, weights = attention(x)
     seen = np.zeros_like(weights)
 
-    def look(start: int, block: np.ndarray) -> None:
+    def look(start, block):
         seen[..., start : start + block.shape[-2], : block.shape[-1]] = block
 
     assert attention.in_rows(x, rows, look) == pytest.approx(output, abs=1e-6)

@@ -12,7 +12,7 @@ from attnviz.attention.numpy_attention import NumpyAttention
 NAMES = ("query", "key", "value", "output")
 
 
-def from_torch(layer: nn.MultiheadAttention) -> MultiHeadAttention:
+def from_torch(layer):
     """Of a layer that keeps its weights together or, for other widths, each by itself."""
     together = layer.in_proj_weight
     each = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
@@ -33,7 +33,7 @@ def from_torch(layer: nn.MultiheadAttention) -> MultiHeadAttention:
 def check_both(close):
     """Asserts that the module, by either way, and NumPy's give this output and these weights."""
 
-    def check(attention, arrays, mask, output, weights) -> None:
+    def check(attention, arrays, mask, output, weights):
         shape, state = attention.shape, attention.state_dict()
         in_numpy = NumpyAttention.from_state(
             state, shape.heads, shape.kv_heads, causal=attention.causal

@@ -1,7 +1,7 @@
 """What holds of every attention, whatever the numbers: tried on drawn ones, in both libraries."""
 
 import math
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ seeds = st.integers(0, 10_000)
 DIM = 5
 
 
-def drawn(seed: int, *sizes: int) -> list[np.ndarray]:
+def drawn(seed, *sizes):
     """Heads (3, size, dim) of normal numbers, as many as there are sizes, and v (3, dim)."""
     generator = np.random.default_rng(seed)
     return [generator.normal(size=(3, size, DIM)) for size in sizes] + [
@@ -34,9 +34,7 @@ def drawn(seed: int, *sizes: int) -> list[np.ndarray]:
     ]
 
 
-def attend(
-    score: Score, query: Any, key: Any, value: Any, weight: Any, mask: Any = None
-) -> list[np.ndarray]:
+def attend(score, query, key, value, weight, mask=None):
     """Output and weights."""
     weights = masked_softmax(scores_by(score, query, key, weight), mask)
     return [np.asarray(attention_output(weights, value)), np.asarray(weights)]

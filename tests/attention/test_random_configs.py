@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ KINDS = ["full_attention", "sliding_attention"]
 ROPES = ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
 
 
-def rope(draw: random.Random, dims: int) -> dict[str, Any]:
+def rope(draw, dims):
     kind = draw.choice(ROPES)
     said: dict[str, Any] = {"rope_type": kind, "rope_theta": draw.choice([10000.0, 7.0, 5e5])}
     if kind not in ("default", "longrope"):
@@ -54,7 +53,7 @@ def rope(draw: random.Random, dims: int) -> dict[str, Any]:
     return said
 
 
-def drawn(draw: random.Random, model_class: Any) -> tuple[dict[str, Any], int]:
+def drawn(draw, model_class):
     """Settings of a small model, and its head_dim."""
     config = model_class.config_class
     heads, dims = draw.choice([1, 2, 3, 4]), draw.choice([4, 6, 8, 10])
@@ -96,7 +95,7 @@ def drawn(draw: random.Random, model_class: Any) -> tuple[dict[str, Any], int]:
     return settings, dims
 
 
-def changed(draw: random.Random, fields: dict[str, Any], dims: int) -> dict[str, Any]:
+def changed(draw, fields, dims):
     """The fields with one of them as someone may have written it by hand."""
     name = draw.choice(sorted(fields))
     match draw.choice(["nothing", "left out", "null", "twice", "rope"]):
@@ -111,7 +110,7 @@ def changed(draw: random.Random, fields: dict[str, Any], dims: int) -> dict[str,
     return fields
 
 
-def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
+def is_computed(draw, model_class, directory):
     """Whether a checkpoint was understood; where it was, weights are those of transformers."""
     settings, dims = drawn(draw, model_class)
     try:

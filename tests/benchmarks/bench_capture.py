@@ -5,8 +5,6 @@ random weights. *forward* is the model as its user calls it, *trunk* the same wi
 vocabulary projection; both run fused attention (sdpa) in inference mode.
 """
 
-from collections.abc import Callable
-
 import torch
 from timing import median_seconds, parser
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -17,10 +15,10 @@ from tests.engine.architectures import observe_transformers
 LENGTHS = (16, 64, 128, 512)
 
 
-def cases(model: GPT2LMHeadModel, ids: torch.Tensor) -> dict[str, Callable[[], object]]:
+def cases(model, ids):
     """What is compared over one text."""
 
-    def capture(heads: dict[int, range] | None = None) -> KeepWeights:
+    def capture(heads=None):
         keep = KeepWeights("self", heads)
         observe_transformers(model, keep, ids)
         return keep
@@ -33,7 +31,7 @@ def cases(model: GPT2LMHeadModel, ids: torch.Tensor) -> dict[str, Callable[[], o
     }
 
 
-def check(model: GPT2LMHeadModel, ids: torch.Tensor) -> None:
+def check(model, ids):
     """What is fast must also be right: equal to transformers' own eager weights."""
     keep = KeepWeights("self")
     observe_transformers(model, keep, ids)
@@ -46,7 +44,7 @@ def check(model: GPT2LMHeadModel, ids: torch.Tensor) -> None:
             raise SystemExit(f"layer {layer.layer} differs from eager attention")
 
 
-def main() -> None:
+def main():
     arguments = parser(__doc__, repeats=9).parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)

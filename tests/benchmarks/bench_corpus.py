@@ -9,8 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ import pytest
 import attnviz
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.patterns.probes import OWN, ProbeText, batches
-from attnviz.records import Input, Kind
+from attnviz.records import Input
 from attnviz.texts import natural_texts
 
 pytestmark = pytest.mark.benchmark
@@ -32,7 +30,7 @@ print(report.record.tallies.sums["tokens"], used.ru_maxrss / 1e3, used.ru_utime 
 """
 
 
-def written(path: Path, tokens: int, length: int = 200) -> Path:
+def written(path, tokens, length=200):
     """Write texts of about ``length`` tokens, of words of the built-in passages in random order."""
     words, rng = " ".join(natural_texts()).split(), np.random.default_rng(0)
     per_word = len(attnviz.load("tiny").encode(" ".join(words[:300]))) / 300
@@ -42,19 +40,19 @@ def written(path: Path, tokens: int, length: int = 200) -> Path:
     return path
 
 
-def begun(path: Path, shard: str = "0/1", part: str = "") -> subprocess.Popen[str]:
+def begun(path, shard="0/1", part=""):
     command = [sys.executable, "-c", _CHILD, str(path), shard, part]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def results(*children: subprocess.Popen[str]) -> tuple[float, float, float]:
+def results(*children):
     """Tokens, the largest memory in MB and the CPU seconds of some processes."""
     found = [[float(number) for number in child.communicate()[0].split()] for child in children]
     tokens, memory, seconds = zip(*found, strict=True)
     return sum(tokens), max(memory), sum(seconds)
 
 
-def cpu(run: Callable[[], object]) -> float:
+def cpu(run):
     began = time.process_time()
     run()
     return time.process_time() - began
@@ -85,13 +83,13 @@ class _Last:
 
     norms = False
 
-    def __init__(self, layer: int) -> None:
+    def __init__(self, layer):
         self._layer = layer
 
-    def wants(self, kind: Kind, layer: int) -> bool:
+    def wants(self, kind, layer):
         return layer == self._layer
 
-    def observe(self, *given: object) -> None:
+    def observe(self, *given):
         pass
 
 
@@ -104,7 +102,7 @@ def test_against_plain_forward_passes(length):
     texts = [" ".join(rng.choice(words, length)) for _ in range(64)]
     inputs = [ProbeText(OWN, Input(model.encode(text))) for text in texts]
 
-    def plain() -> None:
+    def plain():
         for batch in batches(inputs, 2048):
             probing.run(_Last(model.info.layers - 1), [text.passage for text in batch])
 

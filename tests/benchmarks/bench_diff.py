@@ -9,14 +9,13 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ SENTENCES = [
 SENTENCES = [sentence for sentence in SENTENCES if len(sentence.split()) > 5]
 
 
-def training_step(tensors: Tensors, model: Bundled, text: str, rate: float = 3e-4) -> None:
+def training_step(tensors, model, text, rate=3e-4):
     """One step of Adam on one text."""
     import torch
 
@@ -68,11 +67,11 @@ def training_step(tensors: Tensors, model: Bundled, text: str, rate: float = 3e-
 
 
 @contextmanager
-def batched(copies: int) -> Iterator[None]:
+def batched(copies):
     """Every pass runs over so many copies of its text."""
     plain = patchable._inputs
 
-    def repeated(model: Any, given: Any) -> dict[str, Any]:
+    def repeated(model, given):
         return {name: ids.repeat(copies, 1) for name, ids in plain(model, given).items()}
 
     patchable._inputs = repeated
@@ -162,7 +161,7 @@ def test_planted_changes_in_16_bits(dtype, tmp_path):
         print(f"{name:<26}{found:>5}  {right if name in ONE_HEAD else '-':>18}")
 
 
-def seconds(*arguments: str) -> float:
+def seconds(*arguments):
     """The processor time of a run of the command line that must succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = (sys.executable, "-c", "from attnviz.cli.main import main; main()", *arguments)
@@ -171,7 +170,7 @@ def seconds(*arguments: str) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def ratio(one: tuple[str, ...], both: tuple[str, ...]) -> float:
+def ratio(one, both):
     """How many times the processor time of ``one`` the other takes: the median of three turns."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     return median(seconds(*both) / seconds(*one) for _ in range(3))

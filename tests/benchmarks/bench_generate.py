@@ -8,9 +8,7 @@ tests/benchmarks/bench_generate.py -s``: a minute.
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,7 +16,7 @@ import pytest
 import torch
 
 from attnviz.engine.backend import backend_of
-from attnviz.models.model import Model, Reader
+from attnviz.models.model import Reader
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 from attnviz.records import Input, Tokens
@@ -41,7 +39,7 @@ next(generate(model, model.encode("The cat sat on the mat because"), Sampling())
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     torch.manual_seed(0)
     made = tmp_path_factory.mktemp("generate")
     fields = SIZE | {"vocab_size": 8192, **SPECIAL}
@@ -50,20 +48,20 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def seconds(work):
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
-def step(reader: Reader, ids: list[int]) -> float:
+def step(reader, ids):
     """A token more, the median of several; on torch one in a length class takes two passes."""
     reader.read(ids)
     texts = [[*ids, *[5] * more] for more in range(1, STEPS)]
     return median(seconds(partial(reader.read, text)) for text in texts)
 
 
-def ratio(model: Model, reader: Callable[[Tokens], Reader], length: int) -> float:
+def ratio(model, reader, length):
     """A step over what a pass over all tokens takes that shows weights and predictions."""
     ids = [3 + place % 7 for place in range(length)]
     tokens = Tokens.bare(ids)
@@ -77,7 +75,7 @@ def test_a_step_against_a_whole_pass(directory, one_thread):
     for backend, tokens in (("numpy", 9), ("torch", None)):
         model: Any = load(str(directory), LoadOptions(backend=backend, work=Work(tokens)))
 
-        def reader(given: Tokens, model: Any = model) -> Reader:
+        def reader(given, model=model):
             if model.info.backend == "numpy":
                 found: Reader = model.reader()
                 return found
@@ -89,7 +87,7 @@ def test_a_step_against_a_whole_pass(directory, one_thread):
 
 
 def test_the_first_token_against_importing_torch():
-    def process(code: str) -> float:
+    def process(code):
         return seconds(lambda: subprocess.run([sys.executable, "-c", code], check=True))
 
     pairs = [(process(FIRST), process("import torch")) for _ in range(RUNS)]

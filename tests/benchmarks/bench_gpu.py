@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
@@ -57,27 +56,27 @@ class Bench:
     asked: the arguments of the command line.
     """
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, asked):
         self.asked = asked
         self.device = torch.device(asked.device)
         self.on_gpu = self.device.type != "cpu"
         self.dtype = getattr(torch, asked.dtype)
 
-    def left(self) -> float:
+    def left(self):
         return float(self.asked.limit - (time.perf_counter() - BEGAN))
 
-    def wait(self) -> None:
+    def wait(self):
         if self.on_gpu:
             torch.accelerator.synchronize()
 
-    def seconds(self, run: Callable[[], object]) -> float:
+    def seconds(self, run):
         self.wait()
         start = time.perf_counter()
         run()
         self.wait()
         return time.perf_counter() - start
 
-    def usual(self, run: Callable[[], object], most: int = 3) -> float:
+    def usual(self, run, most=3):
         """Median seconds of up to ``most`` runs, fewer if they are long; the first does not count.
 
         It compiles kernels, and fills caches.
@@ -86,7 +85,7 @@ class Bench:
         times = [self.seconds(run) for _ in range(most if 6 * first < self.left() / most else 1)]
         return median(times)
 
-    def peak(self, run: Callable[[], object]) -> tuple[int, int]:
+    def peak(self, run):
         """The bytes by which allocated and reserved memory grow at most; 0 on a processor."""
         if self.device.type != "cuda":
             run()
@@ -99,7 +98,7 @@ class Bench:
         grown = torch.cuda.max_memory_allocated() - held
         return grown, torch.cuda.max_memory_reserved() - kept
 
-    def llama(self, shape: str, layers: int, tokens: int, *, words: bool = False) -> Any:
+    def llama(self, shape, layers, tokens, *, words=False):
         """A model of a shape with random weights. words: with its vocabulary of 128,256 words."""
         sizes = {"1.2B": (2048, 8192), "8B": (4096, 14_336), "tiny": (32, 64)}
         hidden, inner = sizes["tiny" if self.asked.tiny else shape]
@@ -119,7 +118,7 @@ class Bench:
             return make(config, dtype=self.dtype).eval().requires_grad_(False)
 
 
-def natural(tokens: int, words: int = 20_000) -> Tokens:
+def natural(tokens, words=20_000):
     """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
     shares = 1 / (np.arange(words) + 2.7)
     ids = np.random.default_rng(0).choice(words, tokens, p=shares / shares.sum())
@@ -127,18 +126,18 @@ def natural(tokens: int, words: int = 20_000) -> Tokens:
     return Tokens(tuple(map(int, ids)), texts, (False,) * tokens)
 
 
-def say(*cells: object) -> None:
+def say(*cells):
     print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 
-def table(title: str, *columns: str) -> None:
+def table(title, *columns):
     print(f"\n**{title}**\n", flush=True)
     say(*columns)
     print("|---" + "|---:" * (len(columns) - 1) + "|", flush=True)
 
 
 @contextmanager
-def part(name: str) -> Iterator[None]:
+def part(name):
     """Say why a part fails, and go on with the next one."""
     try:
         yield
@@ -147,11 +146,11 @@ def part(name: str) -> Iterator[None]:
         print(f"\n{name}: failed, {type(error).__name__}: {first[:300]}\n", flush=True)
 
 
-def memory(grown: tuple[int, int]) -> str:
+def memory(grown):
     return f"{grown[0] / 2**20:,.0f} MiB ({grown[1] / 2**20:,.0f})"
 
 
-def host(values: Any) -> np.ndarray:
+def host(values):
     return np.asarray(values.cpu() if isinstance(values, Tensor) else values, np.float64)
 
 
@@ -160,7 +159,7 @@ def host(values: Any) -> np.ndarray:
 MASKS = ("causal", "full", "window", "prefix", "chunk")
 
 
-def ranges(mask: str, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def ranges(mask, tokens):
     """The first key that each query sees, and the one after the last."""
     at, some = np.arange(tokens), max(tokens // 5, 2)
     first = {"window": np.maximum(at - some, 0), "chunk": at // some * some}.get(mask, at * 0)
@@ -168,17 +167,7 @@ def ranges(mask: str, tokens: int) -> tuple[np.ndarray, np.ndarray]:
     return first, past
 
 
-def errors(
-    bench: Bench,
-    *,
-    mask: str,
-    dtype: torch.dtype,
-    shared: int,
-    dim: int,
-    tokens: int,
-    sink: bool = False,
-    cap: float | None = None,
-) -> tuple[float, str]:
+def errors(bench, *, mask, dtype, shared, dim, tokens, sink=False, cap=None):
     """The largest difference of any score to that of full matrices in float64, and what gave it.
 
     It is a share of the largest number of that score, or of one. shared: the number of key heads.
@@ -218,7 +207,7 @@ def errors(
     return worst, "kernels" if stays else "blocks"
 
 
-def error_table(bench: Bench) -> None:
+def error_table(bench):
     tokens, dim = (61, 16) if bench.asked.tiny else (499, 128)
     table(
         f"Largest error of any score, beside full matrices in float64 ({tokens:,} tokens)",
@@ -253,25 +242,25 @@ def error_table(bench: Bench) -> None:
 class Scores:
     """Scores each layer from its sums, with buckets for pooled maps of 64 × 64."""
 
-    def __init__(self, text: Tokens, shuffles: int) -> None:
+    def __init__(self, text, shuffles):
         self.text = TextFacts(text, text, CAUSAL, shuffles, passing=True)
         self.layers: dict[int, LayerSums] = {}
         self._evens = LayerSums(self.text)._evens
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return True
 
-    def sums(self, text: int, kind: str, layer: int, found: Any) -> None:
+    def sums(self, text, kind, layer, found):
         size = -(-len(self.text.keys) // 64)
         sums = self.layers.setdefault(layer, LayerSums(self.text, self._evens))
         sums.add_sums(found, tuple(range(found.heads)), size)
 
-    def scores(self) -> None:
+    def scores(self):
         for sums in self.layers.values():
             sums.scores(tuple(range(1)))
 
 
-def ratio_table(title: str) -> None:
+def ratio_table(title):
     ways = (f"`{command}`, orders: {1 + more}" for command, more in ORDERS.items())
     table(title, "shape", "tokens", "trunk", *ways, "memory")
 
@@ -279,7 +268,7 @@ def ratio_table(title: str) -> None:
 class Ratios:
     """The models of a shape by their tokens, and what their passes cost."""
 
-    def __init__(self, bench: Bench, shape: str, layers: int, longest: int) -> None:
+    def __init__(self, bench, shape, layers, longest):
         self.bench, self.name = bench, f"{shape}, {layers} layers"
         self.made = bench.llama(shape, layers, longest)
         self.model = prepared(shape, self.made, None, bench.device)
@@ -287,7 +276,7 @@ class Ratios:
         text = natural(48, 97)
         self.backend.read_sums(Scores(text, 8), [Input(text)])  # the trial
 
-    def line(self, tokens: int) -> None:
+    def line(self, tokens):
         bench, (fewer, took) = self.bench, self.before
         if fewer and took * (tokens / fewer) ** 2 > bench.left() - 5:
             print(f"(not measured: {self.name}, {tokens:,} tokens: no time left)", flush=True)
@@ -295,7 +284,7 @@ class Ratios:
         start, text = time.perf_counter(), natural(tokens, 97 if bench.asked.tiny else 20_000)
         ids = torch.tensor([text.ids], device=bench.device)
 
-        def trunk() -> None:
+        def trunk():
             with torch.inference_mode():
                 self.made(ids, use_cache=False)
 
@@ -303,7 +292,7 @@ class Ratios:
         own, ratios, grown = bench.peak(trunk), {}, (0, 0)
         for command, shuffles in ORDERS.items():
 
-            def sums(shuffles: int = shuffles) -> None:
+            def sums(shuffles=shuffles):
                 scores = Scores(text, shuffles)
                 self.backend.read_sums(scores, [Input(text)])
                 scores.scores()
@@ -324,9 +313,7 @@ class Ratios:
 
 
 @torch.inference_mode()
-def loop(
-    bench: Bench, model: Any, row: Tensor, sample: int, source: Tensor | None = None
-) -> tuple[float, dict[tuple[int, int], tuple[float, float]]]:
+def loop(bench, model, row, sample, source=None):
     """Seconds for all heads, and of each timed one what is measured.
 
     Heads are set to zero, and loss and KL measured; with a ``source`` their outputs are those of
@@ -348,8 +335,8 @@ def loop(
     every = [(layer, head) for layer in range(len(projections)) for head in range(heads)]
     chosen, found = every[sample // 2 :: sample], {}
 
-    def changing(layer: int, head: int) -> Callable[..., tuple[Tensor]]:
-        def change(module: Any, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+    def changing(layer, head):
+        def change(module, args):
             merged = args[0].clone()
             own = slice(*(each * merged.shape[-1] // heads for each in (head, head + 1)))
             merged[..., own] = taken[layer][..., own] if taken else 0
@@ -357,7 +344,7 @@ def loop(
 
         return change
 
-    def all_chosen() -> None:
+    def all_chosen():
         for layer, head in chosen:
             hook = projections[layer].register_forward_pre_hook(changing(layer, head))
             logits = model(row).logits[0].float()
@@ -374,7 +361,7 @@ def loop(
     return bench.seconds(all_chosen) * len(every) / len(chosen), found
 
 
-def interventions(bench: Bench) -> None:
+def interventions(bench):
     tokens = 12 if bench.asked.tiny else 64
     model = bench.llama("1.2B", 16, max(tokens, 64), words=True)
     vocabulary = model.config.vocab_size
@@ -388,7 +375,7 @@ def interventions(bench: Bench) -> None:
         *("what", "heads", "loop", "first run", "again", "loop ÷ again", "memory", "difference"),
     )
 
-    def scanned(**options: Any) -> dict[tuple[int, int], tuple[float, float]]:
+    def scanned(**options):
         opened = torch_scan(
             patchable_transformers(model, "self", given), [given], ScanOptions(**options), []
         )
@@ -404,7 +391,7 @@ def interventions(bench: Bench) -> None:
                 found[every[at].heads[0]] = tuple(values)
         return found
 
-    def patched() -> dict[tuple[int, int], tuple[float, float]]:
+    def patched():
         options = PatchOptions(metrics=("logit_diff",))
         opened = torch_patching(
             patchable_transformers(model, "self", given), [Pair(source, given)], options
@@ -444,7 +431,7 @@ def interventions(bench: Bench) -> None:
 # The command heads ----------------------------------------------------------------------------
 
 
-def whole_heads(bench: Bench, lengths: Sequence[int]) -> None:
+def whole_heads(bench, lengths):
     import attnviz
 
     made = bench.llama("1.2B", 16, lengths[-1])
@@ -461,14 +448,14 @@ def whole_heads(bench: Bench, lengths: Sequence[int]) -> None:
         ids = natural(tokens, 90 if bench.asked.tiny else 20_000).ids
         text, grown = " ".join(f"w{each}" for each in ids), list[tuple[int, int]]()
 
-        def run(text: str = text, grown: list[tuple[int, int]] = grown) -> None:
+        def run(text=text, grown=grown):
             grown.append(bench.peak(lambda: attnviz.heads(model, text, reduce="fused")))
 
         took, fewer = bench.seconds(run), tokens
         say(f"{tokens:,}", f"{took:.1f} s", memory(grown[0]))
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     on_gpu = torch.cuda.is_available()
     parser.add_argument("--device", default="cuda" if on_gpu else "cpu")

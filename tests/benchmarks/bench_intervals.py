@@ -32,27 +32,27 @@ SAMPLES: dict[str, tuple[Sample, float]] = {
 }
 
 
-def _two(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.floating]:
+def _two(rng, shape):
     return np.where(rng.random(shape) < 0.5, 1.0, -1.0)
 
 
-def drawn_means(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def drawn_means(values):
     texts = len(values)
     counts = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), size=DRAWS)
     return counts @ values / texts
 
 
-def percentile(values: NDArray[np.floating]) -> Ends:
+def percentile(values):
     low, high = np.percentile(drawn_means(values), (2.5, 97.5), axis=0)
     return low, high
 
 
-def student_t(values: NDArray[np.floating]) -> Ends:
+def student_t(values):
     reach = STUDENT_T[len(values)] * values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return values.mean(axis=0) - reach, values.mean(axis=0) + reach
 
 
-def bca(values: NDArray[np.floating]) -> Ends:
+def bca(values):
     """Bias-corrected and accelerated: Efron & Tibshirani 1993, section 14.3."""
     normal, means = NormalDist(), drawn_means(values)
     left_out = (values.sum(axis=0) - values) / (len(values) - 1)
@@ -72,7 +72,7 @@ def bca(values: NDArray[np.floating]) -> Ends:
     return ends[0], ends[1]
 
 
-def bootstrap_t(values: NDArray[np.floating]) -> Ends:
+def bootstrap_t(values):
     if len(values) >= LEAST_TEXTS:
         return bootstrap_interval(values, 0)
     return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
@@ -94,7 +94,7 @@ def test_coverage():
             print(f"{name:>11} {texts:>2} texts  " + "   ".join(cells))
 
 
-def flipped_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+def flipped_p(values, seed):
     """Westfall & Young 1993 by flipping the texts' signs: what ``adjusted_p`` supersedes."""
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (2000, len(values)))
     scaled = values / np.sqrt((values**2).sum(axis=0))

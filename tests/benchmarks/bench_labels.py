@@ -6,10 +6,6 @@ and models of every kind of mask, as ``heads`` and ``patterns`` name their heads
 Run with ``python -m pytest tests/benchmarks/bench_labels.py -s``: a quarter of an hour.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 import pytest
 
 from attnviz.measures.one_text import head_scores
@@ -35,12 +31,12 @@ SIZES = {"small": (4, 3, 48), "large": (12, 12, 768)}
 MASKED = 4, 6, 48
 
 
-def texts() -> Iterator[list[int]]:
+def texts():
     for sentence in SENTENCES:
         yield [2 + WORDS.index(word) for word in sentence.lower().split()]
 
 
-def named(ids: list[int], special: list[bool], maps: list[np.ndarray], causal: bool) -> list[str]:
+def named(ids, special, maps, causal):
     """The names that heads get; maps: of each layer, (head, query, key)."""
     heads = len(maps[0])
     info = ModelInfo(
@@ -52,7 +48,7 @@ def named(ids: list[int], special: list[bool], maps: list[np.ndarray], causal: b
     return [entry.label.name for entry in head_scores(record) if entry.label.is_finding]
 
 
-def model_of(kind: str, size: str, spread: float, seed: int) -> Any:
+def model_of(kind, size, spread, seed):
     import torch
     import transformers as hub
 
@@ -77,7 +73,7 @@ def model_of(kind: str, size: str, spread: float, seed: int) -> Any:
     return hub.LlamaModel(hub.LlamaConfig(**usual, **shared)).eval()
 
 
-def told(title: str, names: list[str], heads: int, most: float = 0.01) -> None:
+def told(title, names, heads, most=0.01):
     counts = {name: names.count(name) for name in dict.fromkeys(names)}
     print(f"{title:24} {len(names):4} of {heads:6} heads named ({len(names) / heads:.3%}) {counts}")
     assert len(names) <= heads * most
@@ -119,7 +115,7 @@ def test_random_models(kind, size, spread):
     told(f"{kind} {size} {spread}", names, heads)
 
 
-def known_words() -> list[str]:
+def known_words():
     """Special tokens and the words of all texts that are read: few are unknown to a real model."""
     from tokenizers import pre_tokenizers
 

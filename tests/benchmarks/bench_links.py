@@ -23,13 +23,13 @@ SEEDS = {"large": 4}
 NAMES = ("<s>", "</s>", *WORDS)
 
 
-def clear(record: AttentionRecord) -> bool:
+def clear(record):
     found = agreed_links(record)
     assert found is not None
     return any(link.beats_chance for link in found.links)
 
 
-def told(title: str, clears: list[bool], most: float) -> None:
+def told(title, clears, most):
     print(f"{title:24} {sum(clears):3} of {len(clears):5} texts ({sum(clears) / len(clears):.2%})")
     assert sum(clears) <= len(clears) * most
 

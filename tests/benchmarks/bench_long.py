@@ -31,7 +31,6 @@ half precision, causal attention and long texts only:
 import argparse
 import resource
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -46,7 +45,7 @@ from attnviz.records import Input, Tokens
 CONDITIONS = Conditions("self", causal=True, ranked=True)
 
 
-def config_of(shape: str, layers: int, tokens: int) -> GPT2Config | LlamaConfig:
+def config_of(shape, layers, tokens):
     if shape == "gpt2":
         return GPT2Config(n_layer=layers, n_positions=tokens)
     hidden, inner = (4096, 14_336) if shape == "llama8b" else (2048, 8192)
@@ -61,7 +60,7 @@ def config_of(shape: str, layers: int, tokens: int) -> GPT2Config | LlamaConfig:
     )
 
 
-def natural(tokens: int) -> Tokens:
+def natural(tokens):
     """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
     shares = 1 / (np.arange(20_000) + 2.7)
     ids = np.random.default_rng(0).choice(20_000, tokens, p=shares / shares.sum())
@@ -74,27 +73,27 @@ class Scores:
 
     norms = False
 
-    def __init__(self, text: Tokens) -> None:
+    def __init__(self, text):
         self.text = TextFacts(text, text, CONDITIONS, SHUFFLES, passing=True)
         self.layers: dict[int, LayerSums] = {}
         self._evens = LayerSums(self.text)._evens
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return True
 
-    def layer(self, layer: int) -> LayerSums:
+    def layer(self, layer):
         return self.layers.setdefault(layer, LayerSums(self.text, self._evens))
 
-    def observe(self, text, kind, layer, start, weights, beside) -> None:
+    def observe(self, text, kind, layer, start, weights, beside):
         self.layer(layer).add(weights, start, beside.mask)
 
-    def sums(self, text, kind, layer, found) -> None:
+    def sums(self, text, kind, layer, found):
         size = -(-len(self.text.keys) // 64)
         rows = self.layer(layer).add_sums(found, range(found.heads), size)
         assert rows.found.pooled is not None
 
 
-def spent(run: Callable[[], object], device: str) -> tuple[float, float]:
+def spent(run, device):
     """Seconds, and megabytes by which the peak of the processor's or a GPU's memory grew."""
     if device != "cpu":
         torch.cuda.synchronize()
@@ -111,7 +110,7 @@ def spent(run: Callable[[], object], device: str) -> tuple[float, float]:
     return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-def measure(asked: argparse.Namespace, tokens: int) -> None:
+def measure(asked, tokens):
     shape, layers, device = asked.shape, asked.layers, asked.device
     with torch.device(device):
         made = AutoModel.from_config(
@@ -124,15 +123,15 @@ def measure(asked: argparse.Namespace, tokens: int) -> None:
     short = Scores(text.cut(48))
     backend.read_sums(short, [Input(text.cut(48))])  # the trial
 
-    def plain() -> None:
+    def plain():
         with torch.inference_mode():
             model.model(ids)
 
-    def fused() -> None:
+    def fused():
         scores = Scores(text)
         backend.read_sums(scores, [Input(text)])
 
-    def in_blocks() -> None:
+    def in_blocks():
         backend.observe(Scores(text), [Input(text)], held="blocks")
 
     plain()
@@ -146,7 +145,7 @@ def measure(asked: argparse.Namespace, tokens: int) -> None:
     print(line, flush=True)
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tokens", default="1024,16384")
     parser.add_argument("--layers", type=int, default=2)

@@ -35,7 +35,7 @@ FACTS = """() => [performance.getEntriesByName("first-contentful-paint")[0]?.sta
 Number(document.body.dataset.ready)]"""
 
 
-def main() -> None:
+def main():
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     reports = {
         "bundled model": attnviz.heads("tiny", TEXT, vectors=True),

@@ -22,14 +22,12 @@ import time
 import numpy as np
 import torch
 from numpy_twin import numpy_twin
-from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What
 from attnviz.engine.scan.on_torch import torch_patching
-from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import ask_for, use_threads
 from attnviz.records import Input
 
@@ -37,7 +35,7 @@ ANSWER, FOIL = 11, 13
 Head = tuple[int, int | None]
 
 
-def prompts(tokens: int) -> tuple[Tensor, Tensor]:
+def prompts(tokens):
     """Two random texts that differ in a quarter of their tokens, from the start."""
     clean = torch.randint(0, 50257, (1, tokens))
     corrupt = clean.clone()
@@ -46,9 +44,7 @@ def prompts(tokens: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def loop(
-    model: GPT2LMHeadModel, pair: tuple[Tensor, Tensor], sample: int
-) -> tuple[np.ndarray, dict[Head, float]]:
+def loop(model, pair, sample):
     """What all heads take, and the logit differences with those that were timed patched."""
     start = clock()
     config, clean = model.config, {}
@@ -67,9 +63,7 @@ def loop(
     for number in range(sample // 2, heads, sample):
         layer, head = divmod(number, config.n_head)
 
-        def put(
-            module: nn.Module, args: tuple[Tensor, ...], layer: int = layer, head: int = head
-        ) -> tuple[Tensor]:
+        def put(module, args, layer=layer, head=head):
             columns = slice(head * width, (head + 1) * width)
             merged = args[0].clone()
             merged[..., columns] = clean[layer][..., columns]
@@ -82,13 +76,7 @@ def loop(
     return once + (clock() - start) * heads / len(found), found
 
 
-def patched(
-    model: GPT2LMHeadModel,
-    pair: tuple[Tensor, Tensor],
-    what: What = "output",
-    method: PatchMethod = "exact",
-    numpy: StackModel | None = None,
-) -> dict[Head, float]:
+def patched(model, pair, what="output", method="exact", numpy=None):
     """The same of every site by the engine, trying the model out included; in NumPy if given."""
     clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in pair)
     options = PatchOptions(method=method, metrics=("logit_diff",))
@@ -106,11 +94,11 @@ def patched(
     return found
 
 
-def clock() -> np.ndarray:
+def clock():
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)

@@ -5,10 +5,9 @@ of the table's time. Both are timed from weights to the bytes that a truecolor t
 """
 
 import io
-from collections.abc import Callable
 
 import numpy as np
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from timing import median_seconds
@@ -26,12 +25,12 @@ from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInf
 RUNS = 3
 
 
-def causal_maps(heads: int, tokens: int) -> np.ndarray:
+def causal_maps(heads, tokens):
     raw = np.tril(np.random.default_rng(0).random((heads, tokens, tokens), dtype=np.float32))
     return raw / raw.sum(-1, keepdims=True)
 
 
-def report_of(layers: int, heads: int, tokens: int) -> HeadsRecord:
+def report_of(layers, heads, tokens):
     words = tuple(f"w{place}" for place in range(tokens))
     text = Tokens(tuple(range(tokens)), words, (False,) * tokens)
     info = ModelInfo("bench", None, "None", "float32", layers, heads, heads, 64)
@@ -43,7 +42,7 @@ def report_of(layers: int, heads: int, tokens: int) -> HeadsRecord:
     return HeadsRecord(record, head_scores(record), ((0, 0),), selected=False)
 
 
-def table_of(weights: np.ndarray) -> Table:
+def table_of(weights):
     """A cell a weight, coloured by the same scale."""
     colours = [to_hex(colour) for colour in colour_table("viridis")]
     table = Table(box=None, padding=0, show_header=False, pad_edge=False)
@@ -60,7 +59,7 @@ def table_of(weights: np.ndarray) -> Table:
     return table
 
 
-def table_overview(report: HeadsRecord) -> Table:
+def table_overview(report):
     """A table of small tables, pooled as the overview's maps are."""
     outer = Table(box=None, padding=(0, 1), show_header=False)
     for layer in report.record.layers:
@@ -68,10 +67,10 @@ def table_overview(report: HeadsRecord) -> Table:
     return outer
 
 
-def seconds(draw: Callable[[], RenderableType], columns: int) -> float:
+def seconds(draw, columns):
     """Return the median time from weights to bytes."""
 
-    def drawn() -> None:
+    def drawn():
         console = Console(
             file=io.StringIO(), force_terminal=True, color_system="truecolor", width=columns
         )
@@ -80,7 +79,7 @@ def seconds(draw: Callable[[], RenderableType], columns: int) -> float:
     return median_seconds({"": drawn}, RUNS)[""]
 
 
-def main() -> None:
+def main():
     small = report_of(12, 12, 15)
     record = small.record
     maps = [

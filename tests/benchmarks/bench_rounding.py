@@ -11,10 +11,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,11 +20,10 @@ import pytest
 import attnviz
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.diff.compare import divergences, pairs_by_index
-from attnviz.inspect.diff.maps import ModelMaps, model_maps
-from attnviz.models.model import Model
+from attnviz.inspect.diff.maps import model_maps
 from attnviz.texts import built_in_texts
 
-from ..inspect.forms import FAMILIES, Form, Forms, loaded, stored
+from ..inspect.forms import FAMILIES, loaded, stored
 
 pytestmark = pytest.mark.benchmark
 
@@ -34,12 +31,12 @@ SCALES = (1.0, 4.0, 8.0)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, float, int], Forms]:
+def model(tmp_path_factory):
     """Return the directories of a model by form."""
     return partial(stored, tmp_path_factory.mktemp("models"))
 
 
-def cases() -> Iterator[tuple[str, float, int]]:
+def cases():
     """Yield the bundled model five times, and a random one of each family at each scale."""
     yield from [("tiny", 1.0, 0)] * 5
     for seed, (family, scale) in enumerate((f, s) for s in SCALES for f in FAMILIES):
@@ -70,7 +67,7 @@ def test_a_model_with_itself(model):
     )
 
 
-def _share(found: Mapping[str, Any]) -> float:
+def _share(found):
     """Return the largest divergence or change of an output as a share of its floor."""
     floors = (
         ("js_divergence", found["noise_floor"]),
@@ -79,7 +76,7 @@ def _share(found: Mapping[str, Any]) -> float:
     return max(head[name] / floor for name, floor in floors for head in found["heads"])
 
 
-def _summary(found: Mapping[str, Any]) -> str:
+def _summary(found):
     return f"{found['changed']} and {found['output_changed']} heads, {_share(found):.2f} of a floor"
 
 
@@ -106,7 +103,7 @@ def test_rules_of_one_form_hold_on_another(model, tmp_path, monkeypatch):
     print(f"\n{runs} files of {dict(kinds)} rules; those that rounding broke: {dict(broken)}")
 
 
-def _check(directory: str, form: Form, *more: str) -> tuple[int, Any]:
+def _check(directory, form, *more):
     """Return exit code and report of ``check`` on one form of a model, a process of its own."""
     line = ("check", "c.toml", "-m", directory, "--backend", form[1], "--dtype", form[2], *more)
     done = subprocess.run(
@@ -117,7 +114,7 @@ def _check(directory: str, form: Form, *more: str) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 
 
-def _kind(rule: Mapping[str, Any]) -> str:
+def _kind(rule):
     known = ("heads labelled", "js_divergence", "loss", "rows", "params")
     return next((kind for kind in known if rule["name"].startswith(kind)), "score")
 
@@ -149,12 +146,12 @@ def test_emulated_rounding_is_of_the_size_of_real_rounding(model):
         )
 
 
-def _maps(model: Model) -> ModelMaps:
+def _maps(model):
     probing = open_probing(model)
     return model_maps(probing, [probing.input_of(text) for text in built_in_texts().texts])
 
 
-def _apart(one: ModelMaps, other: ModelMaps) -> tuple[float, float]:
+def _apart(one, other):
     """Return the most that any head's rows, and any head's outputs, are apart."""
     found = divergences(one, other, pairs_by_index(one.heads, other.heads))
     return float(found.js.mean(0).max()), float(found.output.mean(0).max())

@@ -66,7 +66,7 @@ class Case:
     numpy: StackModel
 
 
-def gpt2(tokens: int, texts: int) -> Case:
+def gpt2(tokens, texts):
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config()).eval().requires_grad_(False)
     ids = [tuple(torch.randint(0, 50257, (tokens,)).tolist()) for _ in range(texts)]
@@ -83,7 +83,7 @@ def gpt2(tokens: int, texts: int) -> Case:
     )
 
 
-def bundled() -> Case:
+def bundled():
     model = Bundled()
     ids = model.encode(BUILT_IN_TEXT).ids
     subject = backend_of(model).open_patchable("self", Input.of_ids(ids))
@@ -106,14 +106,14 @@ def bundled() -> Case:
     )
 
 
-def _llama(model: LlamaForCausalLM) -> Plain:
+def _llama(model):
     return Plain(
         lambda row: model(row).logits, lambda layer: model.model.layers[layer].self_attn.o_proj
     )
 
 
 @torch.inference_mode()
-def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[Seconds, Found]:
+def loop(case, plain, heads, sample):
     """What all heads over all texts take, and the numbers of those that were timed."""
     pairs = [(layer, head) for layer, some in heads.items() for head in range(some)]
     chosen = pairs[sample // 2 :: sample]
@@ -128,9 +128,7 @@ def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[
         start = clock()
         for layer, head in chosen:
 
-            def without(
-                module: nn.Module, args: tuple[Tensor, ...], layer: int = layer, head: int = head
-            ) -> tuple[Tensor]:
+            def without(module, args, layer=layer, head=head):
                 merged = args[0].clone()
                 width = merged.shape[-1] // heads[layer]
                 merged[..., head * width : (head + 1) * width] = 0
@@ -148,7 +146,7 @@ def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[
     return all_heads, {one: value / len(case.texts) for one, value in found.items()}
 
 
-def scan(case: Case, numpy: StackModel | None = None, **options: str) -> tuple[Seconds, Found]:
+def scan(case, numpy=None, **options):
     """The same by the scan, trying the model out included; in NumPy where that is given."""
     start = clock()
     passages = [Input.of_ids(ids) for ids in case.texts]
@@ -169,17 +167,17 @@ def scan(case: Case, numpy: StackModel | None = None, **options: str) -> tuple[S
     return seconds, {one: value / len(passages) for one, value in found.items()}
 
 
-def gradient(case: Case) -> Seconds:
+def gradient(case):
     start = clock()
     gradient_importance(case.open(), [Input.of_ids(ids) for ids in case.texts])
     return clock() - start
 
 
-def clock() -> Seconds:
+def clock():
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
+def compare(case, sample, repeats, *, others):
     """Print one case; each way is timed ``repeats`` times."""
     heads = case.open().heads
     turns: dict[str, list[Seconds]] = {}
@@ -214,7 +212,7 @@ def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
             )
 
 
-def main() -> None:
+def main():
     options = parser(__doc__, repeats=3, threads=2)
     options.add_argument("--sample", type=int, default=12, help="time every so many-th head")
     arguments = options.parse_args()

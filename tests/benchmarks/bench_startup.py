@@ -44,7 +44,7 @@ with torch.no_grad():
 """
 
 
-def run(code: str, *words: str) -> tuple[float, int]:
+def run(code, *words):
     """Seconds, and the most bytes in memory where it tells them."""
     environment = {**os.environ, "COLUMNS": "120", "LINES": "40"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -62,7 +62,7 @@ def run(code: str, *words: str) -> tuple[float, int]:
     return seconds, 1024 * int(said[-1]) if said and said[-1].isdigit() else 0
 
 
-def compare(directory: Path) -> tuple[float, float, int]:
+def compare(directory):
     """Seconds of the screen over those of transformers and of ``import torch``; its memory."""
     best: dict[str, float] = {}
     memory = 0

@@ -14,15 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 LAYERS, HEADS, WIDTH = 4, 16, 64
 LENGTHS = (128, 1024, 4096)
 
 
-def checkpoint(directory: Path) -> None:
+def checkpoint(directory):
     """Save the random model whose layers the processes share."""
     import torch
     import transformers
@@ -37,18 +35,18 @@ def checkpoint(directory: Path) -> None:
 class Sent:
     """Counts the bytes that this process hands to others in torch.distributed's gathers."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         import torch.distributed as dist
 
         self.bytes, self._plain = 0, dist.all_gather
         dist.all_gather = self._counted
 
-    def _counted(self, parts: Sequence[Any], part: Any, **options: Any) -> Any:
+    def _counted(self, parts, part, **options):
         self.bytes += part.numel() * part.element_size()
         return self._plain(parts, part, **options)
 
 
-def cost(call: Callable[[], object], sent: Sent) -> tuple[float, float]:
+def cost(call, sent):
     """Return the bytes sent for a layer and the processor time in seconds of a second call."""
     call()
     before, start = sent.bytes, time.process_time()
@@ -56,7 +54,7 @@ def cost(call: Callable[[], object], sent: Sent) -> tuple[float, float]:
     return (sent.bytes - before) / LAYERS, time.process_time() - start
 
 
-def share(directory: Path) -> None:
+def share(directory):
     """Measure in one of the processes; the first prints."""
     import torch
     import torch.distributed as dist
@@ -84,10 +82,10 @@ def share(directory: Path) -> None:
         ids = torch.tensor([given[0].ids])
         plain = cost(torch.inference_mode()(lambda ids=ids: model.model.model(ids)), sent)[1]
 
-        def whole(given: Any = given) -> None:
+        def whole(given=given):
             observe_torch(model, KeepWeights("self"), given, None)
 
-        def sums(given: Any = given, length: int = length) -> None:
+        def sums(given=given, length=length):
             columns = torch.ones(length, 8).numpy()
             read = lambda text, kind, layer, rows: rows.reduced(columns)  # noqa: E731
             observe_torch(model, KeepWeights("self"), given, BLOCK_CELLS, sums=read)
@@ -102,7 +100,7 @@ def share(directory: Path) -> None:
     dist.destroy_process_group()
 
 
-def main() -> None:
+def main():
     with socket.socket() as found, tempfile.TemporaryDirectory() as directory:
         found.bind(("127.0.0.1", 0))
         port = str(found.getsockname()[1])

@@ -5,14 +5,11 @@ and optimiser step (``take_step``), and take turns. Prints the medians and their
 where the own decoder is faster. ``--device cuda`` runs on a GPU.
 """
 
-import argparse
 import tempfile
-from collections.abc import Callable
 from functools import partial
 
 import torch
 from timing import ROOT, median_seconds, parser
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -30,7 +27,7 @@ SHAPES = {
 }
 
 
-def main() -> None:
+def main():
     options = parser(__doc__, repeats=9)
     options.add_argument("--device", default="cpu")
     options.add_argument("--shape", choices=SHAPES, default="tiny")
@@ -54,9 +51,7 @@ def main() -> None:
         print(f"{name:>12}  {own:12,.0f}  {theirs:14,.0f}  {own / theirs:11.2f}")
 
 
-def compare(
-    config: DecoderConfig, autocast: torch.dtype | None, arguments: argparse.Namespace
-) -> dict[str, float]:
+def compare(config, autocast, arguments):
     """Median tokens per second of each model; SystemExit where their losses differ."""
     torch.manual_seed(0)
     device = torch.device(arguments.device)
@@ -73,7 +68,7 @@ def compare(
     ]
     losses: dict[str, list[float]] = {name: [] for name in learners}
 
-    def step(name: str) -> None:
+    def step(name):
         losses[name].append(float(learners[name](batches[len(losses[name])])))
 
     cases = {name: partial(step, name) for name in learners}
@@ -85,7 +80,7 @@ def compare(
     return {name: tokens / taken for name, taken in seconds.items()}
 
 
-def as_llama(own: TorchDecoder) -> torch.nn.Module:
+def as_llama(own):
     """transformers' model with the same weights, by the directory that both read."""
     with tempfile.TemporaryDirectory() as directory:
         save_checkpoint(directory, own.config, own.llama_tensors(), TOKENIZER)
@@ -94,14 +89,12 @@ def as_llama(own: TorchDecoder) -> torch.nn.Module:
         ).train()
 
 
-def learner(
-    model: torch.nn.Module, forward: Callable[[Tensor], Tensor], autocast: torch.dtype | None
-) -> Callable[[Tensor], Tensor]:
+def learner(model, forward, autocast):
     """One optimiser step on a batch; its loss."""
     wanted = Optimiser()
     optimiser = make_optimiser(model, wanted)
 
-    def learn(ids: Tensor) -> Tensor:
+    def learn(ids):
         weights = torch.ones(ids.shape[0], ids.shape[1] - 1, device=ids.device)
         return take_step(
             forward,

@@ -55,7 +55,7 @@ TARGETS = {
 }
 
 
-def sizes(folder: str) -> str:
+def sizes(folder):
     """The lines and modules of a folder, ``__init__`` files counted, and the longest ones."""
     lines = {path: path.read_bytes().count(b"\n") for path in (ROOT / folder).rglob("*.py")}
     longest = sorted(lines, key=lines.__getitem__)[-3:]
@@ -64,7 +64,7 @@ def sizes(folder: str) -> str:
     return f"{total:,} lines in {len(lines)} modules, median {median(lines.values()):g}; {told}"
 
 
-def seconds(command: tuple[str, ...], environment: dict[str, str]) -> float:
+def seconds(command, environment):
     """The processor time of one process that must succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
@@ -72,7 +72,7 @@ def seconds(command: tuple[str, ...], environment: dict[str, str]) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def starts(rounds: int) -> dict[str, float]:
+def starts(rounds):
     """The fewest seconds of each run; a first round, not counted, fills the caches."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program has its bytecode
@@ -86,7 +86,7 @@ def starts(rounds: int) -> dict[str, float]:
     return best
 
 
-def main() -> None:
+def main():
     for folder in ("attnviz", "tests"):
         print(f"{folder:<8} {sizes(folder)}")
     best = starts(int(sys.argv[1]) if len(sys.argv) > 1 else 5)

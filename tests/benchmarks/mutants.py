@@ -34,13 +34,11 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from py_compile import PycInvalidationMode
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 READ_SOURCE = ("tests/test_house.py", "tests/test_docstrings.py", "tests/test_imports.py")
@@ -84,7 +82,7 @@ class Mutant:
     before: str
 
 
-def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def changes(node):
     """Yield what a node of the syntax tree could become, by the kind of the fault."""
     match node:
         case ast.Compare(ops=[operator], left=left, comparators=right):
@@ -116,7 +114,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 yield "argument dropped", ast.Call(func, arguments[:-1], keywords)
 
 
-def nodes(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, int]]:
+def nodes(parent, line=0):
     """Yield functions and expressions below a node, with the line of the statement around them.
 
     The line is 0 outside functions. Texts for people (f-strings), types and decorators are left
@@ -139,7 +137,7 @@ def nodes(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, int]]:
             yield from nodes(child, here)
 
 
-def mutants(file: Path) -> Iterator[Mutant]:
+def mutants(file):
     """Yield all mutants of one module."""
     source = file.read_bytes()
     starts = [0]
@@ -173,7 +171,7 @@ def mutants(file: Path) -> Iterator[Mutant]:
             yield Mutant(name, "early return", start, start, "return None; ", at.lineno, before)
 
 
-def choose(count: int, seed: int) -> list[Mutant]:
+def choose(count, seed):
     """Draw mutants: one at least of each folder, the rest by the number of a folder's lines."""
     lines: Counter[Path] = Counter()
     for file in sorted((ROOT / "attnviz").rglob("*.py")):
@@ -191,7 +189,7 @@ def choose(count: int, seed: int) -> list[Mutant]:
     return chosen
 
 
-def copy(folder: Path) -> None:
+def copy(folder):
     """Copy what git knows of the working tree."""
     words = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, check=True).stdout.decode()
@@ -201,7 +199,7 @@ def copy(folder: Path) -> None:
             shutil.copy2(ROOT / name, folder / name)
 
 
-def reach(chosen: Sequence[Mutant], words: Sequence[str]) -> dict[str, Any]:
+def reach(chosen, words):
     """Run the suite on a copy with probes: the tests that execute each mutant, and durations."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "copy")
@@ -232,22 +230,22 @@ def reach(chosen: Sequence[Mutant], words: Sequence[str]) -> dict[str, Any]:
 class _Only:
     """Keeps the tests that are asked for, in their order, and notes the first that fails."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests):
         self.order = {test: at for at, test in enumerate(tests)}
         self.failed = ""
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+    def pytest_collection_modifyitems(self, items):
         kept = [item for item in items if item.nodeid in self.order]
         items[:] = sorted(kept, key=lambda item: self.order[item.nodeid])
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
+    def pytest_runtest_logreport(self, report):
         if report.failed and not self.failed:
             self.failed = report.nodeid or "collection"
 
     pytest_collectreport = pytest_runtest_logreport
 
 
-def first_failure(folder: Path, tests: Sequence[str], seconds: float) -> str:
+def first_failure(folder, tests, seconds):
     """Run tests in a child of this process; return the first that fails, or an empty string.
 
     Whoever does not end within `seconds` of processor time has failed: "endless".
@@ -289,7 +287,7 @@ def first_failure(folder: Path, tests: Sequence[str], seconds: float) -> str:
     return answer.decode().strip() if answer else "endless"
 
 
-def start(folder: str) -> None:
+def start(folder):
     """Make this process's own copy of the package, and import once what every child needs."""
     os.environ["OMP_NUM_THREADS"] = "1"  # as in the tests: threads would wait for each other
     for name in ("hypothesis", "numpy", "pexpect", "pyte", "rich", "torch", "transformers"):
@@ -301,12 +299,12 @@ def start(folder: str) -> None:
     compileall.compile_dir(own / "attnviz", quiet=1, invalidation_mode=by_content)
 
 
-def stages(mutant: Mutant, reaching: list[str], known: dict[str, Any], seconds: float) -> list[Any]:
+def stages(mutant, reaching, known, seconds):
     """Return the tests to ask, in groups: the nearest and quickest first, the `long` ones last."""
     durations, quick = known["durations"], {*known["quick"]}
     near = mutant.file.replace("attnviz/", "tests/").split("/")[:-1]
 
-    def distance(test: str) -> tuple[int, float]:
+    def distance(test):
         pairs = zip(test.partition("::")[0].split("/"), near, strict=False)
         return -len([*takewhile(lambda pair: pair[0] == pair[1], pairs)]), durations[test]
 
@@ -325,9 +323,7 @@ def stages(mutant: Mutant, reaching: list[str], known: dict[str, Any], seconds: 
     return groups
 
 
-def outcome(
-    task: tuple[int, Mutant], known: dict[str, Any], seconds: float, folder: str
-) -> dict[str, Any]:
+def outcome(task, known, seconds, folder):
     """Return what became of a mutant: the test that killed it, or how many it survived."""
     number, mutant = task
     own = Path(folder, str(os.getpid()))
@@ -350,9 +346,7 @@ def outcome(
     }  # fmt: skip
 
 
-def kill(
-    chosen: Sequence[Mutant], known: dict[str, Any], file: Path, given: argparse.Namespace
-) -> None:
+def kill(chosen, known, file, given):
     """Ask the tests about all mutants that the file does not have, and print the counts."""
     file.touch()
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -380,7 +374,7 @@ def kill(
     print(f"tests that fail without a fault too, which count for nothing: {wrong}")
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,7 +1,5 @@
 """A small step for the benchmarks: the NumPy path over the weights of a model of transformers."""
 
-from typing import Any
-
 from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
@@ -10,7 +8,7 @@ from attnviz.models.stack_model import StackModel
 from attnviz.records import ModelInfo
 
 
-def numpy_twin(model: Any) -> StackModel:
+def numpy_twin(model):
     """The same model as NumPy runs it, without a tokenizer."""
     fields = {**model.config.to_dict(), "architectures": [type(model).__name__]}
     arrays = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}

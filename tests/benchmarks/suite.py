@@ -16,10 +16,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,18 +28,18 @@ COSTS = {kind: Counter[str]() for kind in ("tests", "fixtures", "work")}
 _inner: list[float] = []
 
 
-def _children_time() -> float:
+def _children_time():
     spent = os.times()
     return spent.children_user + spent.children_system
 
 
-def _time() -> float:
+def _time():
     """Return the seconds of user and system time of this process and of those it waited for."""
     return time.process_time() + _children_time()
 
 
 @contextmanager
-def _counted(kind: str, name: str) -> Iterator[None]:
+def _counted(kind, name):
     """Count the time inside this context for `name`, less what is counted inside it."""
     start = _time()
     _inner.append(0.0)
@@ -54,11 +52,11 @@ def _counted(kind: str, name: str) -> Iterator[None]:
             _inner[-1] += whole
 
 
-def _timed_imports() -> None:
+def _timed_imports():
     """Count the time of importing a heavy package, while it is not yet imported."""
     plain = builtins.__import__
 
-    def importing(name: str, *arguments: Any, **keywords: Any) -> Any:
+    def importing(name, *arguments, **keywords):
         if name in sys.modules or name.partition(".")[0] not in HEAVY:
             return plain(name, *arguments, **keywords)
         with _counted("work", f"importing {name.partition('.')[0]}"):
@@ -68,7 +66,7 @@ def _timed_imports() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item):
     start, children = _time(), _children_time()
     with _counted("work", "the tests and their fixtures"):
         result = yield
@@ -80,7 +78,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: Any) -> Iterator[Any]:
+def pytest_fixture_setup(fixturedef):
     start, before = _time(), COSTS["fixtures"].total()
     result = yield
     nested = COSTS["fixtures"].total() - before
@@ -89,7 +87,7 @@ def pytest_fixture_setup(fixturedef: Any) -> Iterator[Any]:
     return result
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session):
     alone = hasattr(session.config, "workerinput") or session.config.option.dist == "no"
     if FOLDER in os.environ and alone:
         COSTS["work"]["start of a worker and collection"] = _time() - COSTS["work"].total()
@@ -97,13 +95,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         Path(os.environ[FOLDER], f"{os.getpid()}.json").write_text(text, encoding="utf-8")
 
 
-def _table(title: str, costs: Counter[str], most: int) -> None:
+def _table(title, costs, most):
     print(f"\n{title}: {costs.total():.0f} s, {len(costs)} rows")
     for name, seconds in costs.most_common(most):
         print(f"{seconds:8.1f}  {name}")
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments):
     workers = [] if any(word.startswith("-n") for word in arguments) else ["-n", "2"]
     command = [sys.executable, "-m", "pytest", "-p", "suite", "-q", "--durations=0", *workers]
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -7,7 +7,6 @@ the path then.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -15,9 +14,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 
-def median_seconds(
-    cases: Mapping[str, Callable[[], object]], repeats: int, *, warming: int = 1
-) -> dict[str, float]:
+def median_seconds(cases, repeats, *, warming=1):
     """Return the median seconds of each case.
 
     All take turns so that drift hits them alike; the first `warming` turns are not counted.
@@ -32,7 +29,7 @@ def median_seconds(
     return {name: median(times) for name, times in seconds.items()}
 
 
-def parser(description: str | None, *, repeats: int, threads: int = 1) -> argparse.ArgumentParser:
+def parser(description, *, repeats, threads=1):
     """Return a parser that knows --repeats and --threads, and says the first line of a text."""
     made = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     made.add_argument("--repeats", type=int, default=repeats)

@@ -1,7 +1,5 @@
 """Whatever is wrong: one line on standard error, nothing on standard output, the exit code."""
 
-from typing import Any
-
 import pytest
 
 from attnviz import errors
@@ -107,7 +105,7 @@ def test_a_mistyped_model_offline_ends_with_4(refused):
 
 
 def test_an_architecture_that_cannot_be_observed_ends_with_5(refused, monkeypatch):
-    def load(*_: Any) -> None:
+    def load(*_):
         raise errors.UnsupportedError("the attention of 'odd' cannot be observed")
 
     monkeypatch.setattr("attnviz.models.resolve.load", load)
@@ -115,7 +113,7 @@ def test_an_architecture_that_cannot_be_observed_ends_with_5(refused, monkeypatc
 
 
 def test_the_unexpected_ends_with_1_and_shows_where_on_demand(run, refused, monkeypatch):
-    def load(*_: Any) -> None:
+    def load(*_):
         raise RuntimeError("first line\nsecond \x1b line")
 
     monkeypatch.setattr("attnviz.models.resolve.load", load)

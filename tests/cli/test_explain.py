@@ -113,7 +113,7 @@ def test_fifteen_lines_about_what_is_shown(redrawn, name, tmp_path):
         assert len(parted(wide.out)[1]) <= LINES - 1
 
 
-def parted(out: str) -> tuple[str, list[str]]:
+def parted(out):
     """The screen, and the lines of the explanation below it."""
     screen, lead, said = out.partition("How to read this: ")
     assert lead
@@ -121,7 +121,7 @@ def parted(out: str) -> tuple[str, list[str]]:
     return screen, (lead + said).splitlines()
 
 
-def leads(said: list[str]) -> list[list[str]]:
+def leads(said):
     """The words before each colon, without the first and the last sentence."""
     begin = [line for line in said[1:-1] if not line.startswith("  ")]
     return [line.partition(": ")[0].split(", ") for line in begin]

@@ -4,7 +4,6 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 
@@ -13,11 +12,11 @@ from attnviz.cli.main import main
 
 
 @pytest.fixture(autouse=True)
-def _collecting(monkeypatch: pytest.MonkeyPatch) -> None:
+def _collecting(monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: None)  # this process goes on
 
 
-def code_of(call: Callable[[], None]) -> object:
+def code_of(call):
     with pytest.raises(SystemExit) as end:
         call()
     return end.value.code
@@ -31,11 +30,11 @@ def test_the_exit_code(monkeypatch, code):
 
 
 def test_ctrl_c_in_a_run_and_during_imports(monkeypatch, capsys):
-    def interrupted() -> int:
+    def interrupted():
         raise KeyboardInterrupt
 
     class Interrupting:
-        def find_spec(self, name: str, *_: object) -> None:
+        def find_spec(self, name, *_):
             if name == "attnviz.cli.boundary":
                 raise KeyboardInterrupt
 

@@ -1,7 +1,5 @@
 """What standard error shows while files come in: bars on a terminal, else a line a file."""
 
-from typing import Any
-
 import pytest
 
 from attnviz.cli.progress import _Lines, loading, scanning
@@ -50,7 +48,7 @@ def test_bars_on_a_terminal():
 def test_what_goes_wrong_inside_passes_through():
     shown = console(terminal=True)
 
-    def fail() -> None:
+    def fail():
         with loading("some/model", shown):
             raise KeyboardInterrupt
 
@@ -65,10 +63,10 @@ def test_what_goes_wrong_inside_passes_through():
 class Clock:
     """A clock that is set by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -95,7 +93,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds():
 
 
 def test_nobody_pays_for_results_that_are_not_shown():
-    def fail() -> Any:
+    def fail():
         raise AssertionError
 
     with scanning("ablating heads", console(terminal=True, quiet=True)) as watch:

@@ -2,7 +2,6 @@
 
 import time
 
-import pyte
 import pytest
 
 from attnviz.models.bundled import Bundled
@@ -15,7 +14,7 @@ LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def colours(screen: pyte.Screen) -> set[str]:
+def colours(screen):
     return {
         colour
         for line in screen.buffer.values()

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,14 +14,14 @@ SENTENCE = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture
-def shell(program: Sequence[str], environment: dict[str, str], tmp_path: Path):
+def shell(program, environment, tmp_path):
     """Runs a line of shell in which ``attnviz`` is the command line."""
     script = tmp_path / "attnviz"
     script.write_text(f'#!/bin/sh\nexec "{program[0]}" {program[1]} "{program[2]}" "$@"\n')
     script.chmod(0o755)
     path = f"{tmp_path}{os.pathsep}{environment['PATH']}"
 
-    def run(line: str, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(line, **env):
         return subprocess.run(
             ["bash", "-c", line],
             env=environment | {"PATH": path} | env,

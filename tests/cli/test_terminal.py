@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from attnviz.cli.terminal import ColourChoice, messages, open_console
+from attnviz.cli.terminal import messages, open_console
 from attnviz.errors import UsageError
 from attnviz.interrupts import as_interrupt
 
@@ -14,25 +14,23 @@ from attnviz.interrupts import as_interrupt
 class Stream(io.StringIO):
     """A text stream that may claim to be a terminal."""
 
-    def __init__(self, terminal: bool) -> None:
+    def __init__(self, terminal):
         super().__init__()
         self._terminal = terminal
 
-    def isatty(self) -> bool:
+    def isatty(self):
         return self._terminal
 
 
 @pytest.fixture
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def surroundings(monkeypatch):
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "COLORTERM", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     return monkeypatch
 
 
-def coloured(
-    surroundings: pytest.MonkeyPatch, terminal: bool, choice: ColourChoice = "auto", **env: str
-) -> str | None:
+def coloured(surroundings, terminal, choice="auto", **env):
     for name, value in env.items():
         surroundings.setenv(name, value)
     surroundings.setattr(sys, "stdout", Stream(terminal))

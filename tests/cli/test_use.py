@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ QUICK = ("rollout", TEXT)
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+def checkpoint(tmp_path):
     """A GPT-2 of two layers in ``./ckpt``."""
     from ..small_models import TINY, random_model, word_tokenizer
 
@@ -26,12 +25,12 @@ def checkpoint(tmp_path: Path) -> Path:
     return directory
 
 
-def model_of(result: Any) -> str:
+def model_of(result):
     return str(result.document["model"]["name"])
 
 
 def test_what_comes_first_decides(run):
-    def name(*more: str, **env: str) -> str:
+    def name(*more, **env):
         return model_of(run("heads", "a cat", "--json", *more, env=env))
 
     assert name() == "tiny"
@@ -235,7 +234,7 @@ def test_a_link_to_a_regular_file_is_read_and_never_written_through(tmp_path, mo
 
 
 def test_without_a_home_the_bundled_model_is_taken(monkeypatch):
-    def none() -> Path:
+    def none():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

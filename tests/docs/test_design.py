@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import indent
 
@@ -21,19 +20,19 @@ PAGE = (PACKAGE / "docs" / "design.md").read_text(encoding="utf-8")
 TEXT = "The cat sat on the mat."
 
 
-def blocks(heading: str) -> list[str]:
+def blocks(heading):
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
-def files(block: str) -> dict[str, str]:
+def files(block):
     """Return the pieces of a block by the paths in the comments above them."""
     _, *pieces = re.split(r"^# (attnviz/\S+\.py)\n", block, flags=re.MULTILINE)
     return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def copied(tmp_path):
     """A copy of the package's modules; its data are the same."""
     shutil.copytree(PACKAGE, tmp_path / "attnviz", ignore=shutil.ignore_patterns("data", "*.pyc"))
     (tmp_path / "attnviz" / "data").symlink_to(PACKAGE / "data")
@@ -41,8 +40,8 @@ def copied(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def python(copied: Path, environment: dict[str, str]) -> Callable[..., str]:
-    def run(code: str) -> str:
+def python(copied, environment):
+    def run(code):
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=copied,
@@ -57,13 +56,13 @@ def python(copied: Path, environment: dict[str, str]) -> Callable[..., str]:
     return run
 
 
-def write_below(path: Path, anchor: str, added: str) -> None:
+def write_below(path, anchor, added):
     source = path.read_text(encoding="utf-8")
     assert source.count(anchor) == 1
     path.write_text(source.replace(anchor, anchor + added), encoding="utf-8")
 
 
-def edited(copied: Path) -> set[str]:
+def edited(copied):
     """The modules of the package that an example has changed, without those that it adds."""
     names = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
     return {
@@ -73,7 +72,7 @@ def edited(copied: Path) -> set[str]:
     }
 
 
-def command_line(*arguments: str) -> str:
+def command_line(*arguments):
     return f"import sys; from attnviz.cli.main import main; sys.argv[1:] = {arguments!r}; main()"
 
 

@@ -10,7 +10,7 @@ EXAMPLES = ("entropy",)
 """Words of the files that the worked examples of the page on the design make up."""
 
 
-def written() -> list[Path]:
+def written():
     found = [*ROOT.glob("*.md"), *ROOT.glob(".*.toml")]
     for folder in FOLDERS:
         for ending in ("md", "toml", "txt", "yml"):
@@ -18,7 +18,7 @@ def written() -> list[Path]:
     return sorted(found)
 
 
-def named(text: str) -> set[str]:
+def named(text):
     return {path for path in PATH.findall(text) if not any(word in path for word in EXAMPLES)}
 
 

@@ -4,7 +4,6 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ OBJECTS = {
 """What no recorded output of ``tests/oracle`` has."""
 
 
-def named(heading: str) -> set[str]:
+def named(heading):
     """The keys before the colon of each line of a section, or all where there is none."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^- ((?:`\w+`(?:, )?)+)", section, re.MULTILINE)
@@ -66,7 +65,7 @@ def test_every_key_is_on_the_page(redrawn, asked):
     assert _unknown(json.loads(result.out)) == set()
 
 
-def _unknown(printed: dict[str, Any]) -> set[str]:
+def _unknown(printed):
     """The keys of an object that are not on the page."""
     return printed.keys() - (named(COMMON) | named(printed["schema"]))
 

@@ -15,28 +15,28 @@ PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
-def tokens(*texts: str) -> Tokens:
+def tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def arcs(ends: list[tuple[int, int, float]], *texts: str, lines: int = 0) -> Arcs:
+def arcs(ends, *texts, lines=0):
     found = [Arc(range(q, q + 1), range(k, k + 1), weight) for q, k, weight in ends]
     return Arcs(tokens(*texts), found, [("L0H1", True)], lines)
 
 
-def middle(texts: list[str], place: int) -> int:
+def middle(texts, place):
     """The column above the middle of a token, in a line that begins with the first."""
     start = sum(width(text) for text in texts[:place])
     blank = len(texts[place]) - len(texts[place].lstrip())
     return (2 * start + blank + width(texts[place]) - 1) // 2
 
 
-def columns(line: str) -> str:
+def columns(line):
     """The line with a character for each column."""
     return "".join(letter + " " * (width(letter) - 1) for letter in line)
 
 
-def followed(lines: list[str], column: int) -> int:
+def followed(lines, column):
     """The column where the line that rises from the sign-free ``column`` comes down."""
     row = len(lines) - 1
     while lines[row][column] in "│┃┼╋":

@@ -3,20 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
 
 from attnviz.draw.blocks import Block, beside, flow, stack, text_line, without_trailing_blanks
 
 
 @st.composite
-def blocks(draw: st.DrawFn) -> Block:
+def blocks(draw):
     texts = draw(st.lists(st.text("ab한", max_size=6), max_size=4))
     width = max(map(cell_len, texts), default=0) + draw(st.integers(0, 3))
     return Block(tuple(text_line(text) for text in texts), width)
 
 
-def text(line: list[Segment]) -> str:
+def text(line):
     return "".join(segment.text for segment in line)
 
 

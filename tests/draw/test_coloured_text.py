@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -23,9 +22,7 @@ PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " s
 BOTH_SIGNS = Scale([(0.0, "-1"), (0.5, "0"), (1.0, "+1")], "nats", palette=DIVERGING)
 
 
-def text_of(
-    values: Sequence[float], pieces: Sequence[str] = PIECES, limit: float = 1.0, full: float = 1.0
-) -> Map:
+def text_of(values, pieces=PIECES, limit=1.0, full=1.0):
     special = tuple(piece == "<s>" for piece in pieces)
     tokens = Tokens(tuple(range(len(pieces))), tuple(pieces), special)
     return Map("L0H3", np.array([values]), Tokens((0,), ("",), (True,)), tokens, limit=limit,

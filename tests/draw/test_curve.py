@@ -2,12 +2,10 @@
 
 import math
 import re
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.curve import DOTS_ACROSS, DOTS_DOWN, plot_block
 from attnviz.draw.document import Curve, Mark, Plot
 from attnviz.draw.theme import Theme
@@ -19,18 +17,18 @@ FALLING = [(float(place), 8.0 - place / 16) for place in range(65)]
 """From 8 to 4."""
 
 
-def curve_plot(curves: list[Curve], theme: Theme, room: int, **changes: Any) -> Block:
+def curve_plot(curves, theme, room, **changes):
     plot = Plot(changes.pop("title", ()), curves, changes.pop("across", "tokens"), **changes)
     return plot_block(plot, theme, room)
 
 
-def canvas(block: Block) -> list[str]:
+def canvas(block):
     """What stands behind the vertical axis."""
     walled = [re.match(r"^ *[-\d.]*[▕|](.*)$", line) for line in block.plain.splitlines()]
     return [match[1] for match in walled if match]
 
 
-def dots(rows: list[str]) -> set[tuple[int, int]]:
+def dots(rows):
     """(column, row) of each braille dot, by the standard's numbering."""
     places = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)]
     return {

@@ -1,8 +1,6 @@
 """Every kind of part on every outlet: what is said arrives, nothing is cut, nothing acts."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw import document as doc
-from attnviz.draw.drawing import Drawing, Label
+from attnviz.draw.drawing import Label
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import document_markdown
@@ -25,11 +23,11 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 THEMES = [PLAIN, ASCII, Theme(), Theme(ascii=True, encoding="ascii")]
 
 
-def _tokens(*texts: str) -> Tokens:
+def _tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def _maps(**changes: Any) -> doc.Maps:
+def _maps(**changes):
     words = _tokens("The", " cat", " sat", HOSTILE)
     weights = np.tril(np.full((4, 4), 0.25))
     names = ("L0H1", "L1H1", "L2H1")
@@ -148,13 +146,13 @@ ALL = doc.Document(
 )
 
 
-def _texts(drawing: Drawing) -> Iterator[str]:
+def _texts(drawing):
     yield from (item.content for item in drawing.items if isinstance(item, Label))
     for _, _, part in drawing.parts:
         yield from _texts(part)
 
 
-def _cells(part: doc.Part) -> list[str]:
+def _cells(part):
     """Texts that must arrive wherever the part is drawn."""
     match part:
         case doc.Table():
@@ -208,7 +206,7 @@ def test_a_picture_is_whole_and_harmless():
         assert 0 <= y <= drawing.height, item.content
 
 
-def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[Label, float, float]]:
+def _placed(drawing, x, y):
     for item in drawing.items:
         if isinstance(item, Label):
             yield item, x + item.x, y + item.y
@@ -252,7 +250,7 @@ def test_words_that_wrap_stand_beside_or_below():
     assert below[2].startswith("    two matrices")
 
 
-def _lines(group: doc.Group, room: int) -> Sequence[str]:
+def _lines(group, room):
     return terminal_block(doc.Document("", "", [group]), PLAIN, room).plain.splitlines()
 
 

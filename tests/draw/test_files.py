@@ -11,12 +11,10 @@ import pytest
 
 import attnviz
 from attnviz.cli.heads import HeadsOutput
-from attnviz.draw.document import Document
 from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.draw.report import EVERY
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.records import HeadsRecord
 
 ENDINGS = HeadsOutput().endings
 STARTS = {
@@ -32,7 +30,7 @@ STARTS = {
 }
 
 
-def write(report: HeadsRecord, path: Path) -> None:
+def write(report, path):
     """As the outlet does, with a screen of a few words."""
     found = compare_heads([report])
     files = {
@@ -66,7 +64,7 @@ def test_every_ending_is_written(tmp_path, reports, ending):
 
 
 def test_the_endings_are_those_of_the_writers_and_of_the_manual():
-    def no_document() -> Document:
+    def no_document():
         raise AssertionError("writers are listed without drawing")
 
     assert {*document_files(no_document, "magma"), ".json", ".csv", ".txt"} == {*EVERY.split()}

@@ -1,7 +1,5 @@
 """A first screen: what was measured, the finding, as much as the terminal has lines for."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -14,13 +12,13 @@ from attnviz.records import Tokens
 PLAIN = Theme(colour=False)
 
 
-def table(rows: int, least: int = 0, **more: object) -> doc.Table:
+def table(rows, least=0, **more):
     cells = [doc.Row([f"row {row}", "1"]) for row in range(rows)]
     columns = [doc.Column("name", right=False), doc.Column("number")]
     return doc.Table(columns, cells, least=least)._replace(**more)
 
 
-def document(*groups: doc.Group, hints: Sequence[str] = (), **more: object) -> doc.Document:
+def document(*groups, hints=(), **more):
     faint = [doc.Facts([(hint, False) for hint in hints], tone="faint")] if hints else []
     made = doc.Document(
         "made", "Made", [doc.Group([doc.Note("all there is")])], (), faint, [("tiny", True)]
@@ -30,7 +28,7 @@ def document(*groups: doc.Group, hints: Sequence[str] = (), **more: object) -> d
     )
 
 
-def lines(shown: doc.Document, height: int = 23, room: int = 80) -> list[str]:
+def lines(shown, height=23, room=80):
     return first_screen(shown, PLAIN, room, height).plain.splitlines()
 
 
@@ -114,7 +112,7 @@ def test_a_grid_that_is_too_tall_says_how_many_rows_are_hidden(height):
             assert any(f"{24 - len(rows)} more rows: --full" in line for line in found)
 
 
-def maps(count: int, tokens: int, **more: int) -> doc.Maps:
+def maps(count, tokens, **more):
     texts = Tokens(tuple(range(tokens)), ("because",) * tokens, (False,) * tokens)
     weights = np.full((tokens, tokens), 1 / tokens)
     shown = [doc.Map(f"run {place}", weights, texts, texts) for place in range(count)]

@@ -17,7 +17,7 @@ COLOUR = Theme(lines=60)
 SHORT = ["prev", "sink", "self", "next", "dup", "ind", "punc", "subj"]
 
 
-def grid(layers: int, heads: int, *, numbers: bool = False) -> HeadGrid:
+def grid(layers, heads, *, numbers=False):
     cells = {}
     for layer in range(layers):
         for head in range(heads):
@@ -34,7 +34,7 @@ def grid(layers: int, heads: int, *, numbers: bool = False) -> HeadGrid:
     return HeadGrid(rows, columns, cells)
 
 
-def lines_of(shown: HeadGrid, theme: Theme, room: int) -> list[str]:
+def lines_of(shown, theme, room):
     lines = grid_block(shown, theme, room).plain.splitlines()
     assert all(cell_len(line) <= room for line in lines)
     assert not theme.ascii or all(line.isascii() for line in lines)

@@ -10,7 +10,6 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import Block
 from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
@@ -29,18 +28,18 @@ TEXTS = {
 }
 
 
-def axes_of(report: HeadsRecord, encoding: str = "utf-8") -> Axes:
+def axes_of(report, encoding="utf-8"):
     record = report.record
     return Axes(
         token_labels(record.queries, encoding), token_labels(record.keys, encoding), record.causal
     )
 
 
-def lines_of(block: Block) -> list[str]:
+def lines_of(block):
     return block.plain.split("\n")[:-1]
 
 
-def nfc(text: str) -> str:
+def nfc(text):
     """As the terminal composes it."""
     return unicodedata.normalize("NFC", text)
 
@@ -202,7 +201,7 @@ def test_the_stated_width_is_kept(reports, room, count):
 
 
 @pytest.fixture(scope="module")
-def long(reports: Reports) -> HeadsRecord:
+def long(reports):
     return reports([f" w{i}" for i in range(400)], heads=(1,))
 
 

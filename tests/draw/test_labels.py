@@ -37,7 +37,7 @@ worst = st.sampled_from(
 strange = st.text(worst | st.characters(exclude_categories=()), max_size=12)
 
 
-def acts(text: str) -> list[str]:
+def acts(text):
     return [
         character
         for character in text

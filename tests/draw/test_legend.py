@@ -7,9 +7,7 @@ import re
 import numpy as np
 import pytest
 from rich.cells import cell_len
-from rich.segment import Segment
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import WEIGHTS, Map, Maps
 from attnviz.draw.panels import maps_block
@@ -23,11 +21,11 @@ PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
-def texts(lines: list[list]) -> list[str]:
+def texts(lines):
     return ["".join(segment.text for segment in line) for line in lines]
 
 
-def said(block: Block) -> str:
+def said(block):
     return " ".join(block.plain.split())
 
 
@@ -61,7 +59,7 @@ def test_parts_are_joined_while_they_fit(theme, room):
     assert whole[-1] == "x" * (room - 1) + theme.ellipsis if room < 90 else "x" * 90
 
 
-def samples_of(theme: Theme) -> list[tuple[float, Segment]]:
+def samples_of(theme):
     line = scale_block(WEIGHTS, theme, 200).lines[0]
     if theme.colour:
         pairs = [(before, after) for before, after in itertools.pairwise(line)]

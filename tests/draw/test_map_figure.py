@@ -2,8 +2,6 @@
 
 import io
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -13,7 +11,7 @@ from PIL import Image
 
 from attnviz.draw import drawing_plot
 from attnviz.draw.document import Document, Group, Map, Maps
-from attnviz.draw.drawing import Cells, Drawing
+from attnviz.draw.drawing import Cells
 from attnviz.draw.drawing_plot import Pen, write_drawing
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.palette import colour_table, to_hex
@@ -27,18 +25,11 @@ TEXTS = ("<s>", " The", " cat", " sat", " on", " the", " cat")
 HOSTILE = ("</svg><script>", "\x1b[31m", "\u202e", "nul\x00", "$x^2$", "]]>-->", "\x9bC1\ufffe")
 
 
-def tokens(texts: Sequence[str]) -> Tokens:
+def tokens(texts):
     return Tokens(tuple(range(len(texts))), tuple(texts), tuple(text == "<s>" for text in texts))
 
 
-def drawn(
-    texts: Sequence[str] = TEXTS,
-    *,
-    keys: Sequence[str] | None = None,
-    causal: bool = True,
-    hole: tuple[int, int] | None = None,
-    heads: int = 1,
-) -> tuple[np.ndarray, Drawing]:
+def drawn(texts=TEXTS, *, keys=None, causal=True, hole=None, heads=1):
     """The weights and the drawing of a document of maps."""
     columns = len(texts if keys is None else keys)
     causal = causal and keys is None
@@ -52,17 +43,17 @@ def drawn(
     return weights, document_drawing(document)
 
 
-def svg(drawing: Drawing, palette: str = "viridis") -> ElementTree.Element:
+def svg(drawing, palette="viridis"):
     return ElementTree.fromstring(svg_document(drawing, palette))
 
 
-def picture(drawing: Drawing, form: str = "png") -> bytes:
+def picture(drawing, form="png"):
     stream = io.BytesIO()
     write_drawing(drawing, "viridis", stream, form)
     return stream.getvalue()
 
 
-def svg_cells(root: ElementTree.Element, rows: int, columns: int) -> np.ndarray:
+def svg_cells(root, rows, columns):
     """The colours of the last vector map of a drawing, '' where nothing is drawn."""
     groups = [group for group in root.iter(f"{SVG}g") if group.get("shape-rendering")]
     cells = np.full((rows, columns), "", dtype="U7")
@@ -93,7 +84,7 @@ def test_large_maps_are_one_image_and_say_which_tokens_are_named():
     assert len(svg_document(drawing, "viridis")) < 1_000_000
 
 
-def values(part: Maps) -> list[str]:
+def values(part):
     """What is written into the cells of a file's maps."""
     drawing = document_drawing(Document("maps", "", [Group([part])]))
     labels = svg(drawing).iter(f"{SVG}text")
@@ -115,7 +106,7 @@ def test_all_maps_of_a_file_have_values_or_none():
     short = [f"w{place}" for place in range(14)]
     long = [f"w{place}" for place in range(17)]
 
-    def shown(texts: Sequence[str]) -> Map:
+    def shown(texts):
         return Map("L0H0", np.full((len(texts),) * 2, 0.5), tokens(texts), tokens(texts))
 
     assert len(values(Maps([shown(short), shown(short)]))) == 2 * 14**2
@@ -125,7 +116,7 @@ def test_all_maps_of_a_file_have_values_or_none():
 # Through matplotlib --------------------------------------------------------------------------
 
 
-def placed(drawing: Drawing, x: float = 0.0, y: float = 0.0) -> Iterator[tuple[float, float, Any]]:
+def placed(drawing, x=0.0, y=0.0):
     """The maps of a drawing, each with the corner that it is drawn at."""
     yield from ((x + item.x, y + item.y, item) for item in drawing.items if isinstance(item, Cells))
     for right, down, part in drawing.parts:
@@ -167,7 +158,7 @@ def test_tokens_of_all_kinds(form):
 
 
 def test_other_fonts_are_looked_for_at_need_and_what_has_none_is_written_out(monkeypatch):
-    def refuse() -> None:
+    def refuse():
         raise AssertionError("plain text needs no other font")
 
     monkeypatch.setattr(drawing_plot, "_upright_fonts", refuse)

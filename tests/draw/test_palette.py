@@ -5,7 +5,6 @@ import pytest
 from attnviz.draw.palette import (
     DIVERGING,
     PALETTES,
-    RGB,
     STEPS,
     colour_table,
     contrasting,
@@ -14,7 +13,7 @@ from attnviz.draw.palette import (
 )
 
 
-def luminance(colour: RGB) -> float:
+def luminance(colour):
     """Relative luminance (WCAG 2.1)."""
     linear = [
         c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4

@@ -5,7 +5,6 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.blocks import Line
 from attnviz.draw.grid_part import GridCell, GridPart, GridPicture, draw_part
 from attnviz.draw.map_part import MapPart, map_part
 from attnviz.draw.maps import Fit, Place
@@ -16,17 +15,17 @@ PLAIN = Theme(colour=False)
 COLOUR = Theme()
 
 
-def weights(count: int) -> np.ndarray:
+def weights(count):
     found = np.tril(np.random.default_rng(0).random((count, count)))
     return found / found.sum(-1, keepdims=True)
 
 
-def part(count: int, cursor: Place, corner: Place | None = None) -> MapPart:
+def part(count, cursor, corner=None):
     names = [f"w{place}" for place in range(count)]
     return MapPart(weights(count), Axes(names, names, causal=True), cursor, corner or Place(0, 0))
 
 
-def text_of(line: Line) -> str:
+def text_of(line):
     return "".join(segment.text for segment in line)
 
 
@@ -46,7 +45,7 @@ def test_rows_stay_as_long_as_their_cells_whatever_they_say(wide):
     assert lengths == {picture.left + min(30, (24 - picture.left) // wide) * wide}
 
 
-def grid(rows: int, columns: int, cursor: tuple[int, int]) -> GridPart:
+def grid(rows, columns, cursor):
     cells = {
         (row, column): GridCell(("prev .85", "prev", "P"), Tint(200), 0.85)
         for row in range(rows)

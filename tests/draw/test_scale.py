@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from attnviz.draw.scale import signed_limit, visible_cells, weight_steps
 
 
-def step(weight: float) -> int:
+def step(weight):
     return int(weight_steps(np.array(weight)))
 
 

@@ -1,14 +1,10 @@
 """Values of either sign: every outlet shows sign and size, and a grid keeps all of its layers."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document, Group, HeadGrid, Map, Maps, Note
+from attnviz.draw.document import Document, Group, Map, Maps, Note
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.maps import pool_signed
 from attnviz.draw.markdown import part_markdown
@@ -28,16 +24,16 @@ STEPS = [[159, 64, 255], [0, None, 128]]
 """By hand: 127.5 (1 ± √(|value| / 8)), rounded; NaN is blank."""
 
 
-def tokens(*texts: str) -> Tokens:
+def tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def signed_maps(weights: np.ndarray = VALUES, limit: float = 8.0, **more: Any) -> Maps:
+def signed_maps(weights=VALUES, limit=8.0, **more):
     axes = tokens("a", "b"), tokens("the", "cat", "sat")
     return Maps([Map("L0H0", weights, *axes, limit=limit)], scale=None, **more)
 
 
-def grid(layers: int, heads: int, limit: float = 8.0) -> HeadGrid:
+def grid(layers, heads, limit=8.0):
     values = np.random.default_rng(5).uniform(-limit, limit, (layers, heads))
     values[0, 0] = limit
     rows, columns = [f"L{layer}" for layer in range(layers)], [f"H{head}" for head in range(heads)]
@@ -49,15 +45,15 @@ def grid(layers: int, heads: int, limit: float = 8.0) -> HeadGrid:
     return signed_grid(rows, columns, found, NumberScale(limit))
 
 
-def document(groups: Sequence[Group]) -> Document:
+def document(groups):
     return Document("", "", groups, finding="F.", heading=[("H", True)], first=lambda *_: groups)
 
 
-def lines_of(block: Block) -> list[str]:
+def lines_of(block):
     return block.plain.splitlines()
 
 
-def colours(step: int | None) -> str:
+def colours(step):
     return "default" if step is None else to_hex(colour_table(DIVERGING)[step])[1:]
 
 

@@ -9,7 +9,7 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.theme import Theme
 
 
-def console(encoding: str = "utf-8", **environ: str) -> Console:
+def console(encoding="utf-8", **environ):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     return Console(file=stream, force_terminal=True, width=80, _environ=environ)
 
@@ -37,7 +37,7 @@ def test_colour_needs_a_terminal_with_256_and_no_objection(environ, colour):
 def test_streams_without_blocks_get_ascii_and_pipes_no_colour():
     class Odd(Console):
         @property
-        def encoding(self) -> str:
+        def encoding(self):
             return "teletext"
 
     for encoding in ("ascii", "latin-1", "cp1252", "cp437", "cp850", "shift-jis"):

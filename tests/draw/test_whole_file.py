@@ -41,7 +41,7 @@ def test_an_exception_leaves_the_old_file(tmp_path, error):
     path = tmp_path / "out.bin"
     path.write_bytes(b"old")
 
-    def write() -> None:
+    def write():
         with whole_file(path) as stream:
             stream.write(b"new")
             raise error
@@ -174,7 +174,7 @@ def test_it_appears_at_the_end(tmp_path, there):
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, ValueError])
 def test_nothing_is_left_of_a_failure(tmp_path, end):
-    def fail() -> None:
+    def fail():
         with whole_directory(tmp_path / "new") as draft:
             (draft / "part").write_text("half")
             raise end

@@ -6,7 +6,6 @@ modeling files, and every metric is computed from whole logits in float64.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -67,7 +66,7 @@ PROJECTIONS = {
 """By architecture and kind of attention the output projection, with a place for the layer."""
 
 
-def heads_of(name: str, kind: str, layers: Collection[int]) -> list[tuple[int, int]]:
+def heads_of(name, kind, layers):
     """Every (layer, head) of one kind of attention."""
     from .architectures import ARCHITECTURES
 
@@ -86,9 +85,7 @@ class Clean:
     hidden: Tensor
 
 
-def outputs_without(
-    model, name: str, kind: str, heads: int, pairs: Collection[tuple[int, int]], inputs, value=None
-) -> Clean:
+def outputs_without(model, name, kind, heads, pairs, inputs, value=None):
     """Run once with the heads' columns of each projection's input replaced, by zero if None."""
     places: dict[str, list[tuple[int, int]]] = {}
     for layer, head in pairs:
@@ -123,11 +120,11 @@ def outputs_without(
     return Clean(torch.log_softmax(logits, -1), logits, hidden[0][0].double())
 
 
-def takes_cache(name: str) -> bool:
+def takes_cache(name):
     return name not in ("distilbert", "albert", "modernbert", "deberta-v2")
 
 
-def loop_metrics(model, name, kind, heads, pairs, inputs, masked, value=None) -> dict[str, float]:
+def loop_metrics(model, name, kind, heads, pairs, inputs, masked, value=None):
     """Every metric of one removal, computed from two whole runs (two for each word if masked)."""
     plain = outputs_without(model, name, kind, heads, (), inputs)
     removed = outputs_without(model, name, kind, heads, pairs, inputs, value)

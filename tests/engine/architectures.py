@@ -1,6 +1,5 @@
 """Tiny random models of many architectures; sizes are primes where the architecture permits."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
-    PreTrainedModel,
 )
 from transformers.models.gptj import modeling_gptj
 
@@ -165,12 +163,12 @@ QUICK = ("gpt2", "llama", "gemma2", "gpt_oss", "qwen3_next", "bert", "albert", "
 share weights, both stacks, distances, and attention that a model computes by itself."""
 
 
-def quick_or_long(names: Iterable[str]) -> list[Any]:
+def quick_or_long(names):
     """Return parameters for a test: architectures that are not among ``QUICK`` are marked long."""
     return [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in names]
 
 
-def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTrainedModel:
+def small_model(name, attention=None, seed=0):
     """The architecture's model with random weights, in evaluation mode."""
     architecture = ARCHITECTURES[name]
     vocabulary = {} if name == "fsmt" else {"vocab_size": 97}
@@ -184,7 +182,7 @@ def small_model(name: str, attention: str | None = None, seed: int = 0) -> PreTr
     return model
 
 
-def state_of(model: PreTrainedModel) -> list[Any]:
+def state_of(model):
     """All that observing and ablating must leave as it was, module by module."""
     return [
         (
@@ -198,7 +196,7 @@ def state_of(model: PreTrainedModel) -> list[Any]:
     ]
 
 
-def inputs_of(name: str, source: int = 11, target: int = 7) -> dict[str, torch.Tensor]:
+def inputs_of(name, source=11, target=7):
     """Random token ids, without special ones, for one text."""
     generator = torch.Generator().manual_seed(3)
     inputs = {"input_ids": torch.randint(3, 97, (1, source), generator=generator)}
@@ -207,7 +205,7 @@ def inputs_of(name: str, source: int = 11, target: int = 7) -> dict[str, torch.T
     return inputs
 
 
-def eager_attentions(name: str, **inputs: torch.Tensor) -> dict[tuple[str, int], torch.Tensor]:
+def eager_attentions(name, **inputs):
     """What transformers itself reports for the same weights, by kind and layer: the oracle."""
     model = small_model(name, attention="eager")
     with torch.inference_mode():
@@ -226,9 +224,7 @@ def eager_attentions(name: str, **inputs: torch.Tensor) -> dict[tuple[str, int],
 
 
 @torch.inference_mode()
-def observe_transformers(
-    model: Any, observer: Any, input_ids: Any, *, cells: int | None = None, **texts: Any
-) -> None:
+def observe_transformers(model, observer, input_ids, *, cells=None, **texts):
     """Run once and hand ``observer`` each wanted layer's weights; see ``observe_pass``."""
     forward = plan_pass(model, wanted_kinds(observer, model), input_ids, **texts)
     observe_pass(forward, observer, cells=cells)

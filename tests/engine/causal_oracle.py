@@ -6,9 +6,7 @@ of the model whose files' own eager functions are replaced, or by a hook on the 
 
 import re
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -20,7 +18,7 @@ _NAME = re.compile(r"(o_proj|out_proj|c_proj|dense|out_lin|Wo|wo|o)")
 
 
 @torch.inference_mode()
-def runs(model: Any, ids: Tensor, **options: Any) -> Any:
+def runs(model, ids, **options):
     """One run, without a cache where the model's layers do not fit the library's."""
     try:
         return model(input_ids=ids, **options)
@@ -28,20 +26,20 @@ def runs(model: Any, ids: Tensor, **options: Any) -> Any:
         return model(input_ids=ids, use_cache=False, **options)
 
 
-def reported(model: Any, ids: Tensor) -> list[Tensor]:
+def reported(model, ids):
     """The weights (head, query, key) of every layer that reports any; none where all are silent."""
     found = getattr(runs(model, ids, output_attentions=True), "attentions", None) or ()
     return [weights[0] for weights in found if isinstance(weights, Tensor)]
 
 
-def loss_of(model: Any, ids: Tensor) -> float:
+def loss_of(model, ids):
     """Next-token cross-entropy in nats."""
     logits = runs(model, ids).logits[0].float()
     return float(functional.cross_entropy(logits[:-1], ids[0, 1:]))
 
 
 @contextmanager
-def removed(model: Any, call: int, calls: int, head: int, heads: int) -> Iterator[None]:
+def removed(model, call, calls, head, heads):
     """While this is open, one head of the ``call``-th of so many attentions puts out zero.
 
     The model runs under its eager attention. Fails where another number of calls is seen.
@@ -49,15 +47,15 @@ def removed(model: Any, call: int, calls: int, head: int, heads: int) -> Iterato
     seen = {"function": 0, "hook": 0}
     turns: list[str] = []
 
-    def due(way: str) -> bool:
+    def due(way):
         at = seen[way] % calls
         seen[way] += 1
         if at == call:
             turns.append(way)
         return at == call
 
-    def function(plain: Any) -> Any:
-        def attend(*args: Any, **kwargs: Any) -> Any:
+    def function(plain):
+        def attend(*args, **kwargs):
             output, weights = plain(*args, **kwargs)
             if due("function"):
                 output = output.clone()
@@ -66,7 +64,7 @@ def removed(model: Any, call: int, calls: int, head: int, heads: int) -> Iterato
 
         return attend
 
-    def hook(module: Any, args: Any) -> Any:
+    def hook(module, args):
         merged = args[0]
         if due("hook"):
             merged = merged.clone()

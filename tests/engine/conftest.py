@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
-
 import pytest
 import torch
-
-from attnviz.engine.observer import BlockFacts
 
 
 class Recorder:
@@ -16,16 +11,14 @@ class Recorder:
 
     norms = False
 
-    def __init__(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
+    def __init__(self, wanted=None):
         self.wanted = wanted
         self.seen: dict[tuple[str, int], torch.Tensor] = {}
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return self.wanted is None or (kind, layer) in self.wanted
 
-    def observe(
-        self, text: int, kind: str, layer: int, start: int, weights: Any, beside: BlockFacts
-    ) -> None:
+    def observe(self, text, kind, layer, start, weights, beside):
         assert self.wants(kind, layer)
         assert (start, beside.norms) == (0, None)
         known = self.seen.get((kind, layer), torch.zeros(0, *weights.shape))
@@ -34,11 +27,11 @@ class Recorder:
 
 
 @pytest.fixture
-def recorder() -> Callable[..., Recorder]:
+def recorder():
     """Makes recorders: ``recorder()`` wants all, ``recorder({("self", 1)})`` one layer."""
     return Recorder
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(one_thread: None) -> None:
+def _one_thread(one_thread):
     """Small matrices are slower on several threads."""

@@ -3,12 +3,10 @@
 Shares nothing with the scan: one run for each set of heads, and every metric from whole logits.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 from unittest import mock
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from .ablation_loop import MASK
@@ -16,11 +14,11 @@ from .ablation_loop import MASK
 Pairs = Collection[tuple[int, int]]
 
 
-def scores_without(model: Any, ids: Sequence[int], heads: Pairs, edges: Pairs) -> Tensor:
+def scores_without(model, ids, heads, edges):
     """Log-probabilities (token, word) of an eager model whose softmax sees −∞ at the edges."""
     plain, calls, tokens = functional.softmax, [], len(ids)
 
-    def softmax(scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def softmax(scores, *args, **kwargs):
         # A learned sink is one key more.
         if scores.ndim > 2 and scores.shape[-2] == tokens and scores.shape[-1] - tokens in (0, 1):
             scores = scores.clone()
@@ -36,9 +34,7 @@ def scores_without(model: Any, ids: Sequence[int], heads: Pairs, edges: Pairs) -
     return logits.double().log_softmax(-1)
 
 
-def loop_metrics(
-    model: Any, ids: Sequence[int], heads: Pairs, edges: Pairs, *, masked: bool = False
-) -> dict[str, Tensor]:
+def loop_metrics(model, ids, heads, edges, *, masked=False):
     """Loss change and KL of each predicted token; of a masked model each word is hidden in turn."""
     runs = [scores_without(model, ids, some, edges) for some in ((), heads)]
     wanted = torch.tensor(ids)[1:]

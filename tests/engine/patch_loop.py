@@ -30,10 +30,10 @@ class Place:
     call: int = 0
 
 
-def split(heads: int, part: int = 0, parts: int = 1, by_head: bool = False):
+def split(heads, part=0, parts=1, by_head=False):
     """Heads side by side; of parts of equal width, side by side or within each head."""
 
-    def view(tensor: Tensor) -> Tensor:
+    def view(tensor):
         rows = tensor.reshape(-1, tensor.shape[-1])
         axes = (heads, parts, -1) if by_head else (parts, heads, -1)
         whole = rows.view(len(rows), *axes)
@@ -97,7 +97,7 @@ _STACKS = {
 }
 
 
-def place_of(name: str, kind: str, what: str, layer: int, heads: int) -> Place | None:
+def place_of(name, kind, what, layer, heads):
     """Where a site lies; None where this table does not say."""
     call = layer if name == "albert" else 0
     if what == "output":
@@ -132,7 +132,7 @@ def place_of(name: str, kind: str, what: str, layer: int, heads: int) -> Place |
     return None
 
 
-def _whole(name: str, kind: str, what: str, layer: int, call: int) -> Place:
+def _whole(name, kind, what, layer, call):
     if name in _STACKS:
         stack, inner, last = _STACKS[name]
         block = stack.format("encoder" if kind == "encoder" else "decoder").format(layer)
@@ -159,7 +159,7 @@ class Put:
 
 
 @torch.inference_mode()
-def run(model, name: str, inputs, puts: Sequence[Put] = (), keep: Sequence[Place] = ()):
+def run(model, name, inputs, puts=(), keep=()):
     """The logits (token, word) in float64, and of each place that is kept (token, head, dim)."""
     kept: dict[Place, Tensor] = {}
     calls: dict[str, int] = {}
@@ -169,7 +169,7 @@ def run(model, name: str, inputs, puts: Sequence[Put] = (), keep: Sequence[Place
     for place in keep:
         by_path.setdefault((place.path, place.enters), []).append(place)
 
-    def change(path: str, enters: bool, tensor: Tensor) -> Tensor:
+    def change(path, enters, tensor):
         calls[path] = calls.get(path, -1) + 1
         tensor = tensor.clone().contiguous()
         for each in by_path[path, enters]:
@@ -213,7 +213,7 @@ def run(model, name: str, inputs, puts: Sequence[Put] = (), keep: Sequence[Place
     return outputs.logits[0].double(), kept
 
 
-def metrics(logits: Tensor, clean: Tensor, answer: int, foil: int) -> dict[str, float]:
+def metrics(logits, clean, answer, foil):
     """Of one row of logits (word,)."""
     scores, before = logits.log_softmax(-1), clean.log_softmax(-1)
     return {

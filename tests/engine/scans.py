@@ -5,7 +5,6 @@ import numpy as np
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.scan import on_torch
-from attnviz.engine.scan.scan import Scan
 from attnviz.records import Input
 
 from .architectures import inputs_of
@@ -13,14 +12,14 @@ from .architectures import inputs_of
 IDS = tuple(inputs_of("gpt2")["input_ids"][0].tolist())
 
 
-def input_of(inputs) -> Input:
+def input_of(inputs):
     """What a model of transformers is called with, as attnviz takes it."""
     target = inputs.get("decoder_input_ids")
     ids = inputs["input_ids"][0].tolist()
     return Input.of_ids(ids, None if target is None else target[0].tolist())
 
 
-def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **options) -> Scan:
+def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **options):
     """A scan over token ids, or inputs."""
     inputs = [one if isinstance(one, Input) else Input.of_ids(one) for one in texts]
     others = [Input.of_ids(ids) for ids in references]
@@ -28,7 +27,7 @@ def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **opt
     return on_torch.torch_scan(patchable, inputs, ScanOptions(**options), others)
 
 
-def every(scan) -> list[Variant]:
+def every(scan):
     """Each head alone."""
     return [Variant(((layer, head),)) for layer, some in scan.heads.items() for head in range(some)]
 

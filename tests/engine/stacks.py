@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,7 +28,7 @@ HEADED = [name for name, (named, _) in MODELS.items() if named.endswith(("LM", "
 """The models that predict words."""
 
 
-def once_quick(names: Sequence[str]) -> list[Any]:
+def once_quick(names):
     """Return parameters for a test: all but the first model of each class are marked long."""
     first = {MODELS[name][0]: name for name in reversed(names)}
     return [
@@ -51,17 +49,17 @@ class Both(NamedTuple):
     loop: str
 
     @property
-    def masked(self) -> bool:
+    def masked(self):
         """Whether it reads both ways."""
         return not self.numpy.causal
 
     @property
-    def heads(self) -> list[tuple[int, int]]:
+    def heads(self):
         """Every (layer, head)."""
         shape = self.numpy.stack.shape
         return [(layer, head) for layer in range(shape.layers) for head in range(shape.heads)]
 
-    def scans(self, texts, references=(), **options) -> list[Scan]:
+    def scans(self, texts, references=(), **options):
         """A scan in NumPy, and one by torch."""
         inputs, others = ([Input.of_ids(ids) for ids in some] for some in (texts, references))
         chosen = ScanOptions(**options)
@@ -71,7 +69,7 @@ class Both(NamedTuple):
             torch_scan(patchable, inputs, chosen, others),
         ]
 
-    def patchings(self, clean, corrupt, places=None, **options) -> list[Patching]:
+    def patchings(self, clean, corrupt, places=None, **options):
         """The same for patching."""
         pair = Pair(Input.of_ids(clean), Input.of_ids(corrupt), places)
         chosen = PatchOptions(**options)
@@ -81,12 +79,12 @@ class Both(NamedTuple):
         return [Patching(runner, [pair], chosen), torch_patching(patchable, [pair], chosen)]
 
 
-def both(name: str, directory: Path) -> Both:
+def both(name, directory):
     """A model of the table of families."""
     return of_model(made(directory, name), directory)
 
 
-def of_model(model: Any, directory: Path) -> Both:
+def of_model(model, directory):
     """A model that was saved to a directory."""
     found, read = stack(directory)
     shape, kind = read.shape, model.config.model_type
@@ -109,5 +107,5 @@ def of_model(model: Any, directory: Path) -> Both:
     return Both(model, wide.eval(), ours, ALIKE.get(kind, kind))
 
 
-def _no_tokenizer() -> Any:
+def _no_tokenizer():
     raise AssertionError("texts are given as ids")

@@ -17,7 +17,7 @@ from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
-from attnviz.engine.patchable import PatchableModel, patchable_transformers
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.errors import UnsupportedError, UsageError
@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def given(*ids: int) -> Input:
+def given(*ids):
     """Return a question of two tokens and a context of five, with special tokens around."""
     ids = ids or IDS
     special = tuple(at in (0, 3, 9) for at in range(len(ids)))
@@ -45,7 +45,7 @@ def given(*ids: int) -> Input:
     return Input(replace(Tokens.bare(ids), special=special, regions=tuple(names)))
 
 
-def model_of(name: str) -> Any:
+def model_of(name):
     kind, sizes = MODELS[name]
     torch.manual_seed(7)
     config = AutoConfig.for_model(kind, vocab_size=WORDS, pad_token_id=0, **sizes)
@@ -56,24 +56,24 @@ def model_of(name: str) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def opened(model: Any) -> PatchableModel:
+def opened(model):
     return with_labels(model, patchable_transformers(model, "self", given()), given())
 
 
-def own_logs(model: Any, ids: tuple[int, ...] = IDS) -> torch.Tensor:
+def own_logs(model, ids=IDS):
     """Return ln p (2, token of the context) of the start and of the end."""
     found = model(torch.tensor([ids]))
     both = torch.stack([found.start_logits[0], found.end_logits[0]]).double()
     return both[:, list(CONTEXT)].log_softmax(-1)
 
 
-def best(logs: torch.Tensor) -> tuple[int, int]:
+def best(logs):
     """Return the places in the context of the likeliest answer, of all that there are."""
     places = [(a, b) for a in range(len(CONTEXT)) for b in range(a, len(CONTEXT))]
     return max(places, key=lambda at: float(logs[0, at[0]] + logs[1, at[1]]))
 
 
-def without(model: Any, layer: int, head: int) -> torch.Tensor:
+def without(model, layer, head):
     """Return ``own_logs`` with the head's part of the output projection's input set to zero."""
     trunk = model.base_model
     if hasattr(trunk, "transformer"):
@@ -81,7 +81,7 @@ def without(model: Any, layer: int, head: int) -> torch.Tensor:
     else:
         output = trunk.encoder.layer[layer].attention.output.dense
 
-    def remove(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def remove(module, args):
         parts = args[0].unflatten(-1, (3, -1)).clone()
         parts[..., head, :] = 0
         return (parts.flatten(-2),)
@@ -203,7 +203,7 @@ def test_what_a_head_of_the_last_block_adds_to_each_start():
 OTHER = (3, 8, 2, 11, 13, 30, 5, 33, 21, 4)
 
 
-def starts(model: Any, ids: tuple[int, ...], edit: Any = None) -> torch.Tensor:
+def starts(model, ids, edit=None):
     """The start logits of the context; ``edit`` sees the heads' outputs of the second block."""
     dense = model.bert.encoder.layer[1].attention.output.dense
     hook = dense.register_forward_pre_hook(lambda module, args: edit and (edit(args[0]),))
@@ -233,7 +233,7 @@ def test_a_patch_moves_the_start_of_the_answer():
     assert plain.corrupt["log_prob"] == pytest.approx(before, abs=1e-5)
     for head in range(3):
 
-        def put(outputs: torch.Tensor, head: int = head) -> torch.Tensor:
+        def put(outputs, head=head):
             dim = outputs.shape[-1] // 3
             part = slice(head * dim, (head + 1) * dim)
             changed = outputs.clone()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -25,7 +22,7 @@ class Fake(ShowsWeights):
     kinds = ("self",)
     context = None
 
-    def __init__(self, layers: Sequence[Any]) -> None:
+    def __init__(self, layers):
         self.maps = [np.asarray(layer, np.float32) for layer in layers]
         heads = max(len(layer) for layer in self.maps)
         self.info = ModelInfo(
@@ -33,22 +30,14 @@ class Fake(ShowsWeights):
         )
         self.asked: list[int] = []
 
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
+    def encode(self, text, limit=None):
         words = text.split()[:limit]
         return Tokens(tuple(range(len(words))), tuple(words), (False,) * len(words))
 
-    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+    def notes_for(self, tokens):
         return (f"{len(tokens)} words",)
 
-    def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Callable[[int], bool],
-        observe: Callable[..., None],
-        *,
-        norms: bool = False,
-    ) -> None:
+    def run_rows(self, ids, rows, wants, observe, *, norms=False):
         for layer, weights in enumerate(self.maps):
             self.asked.append(layer)
             if wants(layer):
@@ -59,7 +48,7 @@ CAUSAL = [[1.0, 0.0], [0.25, 0.75]]
 BOTH_WAYS = [[0.5, 0.5], [0.25, 0.75]]
 
 
-def record_of(model: Fake, text: str = "a b", **choice: Any) -> Any:
+def record_of(model, text="a b", **choice):
     assert isinstance(model, NumpyModel)
     return capture(model, model.encode(text), kind="self", **choice)
 
@@ -116,7 +105,7 @@ def test_weights_that_are_no_numbers_are_noted(everywhere):
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Bundled:
+def bundled():
     return Bundled()
 
 

@@ -41,16 +41,16 @@ QUESTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def on_disk(checkpoint: Callable[[str], Path]) -> Any:
+def on_disk(checkpoint):
     return attnviz.load(checkpoint("llama"), device="auto", max_memory=SMALL)
 
 
 @pytest.fixture(scope="module")
-def whole(checkpoint: Callable[[str], Path]) -> Any:
+def whole(checkpoint):
     return attnviz.load(checkpoint("llama"))
 
 
-def without_places(report: Any) -> Any:
+def without_places(report):
     """Return the JSON of a report without what says where the model lies, and for how long."""
     stream = io.StringIO()
     report.write_json(stream)

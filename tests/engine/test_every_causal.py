@@ -55,19 +55,19 @@ class Rows:
 
     norms = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.layers: dict[int, np.ndarray] = {}
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return True
 
-    def observe(self, text, kind, layer, start, weights, beside) -> None:
+    def observe(self, text, kind, layer, start, weights, beside):
         heads, rows, keys = weights.shape
         whole = self.layers.setdefault(layer, np.zeros((heads, LENGTH, LENGTH)))
         whole[:, start : start + rows, :keys] = weights
 
 
-def outcome(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def outcome(kind, monkeypatch):
     """``right``, what is refused, or what the library itself cannot make; else an assertion."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -88,7 +88,7 @@ def outcome(kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return "; ".join(refusals) or "right"
 
 
-def heads(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def heads(opened, eager, monkeypatch):
     layers = capture(opened, TOKENS, kind="self").layers
     expected = reported(eager, IDS)
     if len(expected) == opened.info.layers:  # linear attention reports as well
@@ -98,7 +98,7 @@ def heads(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(layer.weights, weights.float().numpy()), layer.layer
 
 
-def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def patterns(opened, eager, monkeypatch):
     layers = capture(opened, TOKENS, kind="self").layers
     for long in (10**6, 2):  # whole matrices, then in blocks where that is possible
         monkeypatch.setattr(observe_torch, "LONG", long)
@@ -109,7 +109,7 @@ def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             assert apart <= TOLERANCE, (long, layer.layer, apart)
 
 
-def ablate(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def ablate(opened, eager, monkeypatch):
     scan: Any = open_scan(opened, [Input(TOKENS)])
     points = scan._runner.model.hook_points.found
     chosen = sorted({0, len(points) // 2, len(points) - 1})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnviz.engine.patchable import PatchableModel, patchable_transformers
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UsageError
 from attnviz.records import Input
 
@@ -14,7 +14,7 @@ from .scans import IDS
 GIVEN = Input.of_ids(IDS)
 
 
-def predicted(model: PatchableModel, heads, edges) -> torch.Tensor | None:
+def predicted(model, heads, edges):
     """The logits of a run in which these heads do not see these edges."""
 
     def hide(point, queries, keys):

@@ -12,14 +12,14 @@ from attnviz.engine.observer import KeepWeights
 class Stack(nn.Module):
     """Self-attention twice; the first one is registered once more."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(3)
         self.first = MultiHeadAttention(12, 4, causal=True)
         self.blocks = nn.ModuleList([MultiHeadAttention(12, 3), nn.Linear(12, 12)])
         self.again = self.first
 
-    def forward(self, text: torch.Tensor) -> torch.Tensor:
+    def forward(self, text):
         residual = self.first(text)
         return self.blocks[1](residual + self.blocks[0](residual))
 
@@ -27,29 +27,29 @@ class Stack(nn.Module):
 class Log:
     """Wants some layers and writes down what it is told."""
 
-    def __init__(self, *wanted) -> None:
+    def __init__(self, *wanted):
         self.wanted = wanted
         self.calls = []
 
-    def wants(self, kind, layer) -> bool:
+    def wants(self, kind, layer):
         return (kind, layer) in self.wanted
 
-    def observe(self, text, kind, layer, start, weights, beside) -> None:
+    def observe(self, text, kind, layer, start, weights, beside):
         before = [self.calls.pop()[2]] if text else []  # one entry a call, of all texts
         self.calls.append((kind, layer, torch.cat([*before, weights[None]])))
 
 
 @pytest.fixture
-def stack() -> Stack:
+def stack():
     return Stack().eval()
 
 
 @pytest.fixture
-def text() -> torch.Tensor:
+def text():
     return torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(5))
 
 
-def hooks(root: nn.Module) -> int:
+def hooks(root):
     """How many hooks there are on all modules."""
     return sum(
         len(module._forward_hooks) + len(module._forward_pre_hooks) for module in root.modules()
@@ -90,7 +90,7 @@ def test_the_hooks_of_others_stay(stack, text):
 
 @pytest.mark.parametrize("at", ["wants", "observe"])
 def test_the_hooks_are_gone_after_an_exception(at, stack, text, monkeypatch):
-    def fail(self, *given) -> None:
+    def fail(self, *given):
         raise RuntimeError("observer failed")
 
     monkeypatch.setattr(Log, at, fail)

@@ -3,8 +3,6 @@
 import json
 import math
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,12 +22,12 @@ LABELS = KnownLabels(
 
 
 @pytest.fixture
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "attnviz" / "labels"
 
 
-def keep(model: Any, labels: KnownLabels = LABELS) -> Path:
+def keep(model, labels=LABELS):
     place = label_file(model, "self")
     assert place is not None
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -262,5 +260,5 @@ def test_kept_labels_are_said_with_their_date_and_can_be_ignored(run, checkpoint
     assert "2026-11" not in run(*arguments, "--json", "--no-known-labels").out
 
 
-def untimed(screen: str) -> list[str]:
+def untimed(screen):
     return [line for line in screen.splitlines() if " s" not in line]

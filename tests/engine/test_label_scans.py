@@ -1,8 +1,6 @@
 """Heads of classifiers, ablated and patched: against a loop over the modules of transformers."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ from torch import Tensor
 
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.labels import with_labels
-from attnviz.engine.patchable import PatchableModel, patchable_transformers
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching, torch_scan
 from attnviz.records import Input
@@ -32,18 +30,16 @@ CORRUPT = Input.of_ids([3, 5, 7, 8, 13, 17, 5])
 EVERY = range(len(GIVEN.ids))
 
 
-def labelled(model: Any) -> PatchableModel:
+def labelled(model):
     return with_labels(model, patchable_transformers(model, "self", GIVEN), GIVEN)
 
 
 @contextmanager
-def replaced(
-    model: Any, name: str, layer: int, head: int, heads: int, values: Tensor | None = None
-) -> Iterator[list[Tensor]]:
+def replaced(model, name, layer, head, heads, values=None):
     """Put other values in the place of a head's output, or zero; yield what stood there."""
     seen: list[Tensor] = []
 
-    def enter(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def enter(module, args):
         split = args[0].unflatten(-1, (heads, -1)).clone()
         seen.append(split[..., head, :].clone())
         split[..., head, :] = 0 if values is None else values
@@ -56,7 +52,7 @@ def replaced(
         hook.remove()
 
 
-def scores(model: Any, places: Any, given: Input = GIVEN) -> Tensor:
+def scores(model, places, given=GIVEN):
     """Return the log-probabilities of labels, (place, label)."""
     found: Tensor = model(torch.tensor([given.ids])).logits[0].double()
     return (found[None] if found.ndim == 1 else found[list(places)]).log_softmax(-1)

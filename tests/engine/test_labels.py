@@ -46,7 +46,7 @@ PLACES: dict[str, Route] = {
 """How a head's writing comes to the labels, by the modeling files."""
 
 
-def classifier(name: str, **more: Any) -> Any:
+def classifier(name, **more):
     cls, kind, sizes, _ = MODELS[name]
     torch.manual_seed(7)
     fields = {"vocab_size": WORDS, "num_labels": 3, "pad_token_id": 0, **sizes, **more}
@@ -57,12 +57,12 @@ def classifier(name: str, **more: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def opened(model: Any) -> TorchAttributor:
+def opened(model):
     patchable = patchable_transformers(model, "self", GIVEN)
     return TorchAttributor(with_labels(model, patchable, GIVEN), GIVEN)
 
 
-def logits(model: Any, place: int) -> torch.Tensor:
+def logits(model, place):
     found: torch.Tensor = model(torch.tensor([GIVEN.ids])).logits[0]
     return found if found.ndim == 1 else found[place]
 

@@ -14,24 +14,24 @@ from attnviz.errors import UnsupportedError
 class Rows(nn.Linear):
     """Whole numbers of 8 bits, with a scale for each output."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs, outputs):
         super().__init__(inputs, outputs)
         whole = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8)
         self.weight = nn.Parameter(whole, requires_grad=False)
         self.scale = torch.rand(outputs, 1) / 50
 
     @property
-    def matrix(self) -> Tensor:
+    def matrix(self):
         return (self.weight.float() * self.scale).T
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x @ self.matrix + self.bias
 
 
 class Together(Rows):
     """Rounds its inputs to steps of the largest one, as dynamic quantisation does."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         step = x.abs().max().clamp(min=1e-9) / 127
         return super().forward((x / step).round() * step)
 
@@ -39,20 +39,20 @@ class Together(Rows):
 class Wrapped(nn.Module):
     """An adapter around a layer, whose weight is the base's alone, as in peft."""
 
-    def __init__(self, base: nn.Linear) -> None:
+    def __init__(self, base):
         super().__init__()
         self.base, self.more = base, nn.Linear(base.in_features, base.out_features, bias=False)
         self.in_features, self.out_features = base.in_features, base.out_features
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self):
         return self.base.weight
 
     @property
-    def matrix(self) -> Tensor:
+    def matrix(self):
         return (self.base.weight + self.more.weight).T
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         found: Tensor = self.base(x) + self.more(x)
         return found
 
@@ -60,7 +60,7 @@ class Wrapped(nn.Module):
 class Bent(nn.Linear):
     """No linear map, though a subclass of one."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return super().forward(x).abs()
 
 

@@ -1,7 +1,5 @@
 """What is kept of the weights that pass by, and in which form."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from attnviz.errors import UnsupportedError
 from attnviz.records import ModelInfo
 
 
-def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
+def weights(layer=0, heads=5):
     return np.random.default_rng(layer).random((heads, 3, 2), dtype=np.float32)
 
 
@@ -49,7 +47,7 @@ def test_what_is_of_the_kind_is_kept_in_order():
     assert keep.layers == ()
 
 
-def of(library: str, array: np.ndarray) -> Any:
+def of(library, array):
     return torch.from_numpy(array) if library == "torch" else array
 
 
@@ -94,7 +92,7 @@ def test_the_first_text_of_a_batch_is_kept():
 def test_long_texts_are_read_as_sums_where_there_are_sums(backend, reduce, tokens, expected):
     info = ModelInfo("made", None, "None", "float32", 5, 6, 6, 2, backend=backend)
 
-    def unable() -> str:
+    def unable():
         raise UnsupportedError("no sums")
 
     assert sums_or_maps(info, tokens, reduce, lambda: "sums", lambda: "maps") == expected

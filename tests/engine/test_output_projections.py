@@ -8,7 +8,6 @@ import torch
 from attnviz.engine.projections import find_output_projections
 from attnviz.inspect.prune.store import difference_from_masked
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 
 from .ablation_loop import PROJECTIONS
 from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
@@ -19,14 +18,14 @@ _FOUND = (
 )
 
 
-def _named(name: str) -> tuple[str, int, tuple[int, ...]]:
+def _named(name):
     """The name of each layer's output projection, the axis of its weight that heads lie along."""
     kind, pattern = next(iter(PROJECTIONS[name].items()))
     layers = (0, 1) if kind == "encoder" else tuple(ARCHITECTURES[name].layers)
     return pattern, int(name != "gpt2"), layers
 
 
-def _model(name: str) -> TransformersModel:
+def _model(name):
     return prepared(name, small_model(name), None, torch.device("cpu"))
 
 

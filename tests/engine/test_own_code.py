@@ -1,7 +1,5 @@
 """A model with code of its own that returns logits and maps, and no hidden states."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,11 +17,11 @@ class _Config(PretrainedConfig):
 
 
 class _Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.qkv, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         length = x.shape[1]
         query, key, value = self.qkv(x).view(len(x), length, 3, 3, 4).permute(2, 0, 3, 1, 4)
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
@@ -35,19 +33,19 @@ class _Block(nn.Module):
 class _Own(PreTrainedModel):
     config_class = _Config
 
-    def __init__(self, config: Any, normed: bool = True) -> None:
+    def __init__(self, config, normed=True):
         super().__init__(config)
         self.words, self.blocks = nn.Embedding(11, 12), nn.ModuleList([_Block(), _Block()])
         self.norm, self.head = nn.LayerNorm(12) if normed else None, nn.Linear(12, 11)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self):
         return self.words
 
-    def get_output_embeddings(self) -> nn.Module:
+    def get_output_embeddings(self):
         return self.head
 
-    def forward(self, input_ids: Tensor, **_: Any) -> CausalLMOutput:
+    def forward(self, input_ids, **_):
         x = self.words(input_ids)
         for block in self.blocks:
             x = block(x)

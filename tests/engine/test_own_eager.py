@@ -21,7 +21,7 @@ from attnviz.engine import projections
 from attnviz.engine.capture import Asked
 from attnviz.engine.observer import Floats
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
+from attnviz.engine.patching import Pair, Patch, PatchOptions
 from attnviz.engine.scan.on_torch import torch_patching
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UnsupportedError
@@ -72,7 +72,7 @@ class ByHand(NamedTuple):
     logits: Tensor
 
 
-def made(name: str, attention: str = "eager", seed: int = 0) -> Any:
+def made(name, attention="eager", seed=0):
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(MADE[name](), attn_implementation=attention).eval()
     with torch.no_grad():
@@ -82,14 +82,12 @@ def made(name: str, attention: str = "eager", seed: int = 0) -> Any:
 
 
 @torch.no_grad()
-def by_hand(
-    name: str, ids: tuple[int, ...], put: Mapping[tuple[int, int], Tensor] = NOTHING
-) -> ByHand:
+def by_hand(name, ids, put=NOTHING):
     """A pass of the eager model; ``put``: patterns (query, key) in place of what softmax gives."""
     model, plain, count, dim = made(name), functional.softmax, len(ids), WIDTH // HEADS
     found = ByHand({}, {}, torch.empty(0))
 
-    def softmax(scores: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def softmax(scores, *args, **kwargs):
         pattern = plain(scores, *args, **kwargs)
         if scores.shape[-2:] == (count, count):
             layer, heads = len(found.patterns), pattern.view(HEADS, count, count)
@@ -98,7 +96,7 @@ def by_hand(
                 heads[head] = other
         return pattern
 
-    def read(layer: int, fused: Tensor) -> None:
+    def read(layer, fused):
         """Keep the length of what each token's value writes, by head."""
         config, attention = model.config, model.transformer.h[layer].self_attention
         if config.model_type == "bloom" or not (
@@ -153,7 +151,7 @@ def test_a_pattern_in_the_place_of_another(name, attention):
         found[list(piece.patches)] = piece.metrics["logit_diff"]
     clean = by_hand(name, CLEAN).patterns
 
-    def expected(patch: Patch) -> float:
+    def expected(patch):
         put = {(site.layer, _head(site)): clean[site.layer][_head(site)] for site in patch.sites}
         last = by_hand(name, CORRUPT, put).logits[-1]
         return float(last[ANSWER] - last[FOIL])
@@ -164,7 +162,7 @@ def test_a_pattern_in_the_place_of_another(name, attention):
     assert model.config._attn_implementation == attention
 
 
-def _head(site: Site) -> int:
+def _head(site):
     assert site.head is not None
     return site.head
 

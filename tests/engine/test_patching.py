@@ -6,10 +6,9 @@ import torch
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchOptions, PatchScores, Site, What, effect
+from attnviz.engine.patching import Pair, Patch, PatchOptions, PatchScores, Site, effect
 from attnviz.engine.scan import on_torch
 from attnviz.engine.scan.on_torch import torch_patching
-from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -49,7 +48,7 @@ def position_of(name):
     return 8 if ARCHITECTURES[name].stack == "encoder" else -1
 
 
-def opened(model, name, kind, **options) -> Patching:
+def opened(model, name, kind, **options):
     clean, corrupt = (input_of(inputs) for inputs in prompts(name))
     patchable = patchable_transformers(model, kind, corrupt, MASK)
     return torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions(**options))
@@ -92,7 +91,7 @@ def looped(model, name, kind, patching, direction, patches):
             value = found[values[layer]].repeat_interleave(patching.queries[layer] // kv[layer], 1)
             mixed[layer] = torch.einsum("hqk,khd->qhd", maps[kind, layer][0], value)
 
-    def put(site: Site) -> Put:
+    def put(site):
         head, layer = site.head or 0, site.layer
         if site.what == "pattern":
             value = mixed[layer] * gates(model, name, base, layer, patching.queries[layer])
@@ -145,7 +144,7 @@ def check(name, kind, whats, direction="denoise", patches=()):
     assert state_of(model) == before
 
 
-def chosen(patching, what: What) -> list[Site]:
+def chosen(patching, what):
     """The first head and the last over all tokens, and one of a layer between at two of them."""
     whole = patching.sites(what)
     last = list({site.layer: site for site in whole}.values())
@@ -173,7 +172,7 @@ MIXED = Patch(
 )
 
 
-def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> Patching:
+def patching_of(model, clean, corrupt, places=None, kind="self", **options):
     pair = Pair(Input.of_ids(clean), Input.of_ids(corrupt), places)
     patchable = patchable_transformers(model, kind, pair.corrupt, MASK)
     return on_torch.torch_patching(patchable, [pair], PatchOptions(**options))

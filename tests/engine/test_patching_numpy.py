@@ -12,7 +12,7 @@ from ..attention.test_families import IDS
 from .ablation_loop import MASK
 from .patch_loop import Put, metrics, place_of, run
 from .scan.test_on_numpy import FEW, inputs_of, ours
-from .stacks import HEADED, Both, both, once_quick
+from .stacks import HEADED, both, once_quick
 from .test_patching import ANSWER, FOIL, measured
 
 CORRUPT = [*IDS[:3], 8, *IDS[4:9], 60, *IDS[10:]]
@@ -20,18 +20,18 @@ SORTS = ("output", "query", "key", "value", "pattern", "mlp", "residual")
 PAST = ("query", "key", "value")
 
 
-def prompts(model: Both) -> tuple[list[int], list[int]]:
+def prompts(model):
     if not model.masked:
         return IDS, CORRUPT
     return [*IDS[:6], MASK, *IDS[7:]], [*CORRUPT[:6], MASK, *CORRUPT[7:]]
 
 
-def sorts_of(model: Both) -> tuple[str, ...]:
+def sorts_of(model):
     fused = model.model.config.model_type == "phi3"
     return tuple(what for what in SORTS if not (fused and what in PAST))
 
 
-def patches_of(model: Both, patching) -> list[Patch]:
+def patches_of(model, patching):
     """Some of every sort, at all tokens and at some, alone and together."""
     found = []
     for what in sorts_of(model):
@@ -41,7 +41,7 @@ def patches_of(model: Both, patching) -> list[Patch]:
     return found
 
 
-def held_by(model: Both, ids, sites) -> dict:
+def held_by(model, ids, sites):
     """What a run holds at sites, (token, head, dim); of a pattern its (query, head, key)."""
     shape = model.numpy.stack.shape
     places = {}
@@ -55,12 +55,12 @@ def held_by(model: Both, ids, sites) -> dict:
     return {key: (place, kept[place]) for key, place in places.items()}
 
 
-def maps(model: Both, ids):
+def maps(model, ids):
     with torch.inference_mode():
         return model.wide(**inputs_of(ids), output_attentions=True).attentions
 
 
-def looped(model: Both, base, source, clean, patches, position, places=None):
+def looped(model, base, source, clean, patches, position, places=None):
     """The metrics of each patch, one at a time. places: of each base token that of the source."""
     shape = model.numpy.stack.shape
     sites = {site for patch in patches for site in patch.sites}
@@ -76,7 +76,7 @@ def looped(model: Both, base, source, clean, patches, position, places=None):
             crossed[layer] = torch.einsum("hqk,khd->qhd", seen[layer][0], value)
     there = None if places is None else [at for at, place in enumerate(places) if place >= 0]
 
-    def put(site: Site) -> Put:
+    def put(site):
         head, layer, tokens = site.head or 0, site.layer, site.tokens
         if site.what == "pattern":
             place = place_of(model.loop, "self", "output", layer, shape.heads)
@@ -96,7 +96,7 @@ def looped(model: Both, base, source, clean, patches, position, places=None):
     return {key: np.array([row[key] for row in rows]) for key in rows[0]}
 
 
-def compared(found, patches, expected, most=1e-4) -> None:
+def compared(found, patches, expected, most=1e-4):
     """Hold both backends against the loop. most: by how much torch in float32 may be off."""
     numpy = measured(found[0], patches)[0]
     try:
@@ -108,7 +108,7 @@ def compared(found, patches, expected, most=1e-4) -> None:
         np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=most, err_msg=name)
 
 
-def has_values(model: Both) -> bool:
+def has_values(model):
     return model.model.config.model_type != "phi3"
 
 

@@ -1,7 +1,5 @@
 """Queries and keys as they are handed over make the weights that the model itself reports."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -31,7 +29,7 @@ BEYOND = {
 }
 
 
-def weights_of(found: QueriesKeys) -> np.ndarray:
+def weights_of(found):
     """(head, query, key), made by hand: no code is shared with what is tested."""
     made = []
     for head in range(len(found.query)):
@@ -44,7 +42,7 @@ def weights_of(found: QueriesKeys) -> np.ndarray:
     return np.stack(made)
 
 
-def handed_over(model: Any, tokens: Tokens, *layers: int) -> dict[int, QueriesKeys]:
+def handed_over(model, tokens, *layers):
     found: dict[int, QueriesKeys] = {}
     backend_of(model).observe_queries_keys(
         tokens,
@@ -54,7 +52,7 @@ def handed_over(model: Any, tokens: Tokens, *layers: int) -> dict[int, QueriesKe
     return found
 
 
-def random_model(name: str) -> TransformersModel:
+def random_model(name):
     both = ARCHITECTURES[name].stack == "both"
     kinds: tuple[Kind, ...] = ("encoder", "decoder", "cross") if both else ("self",)
     info = ModelInfo(name, None, "Some", "float32", 1, 1, 1, 1, "random")

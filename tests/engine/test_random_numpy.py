@@ -1,7 +1,6 @@
 """Whatever the shape of a model of any family, scans and patches in NumPy are those of the loop."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from attnviz.engine.patching import Patch
 from ..attention.test_random_configs import UNBUILT, drawn
 from .ablation_loop import MASK
 from .scan.test_on_numpy import compared, looped, outputs
-from .stacks import Both, of_model
+from .stacks import of_model
 from .test_patching_numpy import SORTS, has_values, sorts_of
 from .test_patching_numpy import compared as patches_compared
 from .test_patching_numpy import looped as patches_looped
@@ -28,7 +27,7 @@ PREDICTING = ("LM", "LMHeadModel")
 TYPES = [family.model_types[0] for family in FAMILIES]
 
 
-def made(draw: random.Random, model_type: str, directory: Path) -> Both:
+def made(draw, model_type, directory):
     """A model of a family with random sizes and settings, which NumPy runs."""
     family = next(one for one in FAMILIES if model_type in one.model_types)
     named = [name for name in sorted(family.heads) if name.endswith(PREDICTING)]
@@ -53,12 +52,12 @@ def made(draw: random.Random, model_type: str, directory: Path) -> Both:
     raise AssertionError(f"no {model_type} was understood")
 
 
-def ids_of(draw: random.Random, tokens: int) -> list[int]:
+def ids_of(draw, tokens):
     words = [word for word in range(4, 101) if word != MASK]
     return [draw.choice(words) for _ in range(tokens)]
 
 
-def scan_is_the_loop(draw: random.Random, model: Both) -> None:
+def scan_is_the_loop(draw, model):
     tokens = draw.choice([2, 5]) if model.masked else draw.choice([2, 3, 9, 19])
     ids, other = ids_of(draw, tokens), ids_of(draw, tokens)
     heads = model.heads
@@ -71,7 +70,7 @@ def scan_is_the_loop(draw: random.Random, model: Both) -> None:
     compared(model, variants, model.scans([ids], [other], pair=(5, 7), **options), expected, ANY)
 
 
-def patching_is_the_loop(draw: random.Random, model: Both) -> None:
+def patching_is_the_loop(draw, model):
     tokens = draw.choice([3, 9, 19])
     clean = ids_of(draw, tokens)
     corrupt = [word if draw.random() < 0.7 else draw.choice([50, 60, 70]) for word in clean]

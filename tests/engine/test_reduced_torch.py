@@ -1,7 +1,6 @@
 """Sums over attention rows equal those over the whole matrices, of every architecture."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -34,15 +33,15 @@ REDUCIBLE = PLAIN | {"gpt_oss", "gemma2"} | OWN
 class Reads:
     """Gives a function the sums of every layer, or of some."""
 
-    def __init__(self, sums: Callable[..., object]) -> None:
+    def __init__(self, sums):
         self.sums = sums
         self.layers: set[int] | None = None
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return self.layers is None or layer in self.layers
 
 
-def loops(weights: np.ndarray, columns: np.ndarray, buckets: int) -> dict[str, np.ndarray]:
+def loops(weights, columns, buckets):
     """Each sum by its definition, in float64. weights: (head, query, key)."""
     weights = weights.astype(np.float64)
     heads, queries, keys = weights.shape
@@ -72,7 +71,7 @@ def test_every_sum_of_every_architecture(name, monkeypatch):
     set_sizes(monkeypatch, rows=3)
     whole, found = eager_attentions(name, **inputs_of(name)), set()
 
-    def check(text, kind, layer, sums) -> None:
+    def check(text, kind, layer, sums):
         weights = whole[kind, layer][0].numpy()
         keys = weights.shape[-1]
         columns = np.random.default_rng(keys).normal(size=(keys, 2))
@@ -104,9 +103,7 @@ CAP = 1.5
 BIAS = torch.linspace(0, 3, 37) * torch.linspace(-0.5, 1, 6)[:, None]
 
 
-def random_layer(
-    dtype: torch.dtype, window: int | None = None, sink: bool = False, capped: bool = False
-) -> TorchLayer:
+def random_layer(dtype, window=None, sink=False, capped=False):
     """Six heads that share two keys, over 37 tokens."""
     draw = torch.Generator().manual_seed(7)
     query = 3 * torch.randn(6, 37, 8, generator=draw, dtype=torch.float64)
@@ -162,7 +159,7 @@ def test_blocks_of_a_gpu_share_their_memory(dtype, sink, monkeypatch):
     plain, shared, rooms = random_layer(dtype, 6, sink), random_layer(dtype, 6, sink), []
     shared._on_gpu, own = True, TorchLayer._room
 
-    def noted(self: TorchLayer, queries: int) -> torch.Tensor | None:
+    def noted(self, queries):
         rooms.append(own(self, queries))
         return rooms[-1]
 

@@ -4,8 +4,6 @@ import importlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.b
 
 
 @pytest.fixture(scope="module")
-def layers() -> Iterator[ModuleType]:
+def layers():
     """The module of the layer, whose kernels run on the processor.
 
     What is a kernel to be compiled, and what is run by the interpreter, is decided when triton is
@@ -46,13 +44,13 @@ def layers() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(autouse=True)
-def trusted(layers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def trusted(layers, monkeypatch):
     """Let each test begin as a process does that has refused no kernel."""
     monkeypatch.setattr(layers, "_refused", [])
     monkeypatch.setattr(layers, "_trusted", set())
 
 
-def ranges_of(mask: str, queries: int, keys: int, draw: np.random.Generator) -> Any:
+def ranges_of(mask, queries, keys, draw):
     own = np.arange(queries)
     until = np.minimum(own + 1, keys)
     first = np.zeros(queries, int)
@@ -71,28 +69,28 @@ def ranges_of(mask: str, queries: int, keys: int, draw: np.random.Generator) -> 
 
 
 def case(
-    layers: ModuleType,
-    mask: str = "causal",
-    dtype: str = "float32",
+    layers,
+    mask="causal",
+    dtype="float32",
     *,
-    queries: int = 37,
-    keys: int | None = None,
-    heads: int = 2,
-    shared: int = 1,
-    dim: int = 16,
-    bucket: int | None = 16,
-    sink: bool = False,
-    cap: float | None = None,
-    bias: bool = False,
-    strength: float = 3.0,
-    seed: int = 0,
-) -> None:
+    queries=37,
+    keys=None,
+    heads=2,
+    shared=1,
+    dim=16,
+    bucket=16,
+    sink=False,
+    cap=None,
+    bias=False,
+    strength=3.0,
+    seed=0,
+):
     """Assert that all that the layer says equals sums over a matrix in float64."""
     draw = np.random.default_rng(seed)
     keys = queries if keys is None else keys
     first, past = ranges_of(mask, queries, keys, draw)
 
-    def numbers(*shape: int) -> torch.Tensor:
+    def numbers(*shape):
         return torch.from_numpy(draw.standard_normal(shape))
 
     query = (strength * numbers(heads, queries, dim)).to(TYPES[dtype])
@@ -203,7 +201,7 @@ def test_random_layers(layers, seed):
     )
 
 
-def small_layer(layers: ModuleType, tokens: int = 29) -> tuple[Any, Any]:
+def small_layer(layers, tokens=29):
     """The same layer by the kernels and by blocks, of four heads that share two keys."""
     draw = torch.Generator().manual_seed(3)
     query = torch.randn(4, tokens, 16, generator=draw)
@@ -285,7 +283,7 @@ def test_all_answers_come_from_blocks_where_a_kernel_breaks_later(layers, kernel
 def test_each_kind_of_sums_is_compared_once(layers, monkeypatch):
     own, compared = layers.TritonLayer._compare, []
 
-    def compare(self: Any, found: Any, columns: Any, *rest: Any) -> None:
+    def compare(self, found, columns, *rest):
         compared.append(columns.shape[1])
         own(self, found, columns, *rest)
 
@@ -316,7 +314,7 @@ def test_keys_of_another_type_take_blocks(layers):
 
 
 def test_a_tile_that_does_not_fit_makes_room_for_a_smaller_one(layers):
-    def run(tile: Any) -> int:
+    def run(tile):
         if tile.keys > 16:
             raise layers._UNFIT[-1]("too many registers")
         return int(tile.keys)
@@ -331,7 +329,7 @@ def test_blocks_take_over_with_a_note(layers, fault, monkeypatch):
     monkeypatch.setattr(layers, "note_of_runs", notes.append)
     own = layers.TritonLayer._of_rows
 
-    def broken(self: Any, *given: Any) -> Any:
+    def broken(self, *given):
         if fault == "no compiler":
             raise RuntimeError("Failed to find C compiler.\nSet CC")
         found = own(self, *given)

@@ -10,7 +10,6 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ..small_models import whole_weights
@@ -35,31 +34,31 @@ PLAIN = set(ARCHITECTURES) - {
 class Gathered:
     """Puts blocks together again."""
 
-    def __init__(self, norms: bool = False) -> None:
+    def __init__(self, norms=False):
         self.norms = norms
         self.rows: dict[tuple[int, str, int], list[np.ndarray]] = {}
         self.moved: dict[tuple[int, str, int], np.ndarray | None] = {}
 
-    def wants(self, kind: str, layer: int) -> bool:
+    def wants(self, kind, layer):
         return True
 
-    def observe(self, text, kind, layer, start, weights, beside) -> None:
+    def observe(self, text, kind, layer, start, weights, beside):
         known = self.rows.setdefault((text, kind, layer), [])
         assert start == sum(block.shape[1] for block in known)
         known.append(weights)
         self.moved[text, kind, layer] = beside.norms
 
-    def whole(self, text: int, kind: str, layer: int, keys: int) -> np.ndarray:
+    def whole(self, text, kind, layer, keys):
         blocks = self.rows[text, kind, layer]
         padded = [np.pad(block, ((0, 0), (0, 0), (0, keys - block.shape[2]))) for block in blocks]
         return np.concatenate(padded, axis=1)
 
 
-def opened(name: str) -> TransformersModel:
+def opened(name):
     return prepared(name, small_model(name), None, torch.device("cpu"))
 
 
-def texts_of(name: str) -> list[Input]:
+def texts_of(name):
     return [input_of(inputs_of(name))]
 
 
@@ -125,7 +124,7 @@ def test_what_each_value_moves(name, long, monkeypatch):
     assert len(seen) == 3
 
 
-def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, torch.Tensor]:
+def _values(name, model, layer, text):
     """Each token's value of a layer (token, heads · dim), and the output weight (output, input)."""
     if name == "gpt2":
         attention = model.transformer.h[layer].attn

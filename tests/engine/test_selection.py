@@ -10,7 +10,7 @@ from attnviz.errors import UsageError
 LAYERS, HEADS = 5, 7
 
 
-def chosen(*heads: str, layers: str | None = None, base: int = 0) -> dict[int, list[int]]:
+def chosen(*heads, layers=None, base=0):
     found = choose_heads(layers, heads, LAYERS, HEADS, base)
     assert found is not None
     return {layer: sorted(kept) for layer, kept in found.items()}

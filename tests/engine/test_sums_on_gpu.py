@@ -1,6 +1,5 @@
 """A pass on a GPU is refused before it runs out of memory; here with a GPU that is made up."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -17,7 +16,7 @@ from .test_row_blocks import opened
 
 
 @pytest.fixture
-def freed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def freed(monkeypatch):
     """A GPU with 3 MB free, of which torch holds 4 GB and uses 1 GB; what is returned to it."""
     returned: list[str] = []
     monkeypatch.setattr(memory, "free_memory", lambda device=None: 3_000_000)

@@ -1,18 +1,15 @@
 """What a page needs besides the weights is there, or a note says why it is not."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import attnviz
 from attnviz.engine import vectors
-from attnviz.records import HeadVectors
 
 TEXT = "the cat saw the dog ."
 
 
-def found(model: Path | str, **options: object) -> HeadVectors:
+def found(model, **options):
     report = attnviz.heads(str(model), TEXT, vectors=True, **options).first
     assert report.vectors is not None
     return report.vectors

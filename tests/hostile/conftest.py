@@ -2,10 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ ON_A_MODEL = ("heads", "rollout", "patterns", "ablate", "why", "patch", "path", 
 """Commands that read a text and run a checkpoint over it."""
 
 
-def asked(command: str, text: str, model: Path | str) -> tuple[str, ...]:
+def asked(command, text, model):
     """Its line over one text, or over the text and its words backwards."""
     if command == "diff":
         return ("diff", str(model), "--text", text)
@@ -26,10 +24,10 @@ def asked(command: str, text: str, model: Path | str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def stranger(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+def stranger(checkpoint, tmp_path):
     """``stranger("t5", "config.json", d_kv=7, …)``: a copy whose file has these fields too."""
 
-    def make(kind: str, file: str, **fields: Any) -> Path:
+    def make(kind, file, **fields):
         directory = tmp_path / "m"
         if not directory.exists():
             shutil.copytree(checkpoint(kind), directory)
@@ -41,6 +39,6 @@ def stranger(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[...,
 
 
 @pytest.fixture
-def llama(stranger: Callable[..., Path]) -> Callable[..., Path]:
+def llama(stranger):
     """``llama(hidden_size=7, …)``: a fresh copy whose config.json has these fields."""
     return partial(stranger, "llama", "config.json")

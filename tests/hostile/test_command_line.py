@@ -2,8 +2,6 @@
 
 import errno
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ HUGE = "9" * 30
 def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     run, tmp_path, monkeypatch
 ):
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("attnviz.inspect.heads.report._write_csv", fail)
@@ -88,8 +86,8 @@ def test_a_text_whose_maps_no_memory_holds(refused, tmp_path, command):
 def test_memory_that_runs_out_on_the_way(refused, monkeypatch):
     import torch
 
-    def failing(error: Exception) -> str:
-        def full(*arguments: Any) -> None:
+    def failing(error):
+        def full(*arguments):
             raise error
 
         monkeypatch.setattr("attnviz.models.resolve.load", full)
@@ -106,7 +104,7 @@ def test_memory_that_runs_out_on_the_way(refused, monkeypatch):
 TEXTS = "".join(f"the cat sat on the mat and the cat number {n}\n" for n in range(40))
 
 
-def finished(run: Any, tmp_path: Path, *more: str) -> tuple[dict[str, Any], list[str]]:
+def finished(run, tmp_path, *more):
     """A finished scan and the lines of its resume file."""
     (tmp_path / "t.txt").write_text(TEXTS[:200])
     arguments = ("ablate", "--texts", "t.txt", "--head", "L0H0,1", "--resume", "r.jsonl", *more)

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -62,7 +61,7 @@ count_on_meta(read_json(Path(sys.argv[1], "config.json")))
 
 
 @pytest.fixture
-def hub_code(tmp_path: Path, environment: dict[str, str]) -> tuple[dict[str, str], Path]:
+def hub_code(tmp_path, environment):
     """An environment in which the package ``kernels`` seems installed, and what it notes."""
     packages, noted = tmp_path / "packages", tmp_path / "noted.txt"
     (packages / "kernels" / "layer").mkdir(parents=True)

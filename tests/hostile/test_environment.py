@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,10 @@ FULL = Path("/dev/full")
 
 
 @pytest.fixture
-def process(
-    program: Sequence[str], environment: dict[str, str], tmp_path: Path
-) -> Callable[..., tuple[int, str]]:
+def process(program, environment, tmp_path):
     """``process(*arguments, env={}, megabytes=None)``: exit code and standard error."""
 
-    def call(
-        *arguments: str, env: Mapping[str, str] | None = None, megabytes: int | None = None
-    ) -> tuple[int, str]:
+    def call(*arguments, env=None, megabytes=None):
         command = [*program, *arguments]
         if megabytes is not None:
             if sys.platform != "linux":

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +27,7 @@ ASKED: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def t5(stranger: Callable[..., Path]) -> Callable[..., Path]:
+def t5(stranger):
     return partial(stranger, "t5", "generation_config.json")
 
 

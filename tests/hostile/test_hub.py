@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,17 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def hub(llama: Callable[..., Path]) -> Iterator[Any]:
+def hub(llama):
     with stand_in_hub.serving(stand_in_hub.StandInHub()) as serving:
         serving.models["some/llama"] = llama()
         yield serving
 
 
 @pytest.fixture
-def ask(hub: Any, tmp_path: Path) -> Ask:
+def ask(hub, tmp_path):
     """What a script finds of ``some/llama``, in a cache below ``tmp_path / "home"``."""
 
-    def call(script: str = stand_in_hub.FIND, **env: str) -> dict[str, Any]:
+    def call(script=stand_in_hub.FIND, **env):
         asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": hub.endpoint} | env
         answer: dict[str, Any] = stand_in_hub.ask(script, "some/llama", asked)
         return answer
@@ -40,7 +40,7 @@ def ask(hub: Any, tmp_path: Path) -> Ask:
     return call
 
 
-def files_below(directory: Path) -> set[Path]:
+def files_below(directory):
     return {path for path in directory.rglob("*") if path.is_file()}
 
 

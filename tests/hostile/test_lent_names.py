@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,11 +13,11 @@ from attnviz.models.resolve import load
 
 
 @pytest.fixture
-def copied(checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
+def copied(checkpoint, tmp_path):
     return Path(shutil.copytree(checkpoint("bert"), tmp_path / "m"))
 
 
-def change_weights(directory: Path, name: str, change: Callable[[Any], None]) -> None:
+def change_weights(directory, name, change):
     from safetensors.torch import load_file, save_file
 
     path = directory / "model.safetensors"
@@ -29,7 +27,7 @@ def change_weights(directory: Path, name: str, change: Callable[[Any], None]) ->
     save_file(tensors, path, {"format": "pt"})
 
 
-def widened(directory: Path) -> None:
+def widened(directory):
     """As wide a model that its values cannot all be looked at one by one."""
     import torch
 

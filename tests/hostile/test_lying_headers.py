@@ -4,7 +4,6 @@ import json
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,10 @@ Asked = Callable[..., Any]
 
 
 @pytest.fixture
-def asked(stranger: Callable[..., Path], run: Callable[..., Any]) -> Asked:
+def asked(stranger, run):
     """``asked(header)``: the document of ``params`` beside a file with this header."""
 
-    def ask(header: object) -> Any:
+    def ask(header):
         directory = stranger("gpt2", "config.json", dtype=None, torch_dtype=None)
         text = header.encode() if isinstance(header, str) else json.dumps(header).encode()
         (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
@@ -28,7 +27,7 @@ def asked(stranger: Callable[..., Path], run: Callable[..., Any]) -> Asked:
     return ask
 
 
-def tensor(dtype: object, shape: object, size: object) -> dict[str, Any]:
+def tensor(dtype, shape, size):
     return {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
 
 

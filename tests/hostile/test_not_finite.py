@@ -2,9 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -37,10 +35,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture
-def broken(llama: Callable[..., Path]) -> Callable[..., str]:
+def broken(llama):
     """``broken(value, place, dtype)``: a checkpoint with this number in that tensor, or in all."""
 
-    def make(value: float, place: str = "", dtype: str = "float32") -> str:
+    def make(value, place="", dtype="float32"):
         directory = llama(dtype=dtype)
         file = directory / "model.safetensors"
         tensors = {name: held.to(getattr(torch, dtype)) for name, held in load_file(file).items()}
@@ -53,13 +51,13 @@ def broken(llama: Callable[..., Path]) -> Callable[..., str]:
     return make
 
 
-def on(command: str, model: str) -> tuple[str, ...]:
+def on(command, model):
     """Its line with this model."""
     name, *rest = COMMANDS[command]
     return (name, model, *rest) if name == "diff" else (name, *rest, "--model", model)
 
 
-def said(result: Any) -> str:
+def said(result):
     return " ".join((result.out + result.err).split())
 
 

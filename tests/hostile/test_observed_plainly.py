@@ -1,9 +1,6 @@
 """What is observed is the model's own forward pass, or the run ends with exit 5 and a sentence."""
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,10 +20,10 @@ TEXT = "the cat sat on the mat because the cat sat on the mat"
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Callable[[str], str]:
+def saved(tmp_path):
     """The directory of a small random model of a type."""
 
-    def make(kind: str) -> str:
+    def make(kind):
         directory = tmp_path / kind
         small_causal(kind).save_pretrained(directory)
         save_tokenizer(directory)
@@ -51,10 +48,10 @@ def test_experts_run_in_float64(command, saved, run):
     assert run(command, TEXT, "--model", saved("mixtral"), "--dtype", "float64").code == 0
 
 
-def scaled(way: str) -> Any:
+def scaled(way):
     right = getattr(AttentionCall, way)
 
-    def wrong(call: AttentionCall) -> Any:
+    def wrong(call):
         output, weights = right(call)
         return output * 1.001, weights
 
@@ -97,7 +94,7 @@ def test_the_plain_pass_runs_once_for_a_length_class():
 def test_another_thread_looks_up_what_it_always_did():
     model, met = small_causal("llama"), []
 
-    def look_up() -> None:
+    def look_up():
         met.append(ALL_ATTENTION_FUNCTIONS.get_interface("eager", "its own"))
         met.append(ALL_ATTENTION_FUNCTIONS.get_interface("sdpa", "its own"))
 

@@ -42,7 +42,7 @@ def test_a_device_without_end(command, refused):
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch):
     """Limits that a test can reach."""
     monkeypatch.setattr(reading, "_PIECE", 8)
     monkeypatch.setattr(reading, "TEXT_BYTES", 20)
@@ -54,7 +54,7 @@ def test_a_pipe_without_end(short, refused, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    def write() -> None:
+    def write():
         try:
             with pipe.open("wb") as stream:
                 while True:
@@ -91,7 +91,7 @@ def test_a_terminal_is_not_asked_for_a_second_end(short):
     class Terminal(io.BytesIO):
         ended = False
 
-        def read(self, size: int | None = -1) -> bytes:
+        def read(self, size=-1):
             assert not self.ended
             piece = super().read(size)
             self.ended = len(piece) < (size or 0)
@@ -173,7 +173,7 @@ def test_json_that_is_whole_and_what_does_not_fit_the_memory():
     assert parse_json(b"\xef\xbb\xbf{}", "x") == {}
 
     class Full(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
+        def read(self, size=-1):
             raise MemoryError
 
     with pytest.raises(LoadError, match="a text does not fit the free memory: name a smaller"):

@@ -3,8 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,15 +35,15 @@ UNKNOWN = {
 TEXT = "the cat sat on " + "a" * 40 + "!"
 
 
-def replacing(pattern: dict[str, str], content: str) -> dict[str, Any]:
+def replacing(pattern, content):
     return {"normalizer": {"type": "Replace", "pattern": pattern, "content": content}}
 
 
 @pytest.fixture
-def tokenizer(llama: Callable[..., Path]) -> Callable[..., Path]:
+def tokenizer(llama):
     """A Llama whose tokenizer.json has these fields; those of its model come by themselves."""
 
-    def make(fields: dict[str, Any], **model: Any) -> Path:
+    def make(fields, **model):
         path = llama() / "tokenizer.json"
         content = json.loads(path.read_text()) | fields
         content["model"] |= model

@@ -1,8 +1,6 @@
 """An index of shards names plain files inside its directory, and none of another kind."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +10,10 @@ from .conftest import ON_A_MODEL, asked
 
 
 @pytest.fixture
-def indexed(llama: Callable[..., Path]) -> Callable[..., Path]:
+def indexed(llama):
     """A Llama whose weights lie in ``shard``, which its index calls ``named``."""
 
-    def make(shard: str, named: str, index: str = "model.safetensors.index.json") -> Path:
+    def make(shard, named, index="model.safetensors.index.json"):
         directory = llama()
         path = directory / "model.safetensors"
         tensors = load_file(path)

@@ -1,8 +1,5 @@
 """A small classifier on disk, whose labels have names."""
 
-from pathlib import Path
-from typing import Any
-
 import torch
 
 from ..small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
@@ -10,9 +7,7 @@ from ..small_models import SPECIAL, WORDS, bert_fields, word_tokenizer
 LABELS = {0: "sad", 1: "Neutral", 2: "glad"}
 
 
-def save_classifier(
-    directory: Path, kind: str = "SequenceClassification", family: str = "Bert", **fields: Any
-) -> str:
+def save_classifier(directory, kind="SequenceClassification", family="Bert", **fields):
     """Save a random BERT with a head of this kind, and its tokenizer; return the directory.
 
     family: the beginning of its class's name. fields: more of its config.
@@ -33,7 +28,7 @@ def save_classifier(
     return str(directory)
 
 
-def own_logits(place: str, ids: list[int]) -> torch.Tensor:
+def own_logits(place, ids):
     """Return the logits of a saved classifier of texts, as transformers computes them."""
     from transformers import BertForSequenceClassification
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import attnviz
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
@@ -42,7 +41,7 @@ FORMS: list[Form] = [
 Forms = Mapping[Form, str]
 
 
-def stored(folder: Path, family: str, scale: float, seed: int) -> Forms:
+def stored(folder, family, scale, seed):
     """Return the directory of each form of the bundled model, or of a random one of a family.
 
     scale: what matrices are multiplied by: as they are drawn, rows are all but uniform. The bundled
@@ -74,7 +73,7 @@ def stored(folder: Path, family: str, scale: float, seed: int) -> Forms:
     return {form: str(places[form[0]]) for form in FORMS if _runs(str(places["float32"]), form)}
 
 
-def _runs(directory: str, form: Form) -> bool:
+def _runs(directory, form):
     """Return whether the form's backend can run the model."""
     try:
         if form[1] == "numpy":
@@ -84,7 +83,7 @@ def _runs(directory: str, form: Form) -> bool:
     return True
 
 
-def loaded(directory: str, form: Form) -> Model:
+def loaded(directory, form):
     """Return a model in one of its forms."""
     backend: Any = form[1]
     tokens = 1 if backend == "numpy" else None

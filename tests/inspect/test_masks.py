@@ -5,10 +5,6 @@ base rate, and nothing names the head. The rates themselves are compared with lo
 that ``masked_models`` writes by hand.
 """
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -38,25 +34,25 @@ IN_NUMPY = ("causal", "sliding")
 
 
 @pytest.fixture(autouse=True)
-def unknown_words_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def unknown_words_count(monkeypatch):
     """Labels from the built-in texts too, of which these tokenizers know few words."""
     monkeypatch.setattr("attnviz.records.UNKNOWN", ())
 
 
-def opened(name: str, *, spread: float = 0.3, seed: int = 0, **sizes: Any) -> TransformersModel:
+def opened(name, *, spread=0.3, seed=0, **sizes):
     return ready(name, WORDS, masked_model(name, len(WORDS), spread=spread, seed=seed, **sizes))
 
 
-def even(name: str) -> TransformersModel:
+def even(name):
     """Return a model whose heads look alike at all that their queries see."""
     return ready(name, WORDS, without_queries(masked_model(name, len(WORDS), spread=0.3, seed=0)))
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Callable[[str], Path]:
+def saved(tmp_path):
     """Save a model that looks at everything alike, and its tokenizer."""
 
-    def save(name: str) -> Path:
+    def save(name):
         without_queries(masked_model(name, len(WORDS), spread=0.3, seed=0)).save_pretrained(
             tmp_path
         )
@@ -77,7 +73,7 @@ def test_the_mask_of_each_layer_is_seen(name):
         assert not layer.weights[:, ~expected].any()
 
 
-def mean(rates: list[float]) -> float | None:
+def mean(rates):
     return sum(rates) / len(rates) if rates else None
 
 
@@ -92,7 +88,7 @@ def test_base_rates_by_loops(name):
         causal = not np.triu(seen, 1).any()
         facts = TextFacts(text, text, Conditions("self", causal))
 
-        def at(offset: int, fewest: int = 1, rows: list[np.ndarray] = rows) -> float | None:
+        def at(offset, fewest=1, rows=rows):
             found = [
                 1 / len(keys)
                 for query, keys in enumerate(rows)
@@ -100,7 +96,7 @@ def test_base_rates_by_loops(name):
             ]
             return mean(found)
 
-        def on(wanted: Callable[[int, int], bool], rows: list[np.ndarray] = rows) -> float | None:
+        def on(wanted, rows=rows):
             shares = [
                 np.mean([wanted(query, key) for key in keys]) for query, keys in enumerate(rows)
             ]
@@ -177,7 +173,7 @@ def test_what_is_written_looks_alike_at_all_it_sees(name):
         assert found.score == pytest.approx(found.uniform, abs=1e-6)
 
 
-def _written(model: Any) -> Any:
+def _written(model):
     shown, early = WritingJob.prepare(model, TEXT, GenerateRequest(tokens=9)).write(lambda: False)
     assert shown is not None
     assert early is None

@@ -9,10 +9,9 @@ from __future__ import annotations
 import html
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -57,14 +56,14 @@ Claims = dict[Claim, list[tuple[float, str]]]
 class Said:
     """Every number of every screen, by what it claims to be."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.found: Claims = defaultdict(list)
 
-    def add(self, head: tuple[int, int], word: str, here: bool, value: Any, where: str) -> None:
+    def add(self, head, word, here, value, where):
         if value is not None:
             self.found[Claim(head, SAID[word], here)].append((float(value), where))
 
-    def read(self, text: str, screen: str, here: bool = False) -> None:
+    def read(self, text, screen, here=False):
         """Read the lines of a screen. here: all its scores are of this text."""
         for line in (each.strip() for each in text.splitlines()):
             where = f"{screen}: {line}"
@@ -80,14 +79,14 @@ class Said:
                 self.add(head, claim[1], here, claim[2], where)
                 self.add(head, claim[1], True, claim[3], where)
 
-    def _grid(self, layer: int, line: str, here: bool, where: str) -> None:
+    def _grid(self, layer, line, here, where):
         line = re.sub(r"\bH\d+ (?=[a-z])", "", line)  # where cells say whose they are
         cells = re.findall(rf"[█▓▒░ ](\w+|·)(?![\w.])(?: +{NUMBER})?", line[line.index(" ") :])
         for head, (short, value) in enumerate(cells):
             if value and short in SAID:
                 self.add((layer, head), short, here, value, where)
 
-    def told(self, place: tuple[int, int], label: dict[str, Any] | None, where: str) -> None:
+    def told(self, place, label, where):
         """Read a label of a JSON object."""
         if label is None or label["name"] not in NAMES:
             return
@@ -101,12 +100,12 @@ class Said:
             self.add(place, said, True, label["on_text"], where)
 
 
-def _place(name: str) -> tuple[int, int]:
+def _place(name):
     layer, head = re.findall(r"\d+", name)
     return int(layer), int(head)
 
 
-def page_lines(page: str) -> str:
+def page_lines(page):
     """The texts of a page, a line for each row of a table, title and tip."""
     tips = re.findall(r'title="([^"]*)"', page) + re.findall(r"<title>(.*?)</title>", page)
     body = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.S)
@@ -115,10 +114,10 @@ def page_lines(page: str) -> str:
 
 
 @pytest.fixture
-def named(checkpoint: Callable[[str], Path]) -> Callable[[str], str]:
+def named(checkpoint):
     """A checkpoint by its kind, some of whose heads have labels in the cache."""
 
-    def get(kind: str) -> str:
+    def get(kind):
         name = str(checkpoint(kind))
         model = load(name)
         for attention in ("self", "encoder"):
@@ -138,7 +137,7 @@ def named(checkpoint: Callable[[str], Path]) -> Callable[[str], str]:
     return get
 
 
-def screens(redrawn: Any, model: str, text: str, writes: bool) -> Iterator[tuple[str, Any]]:
+def screens(redrawn, model, text, writes):
     """Each command over one text: as a screen, as JSON and as a page."""
     for command in ("heads", "patterns", *(["ablate", "why", "generate"] if writes else [])):
         more = ["--tokens", "2"] if command == "generate" else []
@@ -185,7 +184,7 @@ def test_an_encoder_calls_one_thing_the_sink(redrawn, trained_bert):
     assert len(sinks) >= 6
 
 
-def read_screens(redrawn: Any, model: str, text: str, writes: bool) -> Said:
+def read_screens(redrawn, model, text, writes):
     said = Said()
     for screen, content in screens(redrawn, model, text, writes):
         if isinstance(content, str):
@@ -206,7 +205,7 @@ def read_screens(redrawn: Any, model: str, text: str, writes: bool) -> Said:
     return merged(said)
 
 
-def merged(said: Said) -> Said:
+def merged(said):
     """Let what only describes a text count as measured on it, wherever it stands."""
     described = {"sink", "diffuse", "peaked"}
     for claim in [*said.found]:
@@ -215,7 +214,7 @@ def merged(said: Said) -> Said:
     return said
 
 
-def differing(found: Claims) -> list[str]:
+def differing(found):
     """What is printed for the same word of the same head with another value."""
     wrong = []
     for claim, told in found.items():

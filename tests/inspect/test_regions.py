@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ SPANS = ("--span", "who=The cat", "--span", "why=because … .")
 
 
 @pytest.fixture(scope="module")
-def chat_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def chat_model(tmp_path_factory):
     return str(write_chat_model(tmp_path_factory.mktemp("chat") / "model", CHATML))
 
 
-def by_region(weights: Any, queries: list[str], keys: list[str], one: str, other: str) -> float:
+def by_region(weights, queries, keys, one, other):
     asking = [place for place, name in enumerate(queries) if name == one]
     found = [place for place, name in enumerate(keys) if name == other]
     return float(np.mean([sum(weights[query][key] for key in found) for query in asking]))
@@ -46,7 +45,7 @@ def test_shares_are_those_of_the_maps(run):
                 assert share == pytest.approx(expected, abs=1e-6)
 
 
-def rows_of(result: Any, path: Path) -> list[dict[str, str]]:
+def rows_of(result, path):
     assert result.code == 0, result.err
     return [*csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))]
 

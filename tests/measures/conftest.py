@@ -1,25 +1,20 @@
 """Records of hand-made weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from attnviz.records import AttentionRecord, Kind, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
 MakeRecord = Callable[..., AttentionRecord]
 
 
-def _tokens(ids: Sequence[int]) -> Tokens:
+def _tokens(ids):
     return Tokens(tuple(ids), tuple(f" t{i}" for i in ids), tuple(i == 0 for i in ids))
 
 
-def _record(
-    heads: Sequence[np.ndarray],
-    ids: Sequence[int] | None = None,
-    causal: bool = True,
-    kind: Kind = "self",
-) -> AttentionRecord:
+def _record(heads, ids=None, causal=True, kind="self"):
     """One layer of the given (query, key) maps."""
     weights = np.stack(heads)
     queries = _tokens(range(weights.shape[1]) if ids is None else ids)
@@ -30,5 +25,5 @@ def _record(
 
 
 @pytest.fixture
-def make_record() -> MakeRecord:
+def make_record():
     return _record

@@ -98,7 +98,7 @@ def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t():
     values = np.random.default_rng(7).normal([0.9, 0.1, -0.6, 0.0], 0.7, (6, 4))
     means = [statistics.mean(column) for column in values.T]
 
-    def t(column: list[float], centre: float) -> float:
+    def t(column, centre):
         spread = statistics.stdev(column) / 6**0.5
         return (statistics.mean(column) - centre) / spread if spread > 1e-9 else math.inf
 

@@ -12,7 +12,7 @@ from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 RNG = np.random.default_rng(5)
 
 
-def entropy(row: list[float]) -> float:
+def entropy(row):
     return -sum(p * math.log2(p) for p in row if p > 0)
 
 

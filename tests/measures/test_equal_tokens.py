@@ -15,7 +15,7 @@ SIZES = [(1, 2), (2, 1), (9, 3), (70, 12), (80, 2)]
 """Numbers of tokens, and of different ones; the last text has too many pairs to keep."""
 
 
-def looped(weights: Any, block: RowBlock, after: int) -> dict[tuple[int, int], float]:
+def looped(weights, block, after):
     """The weight on equal tokens by (order, row), of the rows that see one."""
     found = dict[tuple[int, int], float]()
     for order, ids in enumerate(block.text.orders.tolist()):

@@ -1,7 +1,6 @@
 """Evidence against loops over queries and keys, against exact tails, and of heads without any."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.measures.bootstrap import share_interval, student_interval, student_t
-from attnviz.measures.evidence import FEWEST_EVENTS, Evidence
+from attnviz.measures.evidence import FEWEST_EVENTS
 from attnviz.measures.evidence import evidence as evidence_of
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts
@@ -26,34 +25,34 @@ SENTENCES = (
 IDS = (0, *(3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3), 0)
 
 
-def facts(ids: Sequence[int], causal: bool) -> TextFacts:
+def facts(ids, causal):
     """Id 0 is a special token."""
     tokens = Tokens(tuple(ids), ("a",) * len(ids), tuple(number == 0 for number in ids))
     return TextFacts(tokens, tokens, Conditions("self", causal))
 
 
-def evidence(text: TextFacts, weights: np.ndarray) -> dict[str, Evidence]:
+def evidence(text, weights):
     """Of attention that is causal, or sees everything."""
     return evidence_of(text, weights, visible_keys(*weights.shape[1:], text.attention.causal))
 
 
-def random_rows(count: int, causal: bool, seed: int) -> np.ndarray:
+def random_rows(count, causal, seed):
     weights = np.random.default_rng(seed).dirichlet(np.full(count, 0.2), count)
     weights = np.tril(weights) + 1e-9 * np.tri(count) if causal else weights
     return weights / weights.sum(-1, keepdims=True)
 
 
-def by_loops(name: str, ids: Sequence[int], weights: np.ndarray, causal: bool) -> tuple:
+def by_loops(name, ids, weights, causal):
     """Number of events, mean score, mean control: what the definitions say, cell by cell."""
     count = len(ids)
 
-    def sees(query: int, key: int) -> bool:
+    def sees(query, key):
         return bool(ids[query] and ids[key]) and (not causal or key <= query)
 
     if name in ("duplicate", "induction"):
         behind = int(name == "induction")
 
-        def mass(query: int, token: int) -> float | None:
+        def mass(query, token):
             keys = [
                 key
                 for key in range(behind, query)
@@ -98,7 +97,7 @@ def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
             assert told == pytest.approx(by_loops(name, IDS, maps[head], causal))
 
 
-def exact_tail(chances: Sequence[float], hits: int) -> float:
+def exact_tail(chances, hits):
     """The chance of at least ``hits`` independent events, by multiplying polynomials."""
     terms = np.ones(1)
     for chance in chances:
@@ -126,11 +125,11 @@ def test_the_tail_of_peaked_rows_is_that_of_independent_draws(causal, count):
             assert ratio > 0.8 or true > 1e-4  # where names are decided it is rather too careful
 
 
-def named(record: AttentionRecord) -> int:
+def named(record):
     return sum(entry.label.is_finding for entry in head_scores(record))
 
 
-def as_checkpoint(ids: Sequence[int], maps: np.ndarray, causal: bool) -> AttentionRecord:
+def as_checkpoint(ids, maps, causal):
     """Weights of which nobody says that they were drawn."""
     heads = len(maps)
     info = ModelInfo("made", None, "None", "float32", 1, heads, heads, 8, weights="checkpoint")

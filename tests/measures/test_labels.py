@@ -7,7 +7,7 @@ from attnviz.measures.labels import best_label, clear_deviations, strength, stre
 from attnviz.measures.registry import LABELS, find_label, label_named
 
 
-def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):
+def label(scores, base, measured=None, floors=None):
     found = strengths(scores, scores, base, floors or {})
     return best_label(found, scores, base, measured or {})
 

@@ -1,7 +1,7 @@
 """Each measure against hand-computed values, a loop over its definition, and its stated range."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,34 +23,34 @@ SPECIAL = (True, False, False, False, True, False, False)
 Matrix = list[list[float]]
 
 
-def average(values: Sequence[float]) -> float:
+def average(values):
     return math.fsum(values) / len(values) if values else math.nan
 
 
 # Loops written from the sentences of the papers; they share no code with the package.
 
 
-def loop_previous(a: Matrix) -> float:
+def loop_previous(a):
     return average([a[i][i - 1] for i in range(1, len(a))])
 
 
-def loop_next(a: Matrix) -> float:
+def loop_next(a):
     return average([a[i][i + 1] for i in range(len(a) - 1)])
 
 
-def loop_first(a: Matrix) -> float:
+def loop_first(a):
     return average([a[i][0] for i in range(1, len(a))])
 
 
-def loop_self_causal(a: Matrix) -> float:
+def loop_self_causal(a):
     return average([a[i][i] for i in range(1, len(a))])
 
 
-def loop_self_all(a: Matrix) -> float:
+def loop_self_all(a):
     return average([a[i][i] for i in range(len(a))])
 
 
-def loop_duplicate(a: Matrix) -> float:
+def loop_duplicate(a):
     sums = []
     for i in range(len(a)):
         copies = [j for j in range(i) if IDS[j] == IDS[i]]
@@ -59,7 +59,7 @@ def loop_duplicate(a: Matrix) -> float:
     return average(sums)
 
 
-def loop_induction(a: Matrix) -> float:
+def loop_induction(a):
     sums = []
     for i in range(len(a)):
         copies = [j for j in range(i - 1) if IDS[j] == IDS[i]]
@@ -68,29 +68,29 @@ def loop_induction(a: Matrix) -> float:
     return average(sums)
 
 
-def row_entropy(row: Sequence[float]) -> float:
+def row_entropy(row):
     return -math.fsum(w * math.log(w) for w in row if w > 0)
 
 
-def loop_entropy(a: Matrix) -> float:
+def loop_entropy(a):
     return average([row_entropy(row) for row in a])
 
 
-def loop_normalised_causal(a: Matrix) -> float:
+def loop_normalised_causal(a):
     return average([row_entropy(a[i]) / math.log(i + 1) for i in range(1, len(a))])
 
 
-def loop_normalised_all(a: Matrix) -> float:
+def loop_normalised_all(a):
     return average([row_entropy(a[i]) / math.log(len(a[i])) for i in range(1, len(a))])
 
 
-def loop_distance(a: Matrix) -> float:
+def loop_distance(a):
     return average(
         [math.fsum(w * abs(i - j) for j, w in enumerate(row)) for i, row in enumerate(a)]
     )
 
 
-def loop_confidence(a: Matrix) -> float:
+def loop_confidence(a):
     return average([max(row) for row, special in zip(a, SPECIAL, strict=True) if not special])
 
 
@@ -111,17 +111,17 @@ LOOPS = {
 NAMES = [name for name in LOOPS if name != "next"]
 
 
-def value(name: str, weights: np.ndarray, causal: bool = True) -> np.ndarray:
+def value(name, weights, causal=True):
     """A measure of a text that has repeats and special tokens."""
     return measured(name, weights, IDS, SPECIAL, causal=causal)
 
 
-def shown(name: str, weights: np.ndarray, causal: bool = True) -> np.ndarray:
+def shown(name, weights, causal=True):
     """A measure of a text of different tokens."""
     return measured(name, weights, causal=causal)
 
 
-def random_weights(causal: bool, *shape: int, dtype: type = np.float64) -> np.ndarray:
+def random_weights(causal, *shape, dtype=np.float64):
     weights = np.random.default_rng(11).dirichlet(np.full(shape[-1], 0.3), size=shape[:-1])
     if causal:
         weights = np.tril(weights + 1e-3)
@@ -248,7 +248,7 @@ def test_cross_attention_need_not_be_square(queries, keys):
 
 
 @st.composite
-def attention(draw: st.DrawFn) -> tuple[np.ndarray, bool]:
+def attention(draw):
     """Rows of weights that sum to one, with zeros, ones and tiny weights among them."""
     n = draw(st.integers(2, 7))
     causal = draw(st.booleans())

@@ -15,7 +15,7 @@ from attnviz.records import HeadLabel, HeadScores
 N = 7
 
 
-def looking_at(*keys: int, size: int = N) -> np.ndarray:
+def looking_at(*keys, size=N):
     """A head whose query i puts all of its weight on keys[i]."""
     weights = np.zeros((len(keys), size))
     weights[np.arange(len(keys)), keys] = 1
@@ -28,7 +28,7 @@ LONG = (0, *range(4, 14), *range(4, 14))
 M = len(LONG)
 
 
-def perfect(name: str) -> np.ndarray:
+def perfect(name):
     """A head that does nothing but what its name says, over ``LONG``."""
     early = range(11)
     keys = {
@@ -171,7 +171,7 @@ def test_what_cannot_be_scored_is_left_out(make_record):
     assert set(entry.scores.values()) == {None}
 
 
-def _entry(head: int, name: str, score: float, base: float = 0.2) -> HeadScores:
+def _entry(head, name, score, base=0.2):
     return HeadScores(0, head, {}, HeadLabel(name, label_named(name).letter, score, base))
 
 

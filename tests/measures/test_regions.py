@@ -1,7 +1,6 @@
 """Shares between regions, against a loop over their definition and values known by hand."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 NAMES = ("system", "user", "template")
 
 
-def told(regions: Sequence[str], special: Sequence[int] = ()) -> Tokens:
+def told(regions, special=()):
     count = len(regions)
     tokens = Tokens(
         tuple(range(count)), ("x",) * count, tuple(at in special for at in range(count))
@@ -24,7 +23,7 @@ def told(regions: Sequence[str], special: Sequence[int] = ()) -> Tokens:
     return replace(tokens, regions=tuple(regions))
 
 
-def record(weights: np.ndarray, tokens: Tokens, causal: bool) -> AttentionRecord:
+def record(weights, tokens, causal):
     layers = tuple(
         LayerWeights(at, tuple(range(len(each))), each) for at, each in enumerate(weights)
     )
@@ -33,20 +32,13 @@ def record(weights: np.ndarray, tokens: Tokens, causal: bool) -> AttentionRecord
     return AttentionRecord(info, "self", causal, tokens, tokens, layers)
 
 
-def drawn(seed: int, count: int, causal: bool, shape: tuple[int, ...] = (2, 3)) -> np.ndarray:
+def drawn(seed, count, causal, shape=(2, 3)):
     scores = np.random.default_rng(seed).normal(0, 2, (*shape, count, count))
     powers = np.exp(scores) * (np.tri(count) if causal else 1)
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
-def by_loop(
-    head: list[list[float]],
-    regions: Sequence[str],
-    sink: set[int],
-    causal: bool,
-    one: str,
-    other: str,
-) -> tuple[float, float, float, float]:
+def by_loop(head, regions, sink, causal, one, other):
     """Share, uniform, the part on the sink, and how much above uniform the rest is."""
     found, even, rest, over = [], [], [], []
     for i, row in enumerate(head):
@@ -62,7 +54,7 @@ def by_loop(
             part = math.fsum(row[j] for j in outside if regions[j] == other) / left
             over.append(part - sum(regions[j] == other for j in outside) / len(outside))
 
-    def mean(values: list[float]) -> float:
+    def mean(values):
         return math.fsum(values) / len(values) if values else math.nan
 
     return mean(found), mean(even), mean(rest), mean(over)

@@ -9,7 +9,7 @@ import pytest
 from attnviz.measures.sign_flips import CHANCE, DRAWS, chance_of_largest
 
 
-def exactly(changes: np.ndarray) -> float:
+def exactly(changes):
     """The share of all patterns of signs with a mean as large as the largest, by plain loops."""
     rows = changes.tolist()
     largest = max(abs(math.fsum(row)) for row in rows)

@@ -14,7 +14,7 @@ from attnviz.measures.sinks import (
 from attnviz.records import Tokens
 
 
-def tokens(*special: bool) -> Tokens:
+def tokens(*special):
     return Tokens(tuple(range(len(special))), ("x",) * len(special), special)
 
 

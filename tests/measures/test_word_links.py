@@ -19,9 +19,7 @@ SENTENCES = (
 Floats = NDArray[np.float64]
 
 
-def record(
-    maps: list[Floats], texts: list[str] | None = None, causal: bool = True
-) -> AttentionRecord:
+def record(maps, texts=None, causal=True):
     """Maps (head, query, key), one for each layer, of a trained model over words."""
     count = maps[0].shape[-1]
     texts = texts or ["<s>", *(f" w{place}" for place in range(1, count))]
@@ -32,18 +30,18 @@ def record(
     return AttentionRecord(info, "self", causal, tokens, tokens, tuple(layers))
 
 
-def random_maps(heads: int, count: int, seed: int, sharpness: float = 2.0) -> Floats:
+def random_maps(heads, count, seed, sharpness=2.0):
     scores = np.random.default_rng(seed).normal(size=(heads, count, count)) * sharpness
     weights = np.where(np.tri(count, dtype=bool), np.exp(scores), 0)
     return np.asarray(weights / weights.sum(-1, keepdims=True))
 
 
-def excess_by_hand(weights: Floats) -> Floats:
+def excess_by_hand(weights):
     """The weight above the habit of one causal head over words; the first token is the sink."""
     count = len(weights)
     cells = [(query, key) for query in range(1, count) for key in range(1, query)]
 
-    def mean(values: list[float], prior: float) -> float:
+    def mean(values, prior):
         return (sum(values) + 2 * prior) / (len(values) + 2)
 
     usual = {}
@@ -67,7 +65,7 @@ def excess_by_hand(weights: Floats) -> Floats:
     return found
 
 
-def reversed_by_hand(weights: Floats) -> Floats:
+def reversed_by_hand(weights):
     """A causal head whose scores have the other sign; the sink keeps its weight."""
     found = weights.copy()
     for query in range(1, len(weights)):
@@ -110,7 +108,7 @@ def test_the_chance_is_that_of_heads_that_are_reversed_at_random(seed):
     assert chances == sorted(chances)
 
 
-def planted(heads: int, agreeing: int) -> Floats:
+def planted(heads, agreeing):
     """Random heads, of which some put .8 of word 7's attention on word 3."""
     maps = random_maps(heads, 11, seed=1, sharpness=0.7)
     maps[:agreeing, 7] *= 0.2

@@ -11,11 +11,11 @@ from attnviz.measures.words import find_in, word_spans
 from attnviz.records import Tokens
 
 
-def tokens(*texts: str) -> Tokens:
+def tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
-def byte_tokens(text: str) -> list[str]:
+def byte_tokens(text):
     return [f"<0x{byte:02X}>" for byte in text.encode()]
 
 

@@ -1,7 +1,6 @@
 """Tiny random checkpoints with tokenizers built on the spot, as directories on the disk."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ CONFIGS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def save_checkpoint(kind: str, directory: Path, model_class: str | None = None) -> Path:
+def save_checkpoint(kind, directory, model_class=None):
     """A tiny random checkpoint of one of ``CONFIGS`` with its tokenizer."""
     named, config_class, fields = CONFIGS[kind]
     torch.manual_seed(5)
@@ -45,10 +44,10 @@ def save_checkpoint(kind: str, directory: Path, model_class: str | None = None) 
 
 
 @pytest.fixture(scope="session")
-def _checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str | None], Path]:
+def _checkpoints(tmp_path_factory):
     made: dict[tuple[str, str | None], Path] = {}
 
-    def get(kind: str, model_class: str | None) -> Path:
+    def get(kind, model_class):
         key = (kind, model_class)
         if key not in made:
             made[key] = save_checkpoint(kind, tmp_path_factory.mktemp("made") / kind, model_class)
@@ -58,12 +57,10 @@ def _checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str
 
 
 @pytest.fixture
-def checkpoint(
-    _checkpoints: Callable[[str, str | None], Path], tmp_path: Path
-) -> Callable[..., Path]:
+def checkpoint(_checkpoints, tmp_path):
     """A fresh copy of a tiny checkpoint, which the test may damage."""
 
-    def copy(kind: str, model_class: str | None = None) -> Path:
+    def copy(kind, model_class=None):
         return Path(shutil.copytree(_checkpoints(kind, model_class), tmp_path / "checkpoint"))
 
     return copy

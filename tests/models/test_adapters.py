@@ -2,9 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
 from attnviz.models.adapters import LoraAdapter
-from attnviz.models.model import Model, weights_fingerprint
+from attnviz.models.model import weights_fingerprint
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
@@ -21,18 +18,16 @@ _FIELDS = {"peft_type": "LORA", "lora_alpha": 8, "r": 3, "init_lora_weights": Tr
 _QUERY = "model.layers.0.self_attn.q_proj"
 
 
-def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+def drawn(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def pair(module: str, inputs: int, outputs: int, rank: int = 3) -> dict[str, np.ndarray]:
+def pair(module, inputs, outputs, rank=3):
     name = f"base_model.model.{module}.lora_"
     return {f"{name}A.weight": drawn(rank, inputs), f"{name}B.weight": drawn(outputs, rank, seed=1)}
 
 
-def written(
-    directory: Path, tensors: Mapping[str, np.ndarray], base: str | None = "base", **fields: Any
-) -> Path:
+def written(directory, tensors, base="base", **fields):
     directory.mkdir(exist_ok=True)
     save_file(dict(tensors), directory / "adapter_model.safetensors")
     said = {**_FIELDS, "base_model_name_or_path": base, **fields}
@@ -122,11 +117,11 @@ def test_another_model_is_no_base(tmp_path):
         adapter.on(["q.weight"], ())["q.weight"](drawn(7, 6))
 
 
-def opened(directory: Path, backend: Any) -> Model:
+def opened(directory, backend):
     return load(str(directory), LoadOptions(backend=backend, work=Work(5)))
 
 
-def maps(model: Model) -> np.ndarray:
+def maps(model):
     record = capture(model, model.encode("the cat sat on the mat", None), kind="self")
     return np.concatenate([layer.weights for layer in record.layers])
 

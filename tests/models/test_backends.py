@@ -2,9 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,12 +49,12 @@ ASKED = [
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def directory(tmp_path_factory):
     """The directory of a checkpoint of a family, saved once."""
     return cache(lambda kind: str(made(tmp_path_factory.mktemp("model"), kind)))
 
 
-def same(one: Any, other: Any, path: str = "") -> None:
+def same(one, other, path=""):
     """Two JSON documents but for what tells who ran it, and the last digits."""
     if isinstance(one, dict):
         assert one.keys() == other.keys(), path
@@ -142,7 +140,7 @@ def test_numbers_that_nothing_reads_are_not_looked_at(tmp_path):
         assert any("not finite" in note for note in record.model.notes) == bool(broken)
 
 
-def llama_7b(directory: Path) -> Path:
+def llama_7b(directory):
     """Llama 2 7B in float16, of which only the header is written: 13 GB that take no room."""
     sizes = {"heads": 32, "kv_heads": 32, "head_dim": 128, "d_ff": 11008, "context": 4096}
     config = DecoderConfig(vocabulary=32000, d_model=4096, layers=32, norm_eps=1e-5, **sizes)
@@ -164,7 +162,7 @@ def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(tmp_path, monkeypat
     opened: list[StoredTensors] = []
     start = StoredTensors.__init__
 
-    def told(self: StoredTensors, *words: Any) -> None:
+    def told(self, *words):
         start(self, *words)
         opened.append(self)
 

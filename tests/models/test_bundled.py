@@ -21,11 +21,11 @@ SENTENCE = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture(scope="module")
-def model() -> Bundled:
+def model():
     return Bundled()
 
 
-def observe_all(model: Bundled, text: str) -> dict[int, np.ndarray]:
+def observe_all(model, text):
     return whole_weights(model, model.encode(text))
 
 

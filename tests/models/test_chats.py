@@ -29,7 +29,7 @@ def test_a_template_without_end_is_refused(source):
 def test_what_a_program_returns_or_raises_is_returned_and_raised():
     assert confined("it", lambda: "é\n\u2028" * 1000) == "é\n\u2028" * 1000
 
-    def refusing() -> str:
+    def refusing():
         raise LoadError("no")
 
     with pytest.raises(LoadError, match=r"^no$"):

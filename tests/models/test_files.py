@@ -1,7 +1,6 @@
 """A file that is given as a model is named as what it is, with what to type in its place."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from torch import nn
@@ -47,13 +46,13 @@ def test_a_bare_name_with_an_ending_is_the_file_and_without_one_the_hub_id(tmp_p
 class Reads(nn.Module):
     """A model whose embedding is the given module; None is one that transformers cannot tell."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table):
         super().__init__()
         self.table, self.config = table, SimpleNamespace(is_encoder_decoder=False)
         part = SimpleNamespace(model_type="clip_text_model")
         self.config.get_text_config = lambda: part
 
-    def get_input_embeddings(self) -> Any:
+    def get_input_embeddings(self):
         if self.table is None:
             raise NotImplementedError
         return self.table

@@ -5,7 +5,7 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +29,17 @@ _FIND, _LOAD, _DESIGN = stand_in_hub.FIND, stand_in_hub.LOAD, stand_in_hub.SPEC
 
 
 @pytest.fixture
-def hub(checkpoint: Checkpoint) -> Iterator[Any]:
+def hub(checkpoint):
     with stand_in_hub.serving(stand_in_hub.StandInHub()) as serving:
         serving.models["some/gpt2"] = checkpoint("gpt2")
         yield serving
 
 
 @pytest.fixture
-def ask_all(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+def ask_all(tmp_path):
     """Run a script on several names with options of their own, with a cache of the test's own."""
 
-    def call(
-        script: str,
-        endpoint: str,
-        *calls: tuple[str, dict[str, Any]],
-        env: dict[str, str] | None = None,
-    ) -> list[dict[str, Any]]:
+    def call(script, endpoint, *calls, env=None):
         asked = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": endpoint} | (env or {})
         answers: list[dict[str, Any]] = stand_in_hub.ask_all(script, calls, asked)
         return answers
@@ -53,12 +48,10 @@ def ask_all(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def run(ask_all: AskAll) -> Callable[..., dict[str, Any]]:
+def run(ask_all):
     """The same for one model."""
 
-    def call(
-        script: str, endpoint: str, name: str, env: dict[str, str] | None = None, **options: Any
-    ) -> dict[str, Any]:
+    def call(script, endpoint, name, env=None, **options):
         return ask_all(script, endpoint, (name, options), env=env)[0]
 
     return call
@@ -67,7 +60,7 @@ def run(ask_all: AskAll) -> Callable[..., dict[str, Any]]:
 Run = Callable[..., dict[str, Any]]
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port: int = closed.getsockname()[1]
@@ -292,7 +285,7 @@ def test_a_transfer_that_never_ends_is_given_up(rolled_back):
     # A server that cannot resume: the client starts anew, and older ones do not count back.
     bar = progress_bar("a.bin", None)(total=10)
 
-    def transfer() -> None:
+    def transfer():
         for _ in range(9):
             bar.update(6)
             if rolled_back:

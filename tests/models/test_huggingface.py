@@ -14,7 +14,7 @@ from attnviz.models.prepare import prepared
 from attnviz.records import Tokens
 
 
-def edit(path: Path, **fields: object) -> None:
+def edit(path, **fields):
     """Set fields of a JSON file; None takes a field away."""
     content = json.loads(path.read_text()) | fields
     path.write_text(json.dumps({key: field for key, field in content.items() if field is not None}))

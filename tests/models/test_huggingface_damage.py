@@ -1,7 +1,6 @@
 """Directories that cannot be opened: each is one line that says what is wrong, and exit 3."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +16,7 @@ WEIGHTS = "model.safetensors"
 OTHER = save({"other": torch.zeros(2)}, {"format": "pt"})
 
 
-def refusal(directory: Path, **options: bool) -> str:
+def refusal(directory, **options):
     """The one line with which a directory is refused."""
     with pytest.raises(LoadError) as caught:
         load_transformers(str(directory), **options)
@@ -28,38 +27,38 @@ def refusal(directory: Path, **options: bool) -> str:
     return message
 
 
-def edit(path: Path, **fields: object) -> None:
+def edit(path, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def pickle_only(directory: Path) -> None:
+def pickle_only(directory):
     tensors = load_file(directory / "model.safetensors")
     torch.save(tensors, directory / "pytorch_model.bin")
     (directory / "model.safetensors").unlink()
 
 
-def put(name: str, content: str | bytes) -> Callable[[Path], object]:
+def put(name, content):
     """Write a file of the directory anew."""
     content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     return lambda directory: (directory / name).write_bytes(content)
 
 
-def fields(**changed: object) -> Callable[[Path], object]:
+def fields(**changed):
     """Set fields of the config."""
     return lambda directory: edit(directory / "config.json", **changed)
 
 
-def cut(kept: int) -> Callable[[Path], object]:
+def cut(kept):
     """Keep so many bytes of the weights."""
 
-    def damage(directory: Path) -> None:
+    def damage(directory):
         path = directory / WEIGHTS
         path.write_bytes(path.read_bytes()[:kept])
 
     return damage
 
 
-def lose_a_shard(directory: Path) -> None:
+def lose_a_shard(directory):
     names = list(load_file(directory / WEIGHTS))
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     (directory / WEIGHTS).rename(directory / shards[0])
@@ -67,19 +66,19 @@ def lose_a_shard(directory: Path) -> None:
     (directory / f"{WEIGHTS}.index.json").write_text(json.dumps(index))
 
 
-def spoil_the_index(directory: Path) -> None:
+def spoil_the_index(directory):
     (directory / WEIGHTS).rename(directory / "model-00001-of-00001.safetensors")
     (directory / f"{WEIGHTS}.index.json").write_text('{"weight_map": [1]}')
 
 
-def take_away_weights(directory: Path) -> None:
+def take_away_weights(directory):
     tensors = load_file(directory / WEIGHTS)
     for gone in ("transformer.h.0.attn.c_attn.weight", "transformer.h.1.ln_1.bias"):
         del tensors[gone]
     save_file(tensors, directory / WEIGHTS, metadata={"format": "pt"})
 
 
-def take_away_the_tokenizer(directory: Path, kept: str = "") -> None:
+def take_away_the_tokenizer(directory, kept=""):
     for path in directory.glob("*token*"):
         if path.name != kept:
             path.unlink()
@@ -133,7 +132,7 @@ def test_a_damaged_pickle(checkpoint):
     assert "cannot be read" in refusal(directory, allow_pickle=True)
 
 
-def own_code(directory: Path) -> Path:
+def own_code(directory):
     """Give a checkpoint a model type that only the code beside it knows; it leaves a trace."""
     trace = directory / "ran"
     (directory / "own.py").write_text(

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -50,10 +49,10 @@ Lay = Callable[[str, Mapping[str, str]], None]
 
 
 @pytest.fixture
-def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lay:
+def lay(tmp_path, monkeypatch):
     """Return a function that lays the tree: the lines of the process, and files with content."""
 
-    def laid(groups: str, files: Mapping[str, str]) -> None:
+    def laid(groups, files):
         own = tmp_path / "self"
         own.write_text(groups)
         root = tmp_path / "cgroup"
@@ -66,7 +65,7 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lay:
     return laid
 
 
-def v1(quota: str) -> dict[str, str]:
+def v1(quota):
     """Return the files of a group of version 1 with a share of processors."""
     return {"cpu/x/cpu.cfs_quota_us": f"{quota}\n", "cpu/x/cpu.cfs_period_us": "100000\n"}
 

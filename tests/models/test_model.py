@@ -23,7 +23,6 @@ from attnviz.models.model import (
 )
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import random_twin
-from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 
 from ..small_models import whole_weights
@@ -124,7 +123,7 @@ def test_what_cannot_be_built_anew():
         random_twin(Made(), 0)
 
 
-def tokens(*texts: str) -> Tokens:
+def tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 
@@ -141,7 +140,7 @@ def test_unknown_tokens_above_a_tenth_are_told(unknown, told):
 TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 
 
-def opened(directory: Path, metadata: dict[str, str]) -> tuple[TransformersModel, str]:
+def opened(directory, metadata):
     """The bundled model's tensors as ``attnviz train`` writes them, and their revision."""
     tiny = open_checkpoint(TINY)
     tensors = {name: tiny.tensors[name] for name in tiny.config.tensor_shapes()}

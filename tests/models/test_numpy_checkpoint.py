@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
 from attnviz.attention.families import NotUnderstoodError
 from attnviz.errors import AttnvizError, UnsupportedError
@@ -61,11 +60,11 @@ MODELS: dict[str, tuple[str, dict[str, Any], Writer]] = {
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(request, tmp_path_factory):
     return made(tmp_path_factory.mktemp("model"), request.param)
 
 
-def made(path: Path, name: str, **saving: Any) -> Path:
+def made(path, name, **saving):
     named, settings, write = MODELS[name]
     model_class = getattr(transformers, named)
     torch.manual_seed(1)
@@ -78,7 +77,7 @@ def made(path: Path, name: str, **saving: Any) -> Path:
     return path
 
 
-def weights(model: Any, text: str) -> list[NDArray[np.floating]]:
+def weights(model, text):
     from attnviz.engine.capture import Choice, capture_text
 
     return [layer.weights for layer in capture_text(model, text, Choice())[0].layers]
@@ -180,7 +179,7 @@ def test_numpy_alone_says_why_not(options, tmp_path):
         load(str(tmp_path), options)
 
 
-def attnviz(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def attnviz(*words, **environment):
     code = (
         "import sys, attnviz.cli.main as m\n"
         "try: m.main()\n"
@@ -205,7 +204,7 @@ def test_neither_torch_nor_transformers_is_imported(tmp_path):
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def cached(cache: Path) -> Path:
+def cached(cache):
     """A sharded model as huggingface_hub keeps it: links to blobs, a branch and a tag."""
     place = cache / "models--someone--small"
     made(place / "files", "bert", max_shard_size="20KB")
@@ -275,30 +274,30 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 ONE = "transformer.h.1.attn.c_attn.weight"
 
 
-def cut(name: str, end: int) -> Callable[[Path], object]:
+def cut(name, end):
     """Keep the bytes of a file up to an end."""
     return lambda place: (place / name).write_bytes((place / name).read_bytes()[:end])
 
 
-def put(name: str, content: str) -> Callable[[Path], object]:
+def put(name, content):
     """Write a file anew."""
     return lambda place: (place / name).write_text(content)
 
 
-def fields(**changed: Any) -> Callable[[Path], object]:
+def fields(**changed):
     """Set fields of the config."""
 
-    def change(place: Path) -> None:
+    def change(place):
         config = json.loads((place / CONFIG).read_text())
         (place / CONFIG).write_text(json.dumps(config | changed))
 
     return change
 
 
-def tensors(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
+def tensors(change):
     """Change the tensors by name."""
 
-    def changed(place: Path) -> None:
+    def changed(place):
         from safetensors.numpy import load_file, save_file
 
         held = load_file(place / WEIGHTS)
@@ -308,7 +307,7 @@ def tensors(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], obje
     return changed
 
 
-def endless(place: Path) -> None:
+def endless(place):
     content = (place / WEIGHTS).read_bytes()
     (place / WEIGHTS).write_bytes((2**40).to_bytes(8, "little") + content[8:])
 

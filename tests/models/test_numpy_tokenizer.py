@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +25,10 @@ from .tokenizer_files import (
 )
 
 
-def said(write: Writer, **changes: Any) -> Writer:
+def said(write, **changes):
     """The files of ``write`` with other settings beside them; None takes a field away."""
 
-    def written(directory: Path) -> None:
+    def written(directory):
         write(directory)
         path = directory / "tokenizer_config.json"
         fields = json.loads(path.read_text()) | changes
@@ -38,10 +37,10 @@ def said(write: Writer, **changes: Any) -> Writer:
     return written
 
 
-def stored(write: Writer, **changes: Any) -> Writer:
+def stored(write, **changes):
     """The files of ``write`` with other parts in ``tokenizer.json``."""
 
-    def written(directory: Path) -> None:
+    def written(directory):
         write(directory)
         path = directory / "tokenizer.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -49,10 +48,10 @@ def stored(write: Writer, **changes: Any) -> Writer:
     return written
 
 
-def added(write: Writer, content: str, **flags: bool) -> Writer:
+def added(write, content, **flags):
     """The files of ``write`` with a special token of these flags."""
 
-    def written(directory: Path) -> None:
+    def written(directory):
         write(directory)
         path = directory / "tokenizer.json"
         fields = json.loads(path.read_text())

@@ -13,7 +13,7 @@ from attnviz.models.own import OwnAttention
 KOREAN = "나는 오늘 학교에 갔다 ."
 
 
-def weights_of(model: OwnAttention, text: str) -> np.ndarray:
+def weights_of(model, text):
     tokens, observed = model.encode(text), []
     model.run_rows(
         [tokens.ids], len(tokens), lambda layer: True, lambda *block: observed.append(block)
@@ -101,7 +101,7 @@ def test_sizes_that_do_not_fit_are_refused_in_one_line(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def crossed(model: OwnAttention, text: str, target: str) -> np.ndarray:
+def crossed(model, text, target):
     keys = model.encode(text)
     return model.cross_weights(model.encode_queries(target, keys), keys)
 

@@ -13,7 +13,7 @@ from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_text
 from attnviz.records import Tokens
 
 
-def tokenizer_with(decoder: decoders.Decoder | None) -> Tokenizer:
+def tokenizer_with(decoder):
     tokenizer = Tokenizer(models.BPE())
     if decoder is not None:
         tokenizer.decoder = decoder
@@ -21,7 +21,7 @@ def tokenizer_with(decoder: decoders.Decoder | None) -> Tokenizer:
 
 
 @cache
-def byte_level() -> Tokenizer:
+def byte_level():
     """Trained on a little Korean and emoji, so that characters are split in many places."""
     tokenizer = tokenizer_with(decoders.ByteLevel())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -37,7 +37,7 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-def text_back(texts: tuple[str, ...]) -> bytes:
+def text_back(texts):
     parts = re.split(r"<0x([0-9A-F]{2})>", "".join(texts))
     return b"".join(
         bytes([int(part, 16)]) if index % 2 else part.encode() for index, part in enumerate(parts)
@@ -118,7 +118,7 @@ def test_a_regular_expression_is_no_business_of_a_single_piece():
 
 def test_a_decoder_written_in_python_tells_no_rules():
     class Shout:
-        def decode_chain(self, tokens: list[str]) -> list[str]:
+        def decode_chain(self, tokens):
             return [token.upper() for token in tokens]
 
     decoder = decoders.Decoder.custom(Shout())

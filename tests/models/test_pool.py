@@ -15,7 +15,7 @@ HELD: dict[str, int] = {}
 
 
 @pytest.fixture(autouse=True)
-def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def four_processors(monkeypatch):
     """Stand in for four processors and for a BLAS of four threads."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
@@ -27,7 +27,7 @@ def four_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_come_in_the_order_of_the_tasks():
-    def slow_at_first(task: int) -> int:
+    def slow_at_first(task):
         time.sleep(0.02 if task == 0 else 0)
         return task * task
 
@@ -37,7 +37,7 @@ def test_results_come_in_the_order_of_the_tasks():
 def test_several_threads_work_and_blas_has_one():
     meeting = threading.Barrier(4, timeout=10)
 
-    def meet(task: int) -> tuple[int, int]:
+    def meet(task):
         meeting.wait()  # nobody passes before four are here
         return threading.get_ident(), HELD["blas"]
 
@@ -88,11 +88,11 @@ def test_a_single_task_and_little_work_stay_where_they_are():
 def test_tasks_within_tasks_are_shared_by_the_same_threads():
     meeting = threading.Barrier(4, timeout=10)
 
-    def inner(task: int) -> int:
+    def inner(task):
         meeting.wait()
         return threading.get_ident()
 
-    def outer(task: int) -> list[int]:
+    def outer(task):
         return spread(inner, range(4)) if task else []
 
     first, second = spread(outer, range(2))
@@ -101,10 +101,10 @@ def test_tasks_within_tasks_are_shared_by_the_same_threads():
 
 
 def test_many_tasks_within_tasks_end():
-    def inner(task: int) -> int:
+    def inner(task):
         return task
 
-    def outer(task: int) -> int:
+    def outer(task):
         return sum(spread(inner, range(task % 7)))
 
     for _ in range(20):
@@ -112,10 +112,10 @@ def test_many_tasks_within_tasks_end():
 
 
 def test_an_error_within_a_task_is_that_of_the_task():
-    def inner(task: int) -> int:
+    def inner(task):
         return 1 // task
 
-    def outer(task: int) -> list[int]:
+    def outer(task):
         return spread(inner, range(1 - task, 5))
 
     results = in_turn(outer, [0, 1, 0])
@@ -125,7 +125,7 @@ def test_an_error_within_a_task_is_that_of_the_task():
 
 
 def test_threads_have_the_callers_context():
-    def overflow(task: int) -> float:
+    def overflow(task):
         return float(np.exp(np.float32(1000)))
 
     with np.errstate(over="ignore"):
@@ -135,7 +135,7 @@ def test_threads_have_the_callers_context():
 def test_an_error_comes_in_its_turn_and_ends_the_others():
     begun = []
 
-    def fail_at_two(task: int) -> int:
+    def fail_at_two(task):
         begun.append(task)
         if task == 2:
             raise ValueError("two")
@@ -153,18 +153,18 @@ def test_an_error_comes_in_its_turn_and_ends_the_others():
 def test_ctrl_c_ends_what_the_other_threads_do_between_inner_tasks():
     begun, steps = threading.Event(), []
 
-    def interrupt_here() -> None:
+    def interrupt_here():
         if threading.current_thread() is threading.main_thread():
             begun.wait(10)
             raise KeyboardInterrupt
 
-    def step(number: int) -> None:
+    def step(number):
         interrupt_here()
         steps.append(number)
         begun.set()
         time.sleep(0.005)
 
-    def long(task: int) -> None:
+    def long(task):
         interrupt_here()
         spread(step, range(10_000))
 

@@ -1,15 +1,14 @@
 """Named shapes: their files and published numbers, what is built, and what a name stands for."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from attnviz.count.params.cost import CostReport, count_cost
+from attnviz.count.params.cost import count_cost
 from attnviz.count.params.find_spec import find_spec, spec_from_shape
 from attnviz.count.params.meta_count import count_on_meta
-from attnviz.count.params.specs import ModelSpec, shares_of
+from attnviz.count.params.specs import shares_of
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models import memory
 from attnviz.models.huggingface import load_shape
@@ -196,13 +195,13 @@ CACHE_PER_TOKEN = {
 }
 
 
-def spec(name: str) -> ModelSpec:
+def spec(name):
     found = find_spec(name, shapes_first=True).spec
     assert found is not None
     return found
 
 
-def counted(name: str) -> CostReport:
+def counted(name):
     return count_cost(spec(name))
 
 
@@ -312,13 +311,13 @@ def test_names_and_the_hub():
         find_spec("configs/nothing")
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def written(tmp_path, text):
     path = tmp_path / "own.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def refused(tmp_path: Path, text: str) -> str:
+def refused(tmp_path, text):
     with pytest.raises(LoadError) as caught:
         spec_from_shape(read_shape_file(written(tmp_path, text)))
     assert caught.value.exit_code == 3

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -30,7 +29,7 @@ HELD: dict[str, int] = {}
 
 
 @pytest.fixture(autouse=True)
-def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def libraries(monkeypatch):
     """Stand in for both, of three threads each, on eight processors without a quota.
 
     Real threads would wait for one another where the machine is busy.
@@ -46,7 +45,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_process", type(threads._process)())  # whoever ran before
 
 
-def numbers() -> set[int]:
+def numbers():
     """Return the numbers of threads of both."""
     return set(HELD.values())
 
@@ -126,14 +125,14 @@ def test_what_is_asked_for_goes_before_all_up_to_the_processors(asked, expected,
         assert numbers() == {3}
 
 
-def seen_by(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+def seen_by(monkeypatch):
     """Return a list to which each run of the bundled model adds the numbers of threads."""
     seen: list[dict[str, int]] = []
 
-    def noting(name: str, owner: type) -> None:
+    def noting(name, owner):
         plain = getattr(owner, name)
 
-        def run(*given: Any, **more: Any) -> Any:
+        def run(*given, **more):
             seen.append(dict(HELD))
             return plain(*given, **more)
 
@@ -147,7 +146,7 @@ def seen_by(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     return seen
 
 
-def all_had(seen: list[dict[str, int]], expected: int) -> bool:
+def all_had(seen, expected):
     """Return whether each run had so many threads; where tasks share them, a product has one."""
     return bool(seen) and all(
         one["torch"] == expected and one["blas"] in {1, expected} for one in seen
@@ -208,7 +207,7 @@ def test_a_function_within_another_gives_nothing_back_before_its_end():
 def test_two_threads_of_a_program_leave_its_number_as_it_was():
     begun, done = threading.Event(), threading.Event()
 
-    def other() -> None:
+    def other():
         with threads_kept():
             use_threads(1)
             begun.set()

@@ -13,7 +13,6 @@ from transformers import LlamaForCausalLM
 
 import attnviz.models.bundled
 from attnviz.learn.train.recipe import read_recipe
-from attnviz.learn.train.report import ModelScores
 from attnviz.learn.train.scores import head_scores, open_decoder
 
 TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
@@ -28,11 +27,11 @@ CARD = (TINY / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def scores() -> ModelScores:
+def scores():
     return head_scores(open_decoder(TINY), WINDOWS, beginning=0)
 
 
-def tables() -> list[dict[str, list[float]]]:
+def tables():
     """The tables of the card's results: for each head the means of its columns."""
     found = []
     for block in re.findall(r"\| head \|.*?(?=\n\n)", CARD, flags=re.DOTALL):
@@ -43,7 +42,7 @@ def tables() -> list[dict[str, list[float]]]:
     return found
 
 
-def best(scores: ModelScores, name: str, probe: str) -> float:
+def best(scores, name, probe):
     scored = next(one for one in scores.scores if (one.name, one.probe) == (name, probe))
     return max(one.mean for row in scored.heads for one in row)
 

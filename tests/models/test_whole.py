@@ -18,7 +18,7 @@ from attnviz.models.whole import require_whole, table_rows, unwrapped
 from ..small_models import llama_fields
 
 
-def made(**changes: Any) -> Any:
+def made(**changes):
     torch.manual_seed(0)
     fields = llama_fields(12, 13, 31, (3, 1, 4)) | {"num_hidden_layers": 4} | changes
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{"vocab_size": 11, **fields}))
@@ -35,26 +35,26 @@ def test_layers_that_are_gone_are_missed(gone):
 class Passed(nn.Module):
     """A layer that hands its input on, and may hold the layer that it stands for."""
 
-    def __init__(self, layer: nn.Module | None = None) -> None:
+    def __init__(self, layer=None):
         super().__init__()
         self.layer = layer
 
-    def forward(self, hidden: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(self, hidden, *_, **__):
         return hidden
 
 
-def halved(model: Any) -> None:
+def halved(model):
     """Leave the second layer half of its query heads, as a split over processes does."""
     attention = model.model.layers[1].self_attn
     attention.q_proj.weight = nn.Parameter(attention.q_proj.weight[:6].clone())
     attention.q_proj.out_features = 6
 
 
-def dropped(model: Any) -> None:
+def dropped(model):
     model.model.layers[1] = Passed()
 
 
-def skipped(model: Any) -> None:
+def skipped(model):
     model.model.layers[1] = Passed(model.model.layers[1])
 
 
@@ -144,11 +144,11 @@ class Peft:
 
     active_adapters = ("tuned",)
 
-    def __init__(self, model: Any, prompts: bool) -> None:
+    def __init__(self, model, prompts):
         config = type("Config", (), {"is_prompt_learning": prompts})()
         self.peft_config, self._model = {"tuned": config}, model
 
-    def get_base_model(self) -> Any:
+    def get_base_model(self):
         return self._model
 
 

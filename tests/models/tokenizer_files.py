@@ -1,9 +1,8 @@
 """Files of tokenizers as the hub has them, small: by the classes that checkpoints name."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import transformers
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
@@ -38,9 +37,7 @@ CORPUS = [*STARTS, "the cat sat on the mat because it was tired", "a cat and a d
 Writer = Callable[[Path], None]
 
 
-def bert_tokenizer(
-    directory: Path, *, lower: bool = True, corpus: Sequence[str] = CORPUS, size: int = 400
-) -> None:
+def bert_tokenizer(directory, *, lower=True, corpus=CORPUS, size=400):
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -60,9 +57,7 @@ def bert_tokenizer(
     (directory / "tokenizer_config.json").write_text(json.dumps(said))
 
 
-def byte_level(
-    directory: Path, name: str, special: list[str], config: dict[str, Any], *, nfc: bool = False
-) -> Tokenizer:
+def byte_level(directory, name, special, config, *, nfc=False):
     tokenizer = Tokenizer(BPE(continuing_subword_prefix="", end_of_word_suffix=""))
     tokenizer.normalizer = normalizers.NFC() if nfc else None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -78,23 +73,23 @@ def byte_level(
     return tokenizer
 
 
-def gpt2_tokenizer(directory: Path) -> None:
+def gpt2_tokenizer(directory):
     byte_level(directory, "GPT2Tokenizer", ["<|endoftext|>"], {"model_max_length": 64})
 
 
-def neox_tokenizer(directory: Path) -> None:
+def neox_tokenizer(directory):
     special = ["<|endoftext|>", "<|padding|>"]
     byte_level(directory, "GPTNeoXTokenizer", special, {"unk_token": special[0]}, nfc=True)
 
 
-def roberta_tokenizer(directory: Path) -> None:
+def roberta_tokenizer(directory):
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer = byte_level(directory, "RobertaTokenizer", special, {"trim_offsets": True})
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), True, False)
     tokenizer.save(str(directory / "tokenizer.json"))
 
 
-def qwen_tokenizer(directory: Path) -> None:
+def qwen_tokenizer(directory):
     made = transformers.Qwen2Tokenizer(vocab={"<|endoftext|>": 0, "a": 1}, merges=[])
     tokenizer = byte_level(directory, "Qwen2Tokenizer", ["<|endoftext|>"], {}, nfc=True)
     tokenizer.pre_tokenizer = made.backend_tokenizer.pre_tokenizer
@@ -102,7 +97,7 @@ def qwen_tokenizer(directory: Path) -> None:
     tokenizer.save(str(directory / "tokenizer.json"))
 
 
-def plain_tokenizer(directory: Path) -> None:
+def plain_tokenizer(directory):
     """As ``PreTrainedTokenizerFast`` takes it: here one with metaspaces and a beginning."""
     tokenizer = Tokenizer(BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tokenizer.normalizer = normalizers.NFKC()
@@ -119,7 +114,7 @@ def plain_tokenizer(directory: Path) -> None:
     (directory / "tokenizer_config.json").write_text(json.dumps(said))
 
 
-def smollm_tokenizer(directory: Path) -> None:
+def smollm_tokenizer(directory):
     """As SmolLM's: its file cuts digits apart, its class does not."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     further = {"bos_token": special[0], "unk_token": special[0], "vocab_size": 49152}
@@ -133,7 +128,7 @@ def smollm_tokenizer(directory: Path) -> None:
     list_added(directory)
 
 
-def list_added(directory: Path) -> None:
+def list_added(directory):
     """Say the added tokens once more, as ``tokenizer_config.json`` does since 2023."""
     tokens = json.loads((directory / "tokenizer.json").read_text())["added_tokens"]
     path = directory / "tokenizer_config.json"
@@ -141,7 +136,7 @@ def list_added(directory: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"added_tokens_decoder": said}))
 
 
-def _pieces(special: list[str]) -> dict[str, Any]:
+def _pieces(special):
     """The BPE of a sentencepiece model: special tokens, bytes, characters and merges."""
     learnt = Tokenizer(BPE())
     learnt.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -155,7 +150,7 @@ def _pieces(special: list[str]) -> dict[str, Any]:
     return {**found, "vocab": vocabulary, "merges": [*doubled, *found["merges"]]}
 
 
-def llama_tokenizer(directory: Path, **said: Any) -> None:
+def llama_tokenizer(directory, **said):
     """As that of Llama 2 and TinyLlama."""
     special = ["<unk>", "<s>", "</s>"]
     model = {**_pieces(special), "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
@@ -176,7 +171,7 @@ def llama_tokenizer(directory: Path, **said: Any) -> None:
     list_added(directory)
 
 
-def gemma_tokenizer(directory: Path) -> None:
+def gemma_tokenizer(directory):
     special = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     model = {**_pieces(special), "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True}
     tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "model": model}))

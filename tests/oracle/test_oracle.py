@@ -16,7 +16,6 @@ import re
 import shlex
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -84,7 +83,7 @@ rounding alone decides that."""
 _NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
-def _lines() -> Iterator[str]:
+def _lines():
     """The command lines of ``lines.txt``, with ``{a|b}`` spread out."""
     for line in (_HERE / "lines.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -93,13 +92,13 @@ def _lines() -> Iterator[str]:
             yield from map("".join, itertools.product(*choices))
 
 
-def _shelf(line: str) -> Path:
+def _shelf(line):
     """The file in which a line's outputs lie: one a command."""
     return _OUTPUTS / f"{line.split()[0].strip('-')}.json.gz"
 
 
 @pytest.fixture(scope="session")
-def recorded() -> Iterator[dict[str, dict[str, str]]]:
+def recorded():
     """What each line gave; renewed, where that was asked for, when all have run."""
     if not _RENEW:
         shelves = [json.loads(gzip.decompress(path.read_bytes())) for path in _OUTPUTS.iterdir()]
@@ -118,11 +117,7 @@ def recorded() -> Iterator[dict[str, dict[str, str]]]:
 
 
 @pytest.fixture
-def folder(
-    run: Any,
-    checkpoint: Callable[[str], Path],
-    tmp_path: Path,
-) -> Path:
+def folder(run, checkpoint, tmp_path):
     """The folder of a run: texts, a recipe, checkpoints under plain names."""
     (tmp_path / "story.txt").write_text(f"{_STORY} " * 6, encoding="utf-8")
     texts = [text for name, text in _TEXTS.items() if name in ("CAT", "MARY")]
@@ -159,12 +154,12 @@ def test_the_outputs_are_as_they_were(line, run, redrawn, folder, recorded):
             pytest.fail(f"{name} of `attnviz {line}`:\n{_difference(expected[name], text)}")
 
 
-def _notices(err: str) -> str:
+def _notices(err):
     """Standard error without progress, which depends on the clock."""
     return "".join(line for line in err.splitlines(True) if not _PROGRESS.search(line))
 
 
-def _content(path: Path) -> str:
+def _content(path):
     """A written file as text: a picture's size, the shape and mean of each array."""
     data = path.read_bytes()
     if path.suffix == ".png":
@@ -179,12 +174,12 @@ def _content(path: Path) -> str:
     return data.decode("utf-8")
 
 
-def _array(name: str, values: Any) -> str:
+def _array(name, values):
     told = f"{np.abs(values).mean():.6f}" if values.dtype.kind == "f" else values.ravel()[:9]
     return f"{name} {values.dtype} {values.shape} {told}"
 
 
-def _alike(one: str, other: str, command: str) -> bool:
+def _alike(one, other, command):
     """Return whether words are the same, and numbers differ by rounding at most.
 
     Digests, times and what rounding alone decides are left aside. Much of what ``sweep`` and
@@ -208,7 +203,7 @@ def _alike(one: str, other: str, command: str) -> bool:
     return all(abs(float(a) - float(b)) <= 1e-5 + 1e-3 * abs(float(b)) for a, b in pairs)
 
 
-def _difference(expected: str, found: str) -> str:
+def _difference(expected, found):
     lines = difflib.unified_diff(
         expected.splitlines(), found.splitlines(), "was", "is", lineterm="", n=1
     )

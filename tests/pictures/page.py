@@ -10,10 +10,8 @@ which needs Playwright and a Chromium, as the tests of pages do.
 import io
 import shutil
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import attnviz
 
@@ -28,7 +26,7 @@ _COLOURS = 250
 
 
 @contextmanager
-def opened() -> Iterator[Any]:
+def opened():
     """Yield the browser's tab with the page, at the view that the picture shows."""
     from playwright.sync_api import sync_playwright
 
@@ -46,7 +44,7 @@ def opened() -> Iterator[Any]:
         browser.close()
 
 
-def main() -> None:
+def main():
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 

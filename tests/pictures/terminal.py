@@ -11,15 +11,12 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pexpect
 import pyte
-from pyte.screens import Char
 
 CELL, LINE, MARGIN = 8.4, 17.0, 14.0
 INK, PAPER = "#d4d4d4", "#16181d"
@@ -47,7 +44,7 @@ HERE = Path(__file__).parent
 FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Noto Sans Mono CJK KR', monospace"
 
 
-def run(command: list[str], name: str) -> list[list[Char]]:
+def run(command, name):
     """The lines that a command leaves on a truecolor terminal, without the empty ones below."""
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
     for variable in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
@@ -72,13 +69,7 @@ def run(command: list[str], name: str) -> list[list[Char]]:
     return lines
 
 
-def _press(
-    child: Any,
-    screen: pyte.Screen,
-    stream: pyte.ByteStream,
-    keys: Sequence[str],
-    wanted: Sequence[str],
-) -> None:
+def _press(child, screen, stream, keys, wanted):
     """Press keys, each when the screen is quiet, and read until it says what is wanted."""
     waiting = list(keys)
     end = time.monotonic() + PATIENCE
@@ -94,18 +85,18 @@ def _press(
     raise SystemExit(f"the screen never said {wanted}: {screen.display}")
 
 
-def colour(name: str, default: str) -> str:
+def colour(name, default):
     return default if name == "default" else f"#{name}"
 
 
-def rectangle(x: float, y: float, cells: int, height: float, fill: str) -> str:
+def rectangle(x, y, cells, height, fill):
     width = cells * CELL + 0.3  # a hair more, so that neighbours leave no seam
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>'
     )
 
 
-def drawn_line(cells: list[Char], y: float) -> list[str]:
+def drawn_line(cells, y):
     """One line: its backgrounds and half blocks as rectangles, the rest as text."""
     parts = []
     column = 0
@@ -129,7 +120,7 @@ def drawn_line(cells: list[Char], y: float) -> list[str]:
     return parts
 
 
-def drawing(lines: list[list[Char]]) -> str:
+def drawing(lines):
     width = len(lines[0]) * CELL + 2 * MARGIN
     height = len(lines) * LINE + 2 * MARGIN
     parts = [
@@ -142,7 +133,7 @@ def drawing(lines: list[list[Char]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def picture(name: str) -> str:
+def picture(name):
     """One of the pictures, as it is drawn today."""
     program = str(Path(sys.executable).with_name("attnviz"))
     return drawing(run([program, *shlex.split(PICTURES[name])], name))

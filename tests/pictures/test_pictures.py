@@ -11,7 +11,7 @@ from .page import HIGH, WIDE, WORDS, opened
 from .terminal import HERE, PICTURES, picture
 
 
-def texts(svg: str) -> list[str]:
+def texts(svg):
     return re.findall(r"<text [^>]*>([^<]*)</text>", svg)
 
 

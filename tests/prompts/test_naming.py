@@ -6,7 +6,7 @@ from attnviz.prompts.naming import next_word
 from attnviz.records import Tokens
 
 
-def tokens(*texts: str) -> Tokens:
+def tokens(*texts):
     return Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
 
 

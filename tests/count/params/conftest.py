@@ -1,7 +1,6 @@
 """Architectures of small primes, counted."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -25,11 +24,11 @@ FORWARD = FeedForwardSpec(14, 17, gated=True)
 MIXTURE = ExpertsSpec(FORWARD, experts=5, active=2, shared=FORWARD)
 
 
-def attention(**more: Any) -> AttentionSpec:
+def attention(**more):
     return AttentionSpec(14, 7, 7, 2, 2, **more)
 
 
-def decoder() -> ModelSpec:
+def decoder():
     """Two kinds of layers: full with a feed-forward part, sliding with experts."""
     norms = (Norm("attention norm", 14), Norm("feed-forward norm", 14))
     full = LayerSpec((attention(query_bias=True),), FORWARD, norms)
@@ -49,7 +48,7 @@ def decoder() -> ModelSpec:
     return ModelSpec("two kinds", "a paper", (stack,), notes=("made up",))
 
 
-def pair() -> ModelSpec:
+def pair():
     """An encoder and a decoder that reads it, with a shared table."""
     plain = FeedForwardSpec(14, 17)
     norm = (Norm("norm", 14),)
@@ -84,17 +83,17 @@ SPECS: dict[str, Callable[[], ModelSpec]] = {
 
 
 @pytest.fixture(params=SPECS)
-def any_case(request: pytest.FixtureRequest) -> Case:
+def any_case(request):
     """Each of them, counted for eleven tokens."""
     spec = SPECS[request.param]()
     return Case(spec.name, count_cost(spec, tokens=11))
 
 
 @pytest.fixture
-def case() -> Callable[..., Case]:
+def case():
     """One of them by its name here, counted: ``case("whole", tokens=5)``."""
 
-    def make(name: str, **more: Any) -> Case:
+    def make(name, **more):
         spec = SPECS[name]()
         return Case(spec.name, count_cost(spec, **more))
 

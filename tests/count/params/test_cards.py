@@ -3,17 +3,15 @@
 import math
 import re
 import tomllib
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.count.params.cards import CardFit, Gpu, all_cards, find_cards, fit_cards
-from attnviz.count.params.cost import CostReport, count_cost
+from attnviz.count.params.cards import Gpu, all_cards, find_cards, fit_cards
+from attnviz.count.params.cost import count_cost
 from attnviz.count.params.find_spec import find_spec
 from attnviz.count.params.request import complete_gpu, spec_from_options
-from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory
 
@@ -23,13 +21,13 @@ CARD = Gpu(
 )
 
 
-def fitted(cost: CostReport, memory_mib: int = 24 * 1024, **more: Any) -> CardFit:
+def fitted(cost, memory_mib=24 * 1024, **more):
     options = {"chunk": 2048, "overhead": GIB, **more}
     (fit,) = fit_cards(cost, [CARD._replace(memory_mib=memory_mib)], **options)
     return fit
 
 
-def named(name: str) -> ModelSpec:
+def named(name):
     spec = find_spec(name, shapes_first=True).spec
     assert spec is not None
     return spec
@@ -150,7 +148,7 @@ def test_one_more_never_fits_and_more_memory_never_holds_less(
     spec = spec_from_options(**shape, **experts)
     small = {"chunk": 64, "overhead": 2**20}
 
-    def at(tokens: int, batch: int, memory: int = mib) -> CardFit:
+    def at(tokens, batch, memory=mib):
         cost = count_cost(spec, tokens=tokens, batch=batch, dtype=dtype)
         return fitted(cost, memory, **small)
 

@@ -15,7 +15,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def finding() -> Callable[..., str]:
+def finding():
     return lambda *models, **options: attnviz.params(list(models), **options).document().finding
 
 

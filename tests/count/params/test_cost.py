@@ -1,6 +1,5 @@
 """The cache, a pass, what fits and what maps take: by hand, at the border, against the library."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.count.params.cache import BITS, CacheCount, Lengths, bits, byte_count
-from attnviz.count.params.cost import DEFAULT_TOKENS, CostReport, count_cost, longest_context
+from attnviz.count.params.cache import BITS, Lengths, bits, byte_count
+from attnviz.count.params.cost import DEFAULT_TOKENS, count_cost, longest_context
 from attnviz.count.params.families import spec_from_config
 from attnviz.count.params.specs import (
     AttentionSpec,
@@ -34,7 +33,7 @@ LINEAR = PLAIN._replace(linear=True)
 CROSS = PLAIN._replace(cross=True)
 
 
-def spec(*attentions: AttentionSpec, layers: int = 1, **more: Any) -> ModelSpec:
+def spec(*attentions, layers=1, **more):
     groups = tuple(LayerGroup(LayerSpec((attention,)), layers) for attention in attentions)
     return ModelSpec("test", "", (StackSpec("decoder", groups, **more),))
 
@@ -42,7 +41,7 @@ def spec(*attentions: AttentionSpec, layers: int = 1, **more: Any) -> ModelSpec:
 # The cache ------------------------------------------------------------------------------------
 
 
-def cache(*attentions: AttentionSpec, tokens: int, **more: Any) -> CacheCount:
+def cache(*attentions, tokens, **more):
     return count_cost(spec(*attentions), tokens=tokens, **more).cache
 
 
@@ -85,7 +84,7 @@ def test_the_library_keeps_as_many_bytes_of_two_towers():
     with torch.no_grad():
         past = model(input_ids=read, decoder_input_ids=written, use_cache=True).past_key_values
 
-    def kept(layers: Iterable[Any]) -> int:
+    def kept(layers):
         tensors = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -256,7 +255,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def inputs(kind: str) -> dict[str, torch.Tensor]:
+def inputs(kind):
     written = torch.randint(0, 29, (BATCH, TOKENS))
     match kind:
         case "vit":
@@ -269,7 +268,7 @@ def inputs(kind: str) -> dict[str, torch.Tensor]:
     return {"input_ids": written}
 
 
-def counted(kind: str, name: str, fields: dict[str, Any], **more: Any) -> CostReport:
+def counted(kind, name, fields, **more):
     made = spec_from_config({"model_type": kind, "architectures": [name], **fields})
     assert made is not None
     return count_cost(made, tokens=TOKENS, source_tokens=SOURCE, batch=BATCH, **more)

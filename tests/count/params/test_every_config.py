@@ -4,11 +4,9 @@ The oracles know nothing of our counting: the parameters of the class itself on 
 device, and the bytes of the tensors in the cache that a real model hands out after a pass.
 """
 
-from typing import Any
-
 import pytest
 import torch
-from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache, PretrainedConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, DynamicCache
 from transformers.utils import logging
 
 from ...every_causal import causal_kinds, small_config
@@ -60,7 +58,7 @@ SLOW = sorted(
 """Every second of the others: many are copies of one another."""
 
 
-def held(cache: Any) -> int:
+def held(cache):
     """Bytes of a cache; a full window counts the token that is dropped before the next step."""
     total = 0
     for layer in cache.layers:
@@ -76,7 +74,7 @@ def held(cache: Any) -> int:
     return total
 
 
-def kept(config: PretrainedConfig) -> int | None:
+def kept(config):
     """Bytes that a random model of this config keeps; None where no cache of the library's own."""
     torch.manual_seed(0)
     model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config).eval()

@@ -8,7 +8,7 @@ from transformers.utils import logging as transformers_logging
 
 from attnviz.count.params.families import families, spec_from_config
 from attnviz.count.params.meta_count import count_on_meta
-from attnviz.count.params.specs import ModelSpec, total
+from attnviz.count.params.specs import total
 
 from ...quick import one_in
 from .small_configs import (
@@ -170,7 +170,7 @@ ODD: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def compare(kind: str, architecture: str, fields: dict[str, Any]) -> ModelSpec:
+def compare(kind, architecture, fields):
     """Count once by arithmetic from the fields alone, and once from the library's own model."""
     config = {"model_type": kind, "architectures": [architecture], **fields}
     built = count_on_meta(config, name=kind)

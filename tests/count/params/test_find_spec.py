@@ -4,7 +4,6 @@ import json
 import re
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from attnviz.count.params.find_spec import stored_weights
 Run = Callable[..., Any]
 
 
-def checkpoint_of(folder: Path, dtypes: dict[str, int], **fields: Any) -> str:
+def checkpoint_of(folder, dtypes, **fields):
     """A GPT-2 of 12 features whose file claims so many numbers of each dtype."""
     folder.mkdir()
     config = {"model_type": "gpt2", "architectures": ["GPT2Model"], "n_embd": 12, "n_head": 3}

@@ -1,15 +1,12 @@
 """GGUF files written by the package's own writer, counted from their header."""
 
 import struct
-from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Kind
 
-from attnviz.count.params.cost import BuiltCount
 from attnviz.count.params.params import params
 from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import LoadError, UsageError
@@ -34,7 +31,7 @@ SHAPES = {
 }
 
 
-def write(path: Path, names: Any = SHAPES, **fields: Any) -> Path:
+def write(path, names=SHAPES, **fields):
     """A small Llama; ``fields`` add to the header or change it, as (kind of value, value)."""
     writer = gguf.GGUFWriter(path, "llama")
     for key, number in {
@@ -62,7 +59,7 @@ def write(path: Path, names: Any = SHAPES, **fields: Any) -> Path:
     return path
 
 
-def counted(path: Path, **options: Any) -> BuiltCount:
+def counted(path, **options):
     (case,) = params([NamedModel(str(path))], ParamsRequest(**options)).cases
     assert case.built is not None
     return case.built
@@ -118,7 +115,7 @@ def test_several_files_are_one_model(tmp_path):
         counted(paths[1])
 
 
-def head(tensors: int, fields: int) -> bytes:
+def head(tensors, fields):
     return b"GGUF" + struct.pack("<IQQ", 3, tensors, fields)
 
 

@@ -34,10 +34,10 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def counted(run: Run) -> Callable[..., Any]:
+def counted(run):
     """The JSON object of ``attnviz params ARGUMENTS --json``."""
 
-    def call(*arguments: str) -> Any:
+    def call(*arguments):
         return run("params", *arguments, "--json").document
 
     return call
@@ -156,7 +156,7 @@ def test_every_example_of_the_help_runs(run):
         assert run(*shlex.split(example)[1:]).code == 0, example
 
 
-def small(name: str, **more: Any) -> Any:
+def small(name, **more):
     """A config of a family that the arithmetic does not know, as its class fills it in."""
     import transformers
 
@@ -207,10 +207,10 @@ TOTAL = {"one": 124_439_808, "several": 124_439_808, "compared": 16_384}
 
 
 @pytest.fixture
-def saved(run: Run, tmp_path: Path) -> Callable[..., str]:
+def saved(run, tmp_path):
     """The content of a file that was saved: ``saved("one", ".md")``."""
 
-    def save(name: str, ending: str) -> str:
+    def save(name, ending):
         result = run("params", *REQUESTS[name], "--save", f"x{ending}", "--json")
         assert (result.code, result.err) == (0, "")
         assert [path.name for path in tmp_path.iterdir()] == [f"x{ending}"]

@@ -3,14 +3,12 @@
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from attnviz.count.params.cost import CostReport
 from attnviz.count.params.params import params
 from attnviz.count.params.request import NamedModel, ParamsRequest
 from attnviz.errors import UsageError
@@ -48,7 +46,7 @@ Packed = dict[str, np.ndarray]
 Pack = Callable[[int, int], Packed]
 
 
-def zeros(kind: str, *shape: int) -> np.ndarray:
+def zeros(kind, *shape):
     return np.zeros(shape, kind)
 
 
@@ -56,13 +54,13 @@ Array = tuple[str, tuple[int, ...]]
 Layout = Callable[[int, int], dict[str, Array]]
 
 
-def packs(layout: Layout) -> Pack:
+def packs(layout):
     """A format by its arrays, each a kind of numbers and a shape, for o outputs and i inputs."""
     return lambda o, i: {name: zeros(kind, *shape) for name, (kind, shape) in layout(o, i).items()}
 
 
-def gptq(bits: int = 4, group: int = 128) -> Pack:
-    def layout(o: int, i: int) -> dict[str, Array]:
+def gptq(bits=4, group=128):
+    def layout(o, i):
         groups = math.ceil(i / group) if group > 0 else 1
         weights = {"qweight": ("i4", (i * bits // 32, o)), "scales": ("f2", (groups, o))}
         return {**weights, "qzeros": ("i4", (groups, o * bits // 32)), "g_idx": ("i4", (i,))}
@@ -70,18 +68,18 @@ def gptq(bits: int = 4, group: int = 128) -> Pack:
     return packs(layout)
 
 
-def mlx(bits: int, group: int = 64) -> Pack:
-    def layout(o: int, i: int) -> dict[str, Array]:
+def mlx(bits, group=64):
+    def layout(o, i):
         scale = ("f2", (o, i // group))
         return {"weight": ("u4", (o, i * bits // 32)), "scales": scale, "biases": scale}
 
     return packs(layout)
 
 
-def scaled(*scales: tuple[str, Callable[[int, int], tuple[int, ...]]], width: int = 8) -> Pack:
+def scaled(*scales, width=8):
     """Numbers of ``width`` bits and, for each scale, an array of its kind and shape."""
 
-    def layout(o: int, i: int) -> dict[str, Array]:
+    def layout(o, i):
         beside = {f"scale_{n}": (kind, shape(o, i)) for n, (kind, shape) in enumerate(scales)}
         return {"weight": ("u1", (o, i * width // 8)), **beside}
 
@@ -126,11 +124,11 @@ PACKED_INT32 = packs(
 )
 
 
-def said(method: str, **fields: Any) -> dict[str, Any]:
+def said(method, **fields):
     return {"quant_method": method, **fields}
 
 
-def compressed(form: str, weights: dict[str, Any], **more: Any) -> dict[str, Any]:
+def compressed(form, weights, **more):
     groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
     own = {"format": form, "config_groups": groups, "ignore": ["lm_head"]}
     return said("compressed-tensors", **own | more)
@@ -184,7 +182,7 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
 }
 
 
-def tensors_of(pack: Callable[[str], Pack | None]) -> Packed:
+def tensors_of(pack):
     """The tensors of a file whose matrices are stored as ``pack`` says by name."""
     found = {"model.norm.weight": zeros("f2", WIDE)}
     for layer in range(LAYERS):
@@ -197,25 +195,23 @@ def tensors_of(pack: Callable[[str], Pack | None]) -> Packed:
     return found
 
 
-def inside(pack: Pack) -> Callable[[str], Pack | None]:
+def inside(pack):
     return lambda name: pack if name in MATRICES else None
 
 
-def folder_of(path: Path, about: dict[str, Any], key: str = "quantization_config") -> Path:
+def folder_of(path, about, key="quantization_config"):
     path.mkdir()
     (path / "config.json").write_text(json.dumps({**LLAMA, key: about}))
     return path
 
 
-def counted(folder: Path, **options: Any) -> CostReport:
+def counted(folder, **options):
     (case,) = params([NamedModel(str(folder))], ParamsRequest(**options)).cases
     assert case.cost is not None
     return case.cost
 
 
-def check(
-    path: Path, tensors: Packed, about: dict[str, Any], key: str = "quantization_config"
-) -> None:
+def check(path, tensors, about, key="quantization_config"):
     right = sum(tensor.nbytes for tensor in tensors.values())
     bare = counted(folder_of(path / "bare", about, key))
     assert bare.weight_bytes == right
@@ -249,7 +245,7 @@ def test_widths_and_modules_of_their_own(tmp_path):
     """GPTQModel writes regexes: a minus leaves modules out, a plus changes them."""
     dynamic = {r"-:.*\.0\..*(up|gate)_proj": {}, r"+:.*\.1\.self_attn.*": {"bits": 8}}
 
-    def pack(name: str) -> Pack | None:
+    def pack(name):
         left_out = ".0." in name and name.endswith(("up_proj", "gate_proj"))
         wide = ".1.self_attn" in name
         return None if left_out or name in TABLES else gptq(8 if wide else 4)

@@ -1,15 +1,12 @@
 """The lines of the table add up, in every architecture."""
 
-from collections.abc import Sequence
-
-from attnviz.count.params.cost import CostReport
-from attnviz.count.params.parts import Case, PartLine, part_lines
+from attnviz.count.params.parts import part_lines
 from attnviz.count.params.specs import shares_of
 from attnviz.count.params.tables import layer_table
 from attnviz.draw.numbers import spans
 
 
-def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
+def lines_of(case):
     assert case.cost is not None
     return case.cost, tuple(part_lines(case.cost.spec))
 
@@ -28,7 +25,7 @@ def test_lines_roles_and_terms_add_up(any_case):
 
 
 def test_details_add_up_to_the_line_above(any_case):
-    def check(above: PartLine, details: Sequence[PartLine]) -> None:
+    def check(above, details):
         if details:
             assert sum(line.number for line in details) == above.number
             if above.each is not None and all(line.layers == above.layers for line in details):

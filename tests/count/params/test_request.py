@@ -1,22 +1,20 @@
 """Specs from options: what they mean, and one clear line for each that does not fit."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.count.params.cost import CostReport, count_cost
+from attnviz.count.params.cost import count_cost
 from attnviz.count.params.request import SHAPE, spec_from_options
 from attnviz.count.params.specs import shares_of
 from attnviz.errors import UsageError
 
 
-def counted(**options: Any) -> CostReport:
+def counted(**options):
     return count_cost(spec_from_options(**options), tokens=1)
 
 
-def refused(**options: Any) -> str:
+def refused(**options):
     with pytest.raises(UsageError) as caught:
         spec_from_options(**options)
     message = str(caught.value)

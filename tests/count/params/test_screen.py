@@ -1,7 +1,7 @@
 """What is said, on screens of every width: nothing too wide, every printed column adds up."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,24 +24,18 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 BARE, FORMULAS = ParamsRequest(), ParamsRequest(formula=True)
 
 
-def drawn(
-    cases: tuple[Case, ...],
-    width: int,
-    view: ParamsRequest = BARE,
-    theme: Theme = PLAIN,
-    by: tuple[str, ...] = (),
-) -> list[str]:
+def drawn(cases, width, view=BARE, theme=PLAIN, by=()):
     """The lines of a screen, with everything that may stand on it."""
     document = ParamsReport(cases, view, by, 1).document(hints=True, explain=True)
     return terminal_block(document, theme, width).plain.splitlines()
 
 
-def total_of(case: Case) -> int:
+def total_of(case):
     assert case.cost is not None
     return case.cost.total
 
 
-def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
+def table_of(lines):
     """Label, count and share of each line of the parameter table, up to the total."""
     for line in lines:
         match = re.match(r"( *\S.*?)\s{2,}(?:.*\s)?([\d,]+)\s+<?([\d.]+)%", line)
@@ -92,7 +86,7 @@ def test_formulas_are_true(any_case):
         assert eval(left.replace(",", "").replace("×", "*")) == wanted, (left, right)
 
 
-def compared(case: MakeCase, *names: str) -> tuple[Case, ...]:
+def compared(case, *names):
     return tuple(
         case(name, tokens=11)._replace(values=(str(place),)) for place, name in enumerate(names)
     )
@@ -157,10 +151,10 @@ ASKED = {
 
 
 @pytest.fixture
-def first(run: Run) -> Callable[..., list[str]]:
+def first(run):
     """The lines of a first screen: ``first(80, 24, "gpt2")``."""
 
-    def call(columns: int, lines: int, *arguments: str) -> list[str]:
+    def call(columns, lines, *arguments):
         size = {"COLUMNS": str(columns), "LINES": str(lines)}
         result = run("params", *arguments, "--no-full", env=size)
         assert (result.code, result.err) == (0, "")

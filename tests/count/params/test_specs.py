@@ -86,7 +86,7 @@ ATTENTION = AttentionSpec(6, 2, 2, 3, 3)  # 144
 PLAIN = LayerSpec((ATTENTION,), FeedForwardSpec(6, 5), (Norm("attention norm", 6),))  # 210
 
 
-def spec(*groups: LayerGroup, **more: object) -> ModelSpec:
+def spec(*groups, **more):
     stack = StackSpec("decoder", groups, **more)  # type: ignore[arg-type]
     return ModelSpec("test", "", (stack,))
 

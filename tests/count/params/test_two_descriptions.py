@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.attention.families import FAMILIES, Family
+from attnviz.attention.families import FAMILIES
 from attnviz.attention.family_reading import _sizes
 from attnviz.attention.family_tensors import expected_tensors
 from attnviz.count.params.families import families, spec_from_config
@@ -20,13 +20,13 @@ from attnviz.count.params.families import families, spec_from_config
 SWITCHES = ("attention_bias", "mlp_bias")
 
 
-def bare(family: Family) -> str:
+def bare(family):
     """The class without a head that predicts; an encoder's has a pooler."""
     return next(name for name in family.heads if name.endswith("Model"))
 
 
 @st.composite
-def configs(draw: Any, family: Family) -> dict[str, Any]:
+def configs(draw, family):
     """Fields of a config by the names that the description of the tensors has for them."""
     heads, width = draw(st.sampled_from([1, 2, 4])), draw(st.integers(1, 6))
     small = st.integers(1, 9)

@@ -6,7 +6,7 @@ Where no browser is found the tests are skipped, in one line that says so.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,34 +38,34 @@ class Opened:
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
-    def text(self, selector: str) -> str:
+    def text(self, selector):
         return str(self.page.locator(selector).inner_text())
 
-    def js(self, script: str, *given: Any) -> Any:
+    def js(self, script, *given):
         """What the script says once all that is due is drawn; what it changes is drawn after it."""
         self.page.evaluate(_DRAWN)
         value = self.page.evaluate(script, *given)
         self.page.evaluate(_DRAWN)
         return value
 
-    def wait(self, script: str) -> None:
+    def wait(self, script):
         """Return once the script is true; the page forbids Playwright to wait by itself."""
         for _ in range(_FRAMES):
             if self.js(script):
                 return
         raise AssertionError(f"never true: {script}")
 
-    def press(self, *keys: str) -> None:
+    def press(self, *keys):
         for key in keys:
             self.page.keyboard.press(key)
         self.js("1")
 
-    def press_button(self, box: str, at: int) -> None:
+    def press_button(self, box, at):
         """Press Enter on a button of a box, and wait until what it does is drawn."""
         self.page.locator(f"{box} button").nth(at).press("Enter")
         self.js("1")
 
-    def cell(self, query: float, key: float) -> tuple[float, float]:
+    def cell(self, query, key):
         """Where a cell of the map is on the screen."""
         box = self.page.locator("#map").bounding_box()
         at = self.js("mapView.places")
@@ -76,7 +76,7 @@ class Opened:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """What opens a browser is long, but for the values of one page: a browser takes seconds."""
     for item in items:
         here = item.path.parent == Path(__file__).parent and item.name.partition("[")[0] != QUICK
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     """A browser for the tests of one module: while it runs, an event loop does, too.
 
     A test of another module that starts an event loop of its own would fail next to it.
@@ -103,11 +103,11 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def blank(browser: Any) -> Iterator[Callable[..., Any]]:
+def blank(browser):
     """``blank(width=1000, height=1000)``: an empty tab, for frames and for pages that fail."""
     contexts = []
 
-    def call(width: int = 1000, height: int = 1000) -> Any:
+    def call(width=1000, height=1000):
         contexts.append(browser.new_context(viewport={"width": width, "height": height}))
         contexts[-1].set_default_timeout(_PATIENCE)
         return contexts[-1].new_page()
@@ -121,7 +121,7 @@ Open = Callable[..., Opened]
 
 
 @pytest.fixture
-def opened(browser: Any) -> Iterator[Open]:
+def opened(browser):
     """``opened(path, link="", width=1440, height=900, scheme="light", scripts=True)``.
 
     ready: whether to wait until an interactive page is drawn.
@@ -131,16 +131,8 @@ def opened(browser: Any) -> Iterator[Open]:
     contexts, pages = [], []
 
     def call(
-        path: Path,
-        link: str = "",
-        *,
-        width: int = 1440,
-        height: int = 900,
-        scheme: str = "light",
-        scripts: bool = True,
-        ready: bool = True,
-        **more: Any,
-    ) -> Opened:
+        path, link="", *, width=1440, height=900, scheme="light", scripts=True, ready=True, **more
+    ):
         context = browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme=scheme,
@@ -180,7 +172,7 @@ def opened(browser: Any) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="session")
-def mary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mary(tmp_path_factory):
     """The page of the bundled model over one sentence, with all that it can show."""
     path = tmp_path_factory.mktemp("page") / "mary.html"
     attnviz.heads("tiny", MARY, vectors=True).save(path)

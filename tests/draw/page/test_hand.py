@@ -2,7 +2,6 @@
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -264,7 +263,7 @@ def test_query_times_key_is_what_the_softmax_reads(opened, mary):
 # Files ---------------------------------------------------------------------------------------
 
 
-def saved(shown: Any, kind: str, folder: Path) -> tuple[str, bytes]:
+def saved(shown, kind, folder):
     with shown.page.expect_download() as waited:
         shown.page.click(f"#save-{kind}")
     waited.value.save_as(folder / "saved")

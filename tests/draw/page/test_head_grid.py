@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 import attnviz
@@ -13,19 +10,19 @@ CAT = "The cat sat on the mat because it was tired."
 
 
 @pytest.fixture(scope="module")
-def ablated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, attnviz.AblationReport]:
+def ablated(tmp_path_factory):
     path = tmp_path_factory.mktemp("grid") / "ablate.html"
     report = attnviz.ablate("tiny", CAT)
     report.save(path)
     return path, report
 
 
-def _names(shown: Any) -> list[str]:
+def _names(shown):
     script = "[...document.querySelectorAll('.heads td[title]')].map((one) => one.dataset.name)"
     return list(shown.js(script))
 
 
-def _order(shown: Any, by: str) -> list[str]:
+def _order(shown, by):
     shown.page.locator(".order select").first.select_option(by)
     return _names(shown)
 

@@ -3,7 +3,6 @@
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +219,7 @@ def test_ablated_heads_of_several_texts_stand_before_and_after(opened, run, tmp_
         assert shown.js("shown.heads.values.largest_change") == pytest.approx(changes, abs=1e-5)
 
 
-def _played(*given: Any) -> Any:
+def _played(*given):
     """Play keys in a thread of their own: the browser has an event loop in this one."""
     from ...inspect.explore.playing import play
 

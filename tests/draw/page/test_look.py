@@ -1,7 +1,5 @@
 """What a look at the page found: text from the right, room for the map, thumbnails, paper."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,7 +17,7 @@ return [...text.data].map((letter, at) => {
 
 
 @pytest.fixture(scope="module")
-def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def thousand(tmp_path_factory):
     path = tmp_path_factory.mktemp("thousand") / "page.html"
     made(32, 32, 64).save(path)
     return path
@@ -119,7 +117,7 @@ def test_all_heads_are_on_one_sheet(opened, tmp_path, sizes):
     assert shown.js("$('grid').scrollWidth - $('grid').clientWidth") <= 1
 
 
-def luminance(colour: list[int]) -> float:
+def luminance(colour):
     """The relative luminance of WCAG."""
     parts = [c / 255 for c in colour]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]

@@ -4,17 +4,13 @@ import base64
 import json
 import re
 import zlib
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import attnviz
 from attnviz.draw.page import data
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.measures.uniform import norm_weighted
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
@@ -26,13 +22,13 @@ TIMES = "it was the best of times , it was the worst of times ,"
 CLOSE = 3e-5
 
 
-def on_page(shown: Any, head: int, mode: str) -> NDArray[np.float64]:
+def on_page(shown, head, mode):
     values = shown.js(f"[...shown.map([{head}], '{mode}')].map((v) => v === v ? v : null)")
     n, m = shown.js("[shown.n, shown.m]")
     return np.array([np.nan if v is None else v for v in values], float).reshape(n, m)
 
 
-def worst(found: NDArray[Any], wanted: NDArray[Any], scale: Any = 1.0) -> float:
+def worst(found, wanted, scale=1.0):
     """The largest difference; a cell that is blank on one side counts as zero on it."""
     return float(np.max(np.abs(np.nan_to_num(found) - np.nan_to_num(wanted)) / scale))
 
@@ -78,7 +74,7 @@ def test_the_sink_is_named_by_its_places(opened, trained_bert, tmp_path):
 # Large pages ---------------------------------------------------------------------------------
 
 
-def made(layers: int, heads: int, tokens: int, alpha: float = 0.15) -> HeadsReport:
+def made(layers, heads, tokens, alpha=0.15):
     """A report of random causal weights in the shape of a larger model.
 
     Its heads differ: some attend to the token before, the first token, commas or equal words too.
@@ -113,7 +109,7 @@ def made(layers: int, heads: int, tokens: int, alpha: float = 0.15) -> HeadsRepo
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[HeadsReport, Path]:
+def large(tmp_path_factory):
     report, path = made(12, 12, 256), tmp_path_factory.mktemp("large") / "page.html"
     report.save(path)
     return report, path
@@ -189,7 +185,7 @@ def test_a_text_too_long_for_one_map_is_pooled(opened, monkeypatch, tmp_path):
     assert worst(on_page(shown, 0, "raw"), pooled) < 0.004
 
 
-def page_json(content: str) -> Any:
+def page_json(content):
     (found,) = re.findall(
         r'<script type="application/json" id="data">(.*?)</script>', content, re.S
     )

@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ NASTY = [
 
 
 @pytest.fixture(scope="module")
-def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nasty(tmp_path_factory):
     path = tmp_path_factory.mktemp("nasty") / "page.html"
     rng = np.random.default_rng(1)
     weights = rng.gamma(0.2, size=(3, 12, 12)) + 1e-6
@@ -55,11 +54,11 @@ def test_strangers_tokens_are_inert(opened, nasty, tmp_path):
 class Tags(HTMLParser):
     """Every attribute of a page."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.found: list[tuple[str, str, str]] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.found += [(tag, "", ""), *((tag, name, value or "") for name, value in attrs)]
 
 
@@ -141,7 +140,7 @@ def test_a_reader_of_the_screen_is_told_each_control_and_the_cell(opened, mary):
     shown = opened(mary, "#L1H3")
     browser = shown.page.context.new_cdp_session(shown.page)
 
-    def told() -> list[tuple[str, str]]:
+    def told():
         nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
         return [
             (node["role"]["value"], node.get("name", {}).get("value", ""))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,13 +105,13 @@ ROUTES = {
 class Recorded:
     """One run of a model: what went into its modules, and what came out."""
 
-    def __init__(self, model: Any, inputs: dict[str, Tensor], **options: Any) -> None:
+    def __init__(self, model, inputs, **options):
         self.model = model
         self.entered: dict[str, Tensor] = {}
         self.left: dict[str, Tensor] = {}
 
-        def keep(name: str) -> Any:
-            def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        def keep(name):
+            def hook(module, args, kwargs, output):
                 given = args[0] if args else kwargs.get("hidden_states")
                 if isinstance(given, Tensor):
                     self.entered[name] = given
@@ -126,7 +125,7 @@ class Recorded:
                 hooks.callback(handle.remove)
             self.outputs = model(**inputs, **options)
 
-    def through(self, path: str, written: Tensor, place: int) -> Tensor:
+    def through(self, path, written, place):
         """What a module, held, makes of a part (..., width) of its input at one position."""
         module = self.model.get_submodule(path)
         x = self.entered[path][0]
@@ -146,7 +145,7 @@ class Recorded:
         return written * module(x) / x  # an activation
 
 
-def to_logits(run: Recorded, route: Route, layers: int, layer: int, stage: int, written, place):
+def to_logits(run, route, layers, layer, stage, written, place):
     """From the stream in ``layer`` to the logits; ``stage``: how many of its norms lie behind."""
     norms = [norm.format(at) for at in range(layer, layers) for norm in route.norms][stage:]
     for path in (*norms, *route.ending):
@@ -154,7 +153,7 @@ def to_logits(run: Recorded, route: Route, layers: int, layer: int, stage: int, 
     return written * route.factor
 
 
-def head_written(run: Recorded, route: Route, layers: int, kind: str, layer: int, merged, place):
+def head_written(run, route, layers, kind, layer, merged, place):
     """What a merged output (..., heads · dim) of ``layer`` writes to the logits."""
     projection, *between = (path.format(layer) for path in route.heads[kind])
     module = run.model.get_submodule(projection)

@@ -6,7 +6,6 @@ each norm adds what it makes, at its recorded scale, of how far its input is fro
 Taking out a head so changes the logits by what the head wrote to them, and by nothing else.
 """
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,7 +18,7 @@ _CAPS = ("final_logit_softcapping", "logits_soft_cap")
 class FrozenReplay:
     """``patchable``: a model as ablation takes it. ids: the text (1, token)."""
 
-    def __init__(self, patchable: Any, ids: Tensor) -> None:
+    def __init__(self, patchable, ids):
         self._patchable = patchable
         self._ids = ids
         self._inside = {id(inner) for block in _blocks(patchable.root) for inner in block.modules()}
@@ -31,11 +30,11 @@ class FrozenReplay:
         self.logits = self._run(())
         self._replaying = True
 
-    def written(self, *heads: tuple[int, int]) -> Tensor:
+    def written(self, *heads):
         """What (layer, head) pairs wrote to the logits (token, word)."""
         return self.logits - self._run(heads)
 
-    def _run(self, heads: tuple[tuple[int, int], ...]) -> Tensor:
+    def _run(self, heads):
         self._calls.clear()
         model, self._heads = self._patchable, heads
         with ExitStack() as hooks, torch.no_grad():
@@ -50,7 +49,7 @@ class FrozenReplay:
         cap = next(filter(None, caps), None)
         return logits if cap is None else cap * torch.atanh(logits / cap)
 
-    def edit(self, number: int, point: Any, outputs: Tensor) -> Tensor:
+    def edit(self, number, point, outputs):
         heads = [head for layer, head in self._heads if layer == point.layer]
         if heads:
             self._open = True
@@ -58,7 +57,7 @@ class FrozenReplay:
             outputs[:, :, heads] = 0
         return outputs
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def _leave(self, module, args, output):
         call = self._calls[id(module)] = self._calls.get(id(module), -1) + 1
         if not self._replaying:
             self._seen[id(module), call] = _copied(args), _copied(output)
@@ -77,14 +76,14 @@ class FrozenReplay:
         return _copied(before) if inside else None
 
 
-def _copied(given: Any) -> Any:
+def _copied(given):
     """What is added to in place must not change what is kept."""
     if isinstance(given, tuple):
         return tuple(map(_copied, given))
     return given.clone() if isinstance(given, Tensor) else given
 
 
-def _held(module: Any, x: Tensor, clean: Tensor, output: Tensor) -> Tensor:
+def _held(module, x, clean, output):
     """A norm's gain in the recorded run, times how far x is from what it was then."""
     bias = getattr(module, "bias", None)
     moved = module.forward(clean + 1)
@@ -96,18 +95,18 @@ def _held(module: Any, x: Tensor, clean: Tensor, output: Tensor) -> Tensor:
     return torch.where(apart == 0, 0, gain * apart)
 
 
-def _is_norm(module: nn.Module) -> bool:
+def _is_norm(module):
     return "Norm" in type(module).__name__ and not list(module.children())
 
 
-def _is_activation(module: nn.Module) -> bool:
+def _is_activation(module):
     return "GELU" in type(module).__name__
 
 
-def _has_weights(module: nn.Module) -> bool:
+def _has_weights(module):
     return any(parameter.ndim > 1 for parameter in module.parameters(recurse=False))
 
 
-def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+def _blocks(module):
     for child in module.children():
         yield from child if isinstance(child, nn.ModuleList) else _blocks(child)

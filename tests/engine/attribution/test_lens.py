@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
+from attnviz.engine.attribution.lens import block_readings, head_readings
 from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
@@ -31,7 +31,7 @@ COMPARED = ("gpt2", "gemma2", "falcon", "cohere", "gpt_bigcode")
 """Norms of both kinds, a softcap, a logit factor, parallel blocks, one that fixes its batch."""
 
 
-def asked(position: int | None = None, answer: int | None = None) -> AskedLogit:
+def asked(position=None, answer=None):
     return AskedLogit(position, answer, None, ())
 
 
@@ -49,7 +49,7 @@ def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words):
         assert reading.answer == pytest.approx(row[1])
 
 
-def read_lens(model: Any, given: Input, question: AskedLogit) -> LensReading:
+def read_lens(model, given, question):
     backend = backend_of(model)
     return backend.read_lens(backend.open_attributor(given), given, question)
 
@@ -94,7 +94,7 @@ def test_the_bundled_model(backend):
 
 
 @contextmanager
-def without_blocks(model: Any, first: int) -> Any:
+def without_blocks(model, first):
     """Run the model with all blocks from one on taken out: they give back what they are given."""
     plain: dict[int, Any] = {}
     (blocks,) = [
@@ -103,8 +103,8 @@ def without_blocks(model: Any, first: int) -> Any:
         if isinstance(part, torch.nn.ModuleList) and len(part) == 4 and name.count(".") <= 2
     ][:1]
 
-    def giving_back(block: Any) -> Any:
-        def forward(*args: Any, **kwargs: Any) -> Any:
+    def giving_back(block):
+        def forward(*args, **kwargs):
             hidden = args[0] if args else kwargs["hidden_states"]
             return hidden if plain[id(block)] is torch.Tensor else (hidden, None, None)
 
@@ -119,7 +119,7 @@ def without_blocks(model: Any, first: int) -> Any:
         yield
 
 
-def read(kind: str) -> tuple[Any, Any, LensReading]:
+def read(kind):
     model, patchable = opened(kind)
     return model, patchable, torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, asked())
 

@@ -8,9 +8,7 @@ import pytest
 
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
-from attnviz.engine.attribution.parts import Attributor
 from attnviz.engine.backend import backend_of
-from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 from attnviz.records import Input
@@ -38,10 +36,10 @@ SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def directory(tmp_path_factory):
     import torch
 
-    def made(kind: str) -> Path:
+    def made(kind):
         place: Path = tmp_path_factory.mktemp("numpy") / kind
         torch.manual_seed(11)
         fields = {"vocab_size": len(WORDS), "initializer_range": 0.3, "pad_token_id": 0}
@@ -56,7 +54,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]:
+def both(name):
     from attnviz.engine.attribution.on_torch import TorchAttributor
 
     numpy = load(name, LoadOptions(work=Work(64)))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from attnviz.engine.attribution.scores import AskedLink, SplitScores, StreamPart
+from attnviz.engine.attribution.scores import AskedLink, StreamPart
 from attnviz.engine.backend import backend_of
 from attnviz.models.prepare import prepared
 from attnviz.records import Input
@@ -28,7 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def model_of(name: str, **more: Any) -> Any:
+def model_of(name, **more):
     config = AutoConfig.for_model(name, vocab_size=97, **MODELS[name] | more)
     torch.manual_seed(3)
     model = AutoModelForCausalLM.from_config(config).eval()
@@ -38,14 +38,14 @@ def model_of(name: str, **more: Any) -> Any:
     return model.requires_grad_(False)
 
 
-def split(model: Any, layer: int, head: int) -> SplitScores:
+def split(model, layer, head):
     opened = prepared("model", model, None, torch.device("cpu"), seed=0)
     given = Input.of_ids(IDS)
     asked = AskedLink(("self", layer, head), QUERY, KEY)
     return backend_of(opened).open_splitter("self", given).split(given, asked)
 
 
-def own_row(name: str, model: Any, layer: int, head: int) -> np.ndarray:
+def own_row(name, model, layer, head):
     """The weights of the query, as transformers reports them.
 
     Falcon's are seen with values that are a token's place alone: transformers 5.24 adds ALiBi twice
@@ -57,7 +57,7 @@ def own_row(name: str, model: Any, layer: int, head: int) -> np.ndarray:
     seen: list[torch.Tensor] = []
     real = torch.nn.functional.scaled_dot_product_attention
 
-    def mixed(query: Any, key: Any, value: Any, **more: Any) -> torch.Tensor:
+    def mixed(query, key, value, **more):
         places = torch.eye(len(IDS)).expand(*key.shape[:2], -1, -1)
         seen.append(real(query, key, places, **more))
         return real(query, key, value, **more)
@@ -105,7 +105,7 @@ def test_the_weight_without_a_part_is_what_the_layer_computes_without_it():
     for hook in hooks:
         hook.remove()
 
-    def part(stream: torch.Tensor, which: int) -> torch.Tensor:
+    def part(stream, which):
         read = blocks[1].self_attention.query_key_value(blocks[1].input_layernorm(stream))
         return read[0].view(len(IDS), HEADS, 3, dim)[:, head, which].double()
 

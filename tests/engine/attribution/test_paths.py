@@ -9,7 +9,6 @@ from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import PathRead
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import random_copies
@@ -167,7 +166,7 @@ CHANGED = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
 SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]
 
 
-def _equal(found: PathRead, expected: PathRead, near: float) -> None:
+def _equal(found, expected, near):
     assert (found.kind, found.layer, found.what) == (expected.kind, expected.layer, expected.what)
     size = np.abs(expected.clean).max()
     for name in ("clean", "difference", "whole"):

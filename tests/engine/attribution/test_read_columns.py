@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.attribution.read_columns import ReadColumns, product
@@ -45,7 +44,7 @@ def test_what_is_not_read_is_left_out(biased, added):
     """A later run computes what the first one's reader read, exactly, and zeros elsewhere."""
     bias = torch.arange(12, dtype=torch.float64) * biased
 
-    def run(x: Tensor) -> Tensor:
+    def run(x):
         if added:
             return torch.addmm(bias, x[0], WEIGHT.T)[None]
         return functional.linear(x, WEIGHT, bias if biased else None)

@@ -25,11 +25,11 @@ EDGES = ((6, 2), (7, 2), (7, 3))
 SOME = ((0, 1), (2, 0), (2, 1))
 
 
-def hiding(heads: Any, edges: Any = EDGES) -> Variant:
+def hiding(heads, edges=EDGES):
     return Variant(tuple(heads), edges=tuple(edges))
 
 
-def equal(found: dict[str, Any], expected: list[dict[str, torch.Tensor]]) -> None:
+def equal(found, expected):
     for name in ("loss_delta", "kl", "flip_rate"):
         means = [float(one[name].mean()) for one in expected]
         assert found[name] == pytest.approx(means, abs=1e-5, rel=1e-4), name

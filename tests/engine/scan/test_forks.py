@@ -38,7 +38,7 @@ def test_removals_in_any_order_are_those_measured_alone():
     ]
     text = Input.of_ids(drawn.integers(5, 4000, 19).tolist())
 
-    def losses(some: list[Variant]) -> np.ndarray:
+    def losses(some):
         (scores,) = open_scan(Bundled("float64"), [text], ScanOptions()).scan(
             0, some, range(len(some))
         )

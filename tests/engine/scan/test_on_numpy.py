@@ -1,7 +1,5 @@
 """Scans in NumPy are those of the loop in float64, by hooks on the modules of transformers."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,32 +11,32 @@ from attnviz.errors import UsageError
 from ...attention.test_families import IDS, MODELS
 from ..ablation_loop import PROJECTIONS, loop_metrics, outputs_without
 from ..scans import every, measured
-from ..stacks import HEADED, Both, both, once_quick
+from ..stacks import HEADED, both, once_quick
 
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]
 FEW = ("gpt2", "llama, biases", "neox", "gpt-neo", "qwen3", "bert")
 
 
-def ours(numpy, torch_, oracle, largest=None) -> None:
+def ours(numpy, torch_, oracle, largest=None):
     """Errors of NumPy are at most ten times torch's; where neither has any, they are rounding."""
     near = 2e-6 * max(1.0, np.abs(oracle).max())
     found = np.abs(np.asarray(numpy) - oracle).max()
     assert found <= 10 * np.abs(np.asarray(torch_) - oracle).max() + near, largest
 
 
-def inputs_of(ids) -> dict[str, Any]:
+def inputs_of(ids):
     return {"input_ids": torch.tensor([ids])}
 
 
-def looped(model: Both, variant: Variant, ids=IDS, value=None) -> dict[str, float]:
+def looped(model, variant, ids=IDS, value=None):
     heads = model.numpy.stack.shape.heads
     return loop_metrics(
         model.wide, model.loop, "self", heads, variant.heads, inputs_of(ids), model.masked, value
     )
 
 
-def compared(model: Both, variants, found, expected, most=1e-4) -> None:
+def compared(model, variants, found, expected, most=1e-4):
     """Hold both backends against the loop. most: by how much torch in float32 may be off."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
@@ -72,7 +70,7 @@ def test_models_without_words_have_their_output(name, tmp_path):
 # What takes a head's place -----------------------------------------------------------------------
 
 
-def outputs(model: Both, ids) -> dict[tuple[int, int], torch.Tensor]:
+def outputs(model, ids):
     """By (layer, head) the columns that enter the output projection, (token, dim)."""
     shape, seen = model.numpy.stack.shape, {}
     hooks = []
@@ -94,7 +92,7 @@ def outputs(model: Both, ids) -> dict[tuple[int, int], torch.Tensor]:
     }
 
 
-def values_of(model: Both, mode: str) -> dict[tuple[int, int], torch.Tensor]:
+def values_of(model, mode):
     if mode == "resample":
         return outputs(model, OTHER)
     if mode == "position":

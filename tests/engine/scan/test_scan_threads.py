@@ -24,7 +24,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-def without_seconds(found: dict[str, Any]) -> dict[str, Any]:
+def without_seconds(found):
     return {name: value for name, value in found.items() if name != "seconds"}
 
 
@@ -38,7 +38,7 @@ def test_three_threads_give_what_one_gives(name, monkeypatch):
     begun = []
     plain = GrowingRun.ends
 
-    def ends(run: GrowingRun, *given: Any, **more: Any) -> Any:
+    def ends(run, *given, **more):
         begun.append(threading.get_ident())
         return plain(run, *given, **more)
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +30,7 @@ def states(size=1.0, change=0.1):
     return weight, bias, clean, clean + change * draw(REMOVALS, POSITIONS, WIDTH)
 
 
-def opened(backend, weight, bias=None) -> Any:
+def opened(backend, weight, bias=None):
     if backend == "numpy":
         return Unembedding(weight.numpy(), None if bias is None else bias.numpy())
     own = backend == "own"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
 """By a part of the message: a model's type and fields, and how it is split over two processes."""
 
 
-def saved(directory: Path, kind: str, **fields: Any) -> Path:
+def saved(directory, kind, **fields):
     """Save a tiny random checkpoint with its tokenizer; return its directory."""
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, **_SIZES | fields)
@@ -113,12 +113,12 @@ MANY: dict[str, Question] = {
 """What is asked of one of them."""
 
 
-def questions(name: str) -> dict[str, Question]:
+def questions(name):
     """Return what is asked of a model of ``MODELS``."""
     return MANY if name == "grouped" else FEW
 
 
-def flat(found: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(found, path=""):
     """Yield (path, value) of every value in nested lists and objects of JSON."""
     if isinstance(found, dict):
         for key, value in found.items():

@@ -7,7 +7,6 @@ begins to measure.
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from attnviz.cli.main import main
 from attnviz.inspect.interventions.ablate import ablate as question
@@ -16,7 +15,7 @@ _DIRECTORY = Path(sys.argv.pop())
 _measured = question.ablate
 
 
-def _begun(*given: Any, **named: Any) -> Any:
+def _begun(*given, **named):
     (_DIRECTORY / f"begun-{os.environ['RANK']}").touch()
     return _measured(*given, **named)
 

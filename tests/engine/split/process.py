@@ -27,13 +27,13 @@ from tests.engine.split.asked import MODELS, REFUSED, TEXT, questions
 QUICK = sys.argv[2:] == ["quick"]
 
 
-def opened(path: Path, **ways: int) -> Any:
+def opened(path, **ways):
     """Return a checkpoint that transformers splits, as a person's program would load it."""
     config = DistributedConfig(**ways, **({"tp_plan": "auto"} if "tp_size" in ways else {}))
     return AutoModelForCausalLM.from_pretrained(path, distributed_config=config).eval()
 
 
-def asked(call: Any) -> Any:
+def asked(call):
     """Return the JSON of an answer, or the words of a refusal."""
     stream = io.StringIO()
     try:
@@ -43,7 +43,7 @@ def asked(call: Any) -> Any:
     return json.loads(stream.getvalue())
 
 
-def commanded(*arguments: str) -> list[Any]:
+def commanded(*arguments):
     """Return exit code, standard output and standard error of a command line in this process."""
     sys.argv = ["attnviz", *arguments]
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
@@ -54,7 +54,7 @@ def commanded(*arguments: str) -> list[Any]:
     return [code, out.getvalue(), err.getvalue()]
 
 
-def everything(root: Path) -> dict[str, Any]:
+def everything(root):
     """Return all answers by model and question."""
     found: dict[str, Any] = {}
     for name in MODELS:

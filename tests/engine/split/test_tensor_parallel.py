@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,14 +33,14 @@ CLOSE = 2e-5
 """The largest difference, of numbers above one relative to them."""
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoints(tmp_path_factory):
     root = tmp_path_factory.mktemp("checkpoints")
     (root / "rules.toml").write_text(RULES)
     for name, (kind, fields) in MODELS.items():
@@ -51,7 +50,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def start(module: str, checkpoints: Path, *arguments: str) -> list[subprocess.Popen[str]]:
+def start(module, checkpoints, *arguments):
     """Start two processes of a module of this folder, as torchrun would."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     own = {"XDG_CACHE_HOME": str(checkpoints / "cache"), "PYTHONPATH": str(_REPOSITORY)}
@@ -68,7 +67,7 @@ def start(module: str, checkpoints: Path, *arguments: str) -> list[subprocess.Po
     ]
 
 
-def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
+def answers_of(checkpoints, *arguments):
     """Return the answers of two processes, which share each model."""
     started = start("process", checkpoints, str(checkpoints), *arguments)
     for one in started:
@@ -80,13 +79,13 @@ def answers_of(checkpoints: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def processes(checkpoints: Path) -> list[dict[str, Any]]:
+def processes(checkpoints):
     """The answers of both processes; they are started once, as importing torch takes seconds."""
     return answers_of(checkpoints)
 
 
 @pytest.fixture(scope="module")
-def commands(checkpoints: Path) -> list[dict[str, Any]]:
+def commands(checkpoints):
     """What the command line says in both processes."""
     return answers_of(checkpoints, "quick")
 
@@ -99,7 +98,7 @@ def test_two_processes_find_what_one_finds(name, checkpoints, processes):
         compare(ask(model, checkpoints / "rules.toml"), processes, name, question)
 
 
-def compare(report: Any, processes: list[dict[str, Any]], name: str, question: str) -> None:
+def compare(report, processes, name, question):
     """Compare a report of one process with the answers of several."""
     stream = io.StringIO()
     report.write_json(stream)

@@ -1,20 +1,17 @@
 """One atlas of the bundled model over a small corpus, which is measured once."""
 
-from typing import Any
-
 import pytest
 
 import attnviz
-from attnviz.inspect.atlas.report import AtlasReport
 
 from .corpus import TEXTS, TOP
 
 
 @pytest.fixture(scope="session")
-def tiny() -> Any:
+def tiny():
     return attnviz.load("tiny")
 
 
 @pytest.fixture(scope="session")
-def whole(tiny: Any) -> AtlasReport:
+def whole(tiny):
     return attnviz.atlas(tiny, TEXTS, top=TOP)

@@ -14,8 +14,7 @@ import pytest
 import attnviz
 from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import FIRES, NAMES, TextFound, atlas, edges, report_of, scan
-from attnviz.inspect.atlas.report import AtlasReport
+from attnviz.inspect.atlas.atlas import FIRES, NAMES, atlas, edges, report_of, scan
 from attnviz.inspect.atlas.request import AtlasRequest
 from attnviz.mergeable import best_of, read_record
 from attnviz.records import Input
@@ -23,12 +22,12 @@ from attnviz.records import Input
 from .corpus import TEXTS, TOP
 
 
-def measured(model: Any, shard: Shard) -> AtlasReport:
+def measured(model, shard):
     return atlas(model, open_corpus(TEXTS), AtlasRequest(top=TOP), shard)
 
 
 @pytest.fixture(scope="module")
-def texts(tiny: Any) -> list[TextFound]:
+def texts(tiny):
     """Scanned in the blocks of the corpus: which texts run together decides the last digits."""
     blocks, probing = Reading(open_corpus(TEXTS), Shard()), open_probing(tiny)
     return [
@@ -105,7 +104,7 @@ def test_tenths_hold_every_different_text_once(whole, texts):
         assert max(sizes) - min(sizes) <= 1
 
 
-def tail(places: int, total: int, base: float) -> float:
+def tail(places, total, base):
     """Return the chance that a binomial number is at least ``places``."""
     each = (
         math.comb(total, k) * base**k * (1 - base) ** (total - k) for k in range(places, total + 1)

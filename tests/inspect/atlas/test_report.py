@@ -2,15 +2,12 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import attnviz
 from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.atlas.report import AtlasReport
 
 from ...conftest import without_times
 from ...first_screens import SIZES, fitting
@@ -18,13 +15,13 @@ from .corpus import TEXTS
 
 
 @pytest.fixture(scope="module")
-def directory(whole: AtlasReport, tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(whole, tiny, tmp_path_factory):
     path = tmp_path_factory.mktemp("atlas") / "page"
     whole.write(path, tiny)
     return path
 
 
-def lines(path: Path) -> list[Any]:
+def lines(path):
     return [json.loads(line) for line in path.read_text("ascii").splitlines()]
 
 

@@ -1,7 +1,6 @@
 """What a text shows of every head, against loops over the definitions."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import attnviz
 from attnviz.engine.capture import capture
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.atlas.atlas import NAMES, TextFound, scan
+from attnviz.inspect.atlas.atlas import NAMES, scan
 from attnviz.records import Input
 
 from ...masked_models import masked_model, opened
@@ -19,11 +18,11 @@ TEXTS = ("Then Mary saw Tom. Then Mary saw", "It was unbelievable, they said; sh
 
 
 @pytest.fixture(scope="module")
-def found(tiny: Any) -> list[TextFound]:
+def found(tiny):
     return scan(open_probing(tiny), [Input(tiny.encode(text)) for text in TEXTS])
 
 
-def words_by_hand(tokens: Any) -> list[int]:
+def words_by_hand(tokens):
     """Return the number of each token's word: one begins with a blank, or is punctuation."""
     found, before = list[int](), ""
     for text in tokens.texts:
@@ -33,11 +32,11 @@ def words_by_hand(tokens: Any) -> list[int]:
     return found
 
 
-def group_by_hand(distance: int) -> int:
+def group_by_hand(distance):
     return distance - 1 if distance <= 4 else 4 + math.ceil(math.log2(distance)) - 3
 
 
-def check(model: Any, one: TextFound, words: list[int], sink: list[int]) -> None:
+def check(model, one, words, sink):
     """Compare what was found with loops over the cells that each query sees."""
     record = capture(model, one.queries, kind=model.kinds[0])
     heads = [(layer, head) for layer, head, _ in record]

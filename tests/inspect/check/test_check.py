@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -81,13 +81,13 @@ at_most = 0
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Path:
+def rules(tmp_path):
     path = tmp_path / "checks.toml"
     path.write_text(RULES, encoding="utf-8")
     return path
 
 
-def mean_loss(texts: tuple[str, ...]) -> float:
+def mean_loss(texts):
     """Nats per token by probabilities, in float64."""
     model = Bundled("float64")
     found = []
@@ -206,7 +206,7 @@ def test_the_divergence_is_at_most_that_of_whole_rows():
         assert (js_divergence(*shares) > 0).all()
 
 
-def baseline(score: float | None = 0.5) -> Baseline:
+def baseline(score=0.5):
     shares = {(0, head): np.full(8, 1 / 8) for head in range(2)}
     scores = {head: {"previous": score, "first": 0.5} for head in shares}
     return Baseline(Bundled().info, "self", "tokens", shares, scores)
@@ -327,7 +327,7 @@ def test_a_planted_change_is_found(run, checkpoint, tmp_path):
 # Screens and pages ---------------------------------------------------------------------------
 
 
-def report(rules: int, failing: int) -> CheckReport:
+def report(rules, failing):
     long = "나는 오늘 학교에 갔다 👩‍👩‍👧 " * 6
     outcomes = [
         Outcome(
@@ -444,7 +444,7 @@ Judged = Callable[..., dict[str, Outcome]]
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def held(tmp_path_factory):
     """Return a file of the rules, which the bundled model passes, beside their baseline."""
     folder = tmp_path_factory.mktemp("rules")
     texts = [f'[[check]]\nname = "{name}"\n{rule}\n' for name, rule in HELD.items()]
@@ -458,15 +458,13 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def judged(held: Path, tmp_path: Path) -> Judged:
+def judged(held, tmp_path):
     """Return the rules by name for the bundled model with no number at a place of a tensor.
 
     Any rule that fails has no value and says why.
     """
 
-    def call(
-        tensor: str, *place: Any, number: float = math.nan, backend: Any = "numpy"
-    ) -> dict[str, Outcome]:
+    def call(tensor, *place, number=math.nan, backend="numpy"):
         shutil.copytree(TINY, tmp_path / "broken")
         weights = {name: np.array(each) for name, each in load_file(TINY / WEIGHTS).items()}
         weights[tensor][place] = number
@@ -480,7 +478,7 @@ def judged(held: Path, tmp_path: Path) -> Judged:
     return call
 
 
-def passing(rules: dict[str, Outcome]) -> Sequence[str]:
+def passing(rules):
     return tuple(name for name, outcome in rules.items() if outcome.passed)
 
 

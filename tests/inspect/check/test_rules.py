@@ -1,7 +1,6 @@
 """Whatever is wrong in a file of rules is one line: which rule, and the nearest known name."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -194,7 +193,7 @@ def test_what_the_environment_of_ci_names_decides_nothing(run, tmp_path, name):
 
 @pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 3)])
 def test_a_report_that_cannot_be_written_loses_nothing(run, tmp_path, monkeypatch, most, code):
-    def full(path: Path, named: bool) -> None:
+    def full(path, named):
         raise LoadError(f"cannot write {path}: No space left on device")
 
     monkeypatch.setattr(ci, "whole_file", full)

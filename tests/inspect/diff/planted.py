@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from attnviz.attention.family_reading import llama_stack
 from attnviz.engine.probing import Probing
 from attnviz.inspect.diff.compare import divergences, noise_floor, over_texts, pairs_by_index
-from attnviz.inspect.diff.maps import ModelMaps, model_maps
-from attnviz.inspect.diff.report import Floor, Noise
-from attnviz.models.bundled import Bundled
-from attnviz.models.model import Model
+from attnviz.inspect.diff.maps import model_maps
+from attnviz.inspect.diff.report import Noise
 from attnviz.models.resolve import in_other_numbers
 from attnviz.records import Input
 
@@ -26,21 +23,19 @@ LAYERS, HEADS, DIM = 6, 4, 32
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def maps_of(model: Model, texts: Sequence[str]) -> ModelMaps:
+def maps_of(model, texts):
     """The maps of a causal model over texts, each at most as long as its context."""
     probing = Probing(model, "self", causal=True)
     return model_maps(probing, [Input(model.encode(text, model.context)) for text in texts])
 
 
-def floor_of(model: Model, whole: ModelMaps, texts: Sequence[str]) -> Floor:
+def floor_of(model, whole, texts):
     """The noise floor; a torch model is converted by that."""
     noise = maps_of(in_other_numbers(model).model, texts)
     return noise_floor(divergences(whole, noise, pairs_by_index(whole.heads, whole.heads)))
 
 
-def floor_of_both(
-    first: tuple[Model, ModelMaps], second: tuple[Model, ModelMaps], texts: Sequence[str]
-) -> Floor:
+def floor_of_both(first, second, texts):
     """Return the floor of two models, as ``diff`` takes it: the larger one of each number."""
     one, other = (floor_of(*each, texts) for each in (first, second))
     return Noise(one, "A").or_more(Noise(other, "B")).floor
@@ -55,11 +50,11 @@ class Verdict:
     first: Head
 
     @property
-    def found(self) -> bool:
+    def found(self):
         return bool(self.changed | self.output_changed)
 
 
-def verdict(first: ModelMaps, second: ModelMaps, floor: Floor, seed: int = 0) -> Verdict:
+def verdict(first, second, floor, seed=0):
     """What a comparison of the two says."""
     pairs = pairs_by_index(first.heads, second.heads)
     apart = divergences(first, second, pairs)
@@ -74,7 +69,7 @@ def verdict(first: ModelMaps, second: ModelMaps, floor: Floor, seed: int = 0) ->
     )
 
 
-def changed_model(model: Bundled, change: Callable[[Tensors], None]) -> Bundled:
+def changed_model(model, change):
     """A copy of the bundled model with changed tensors."""
     tensors = {name: np.array(tensor) for name, tensor in model.checkpoint.tensors.items()}
     change(tensors)
@@ -83,23 +78,23 @@ def changed_model(model: Bundled, change: Callable[[Tensors], None]) -> Bundled:
     return changed
 
 
-def _rows(head: int) -> slice:
+def _rows(head):
     return slice(head * DIM, (head + 1) * DIM)
 
 
-def permute_queries(tensors: Tensors, head: Head, seed: int) -> None:
+def permute_queries(tensors, head, seed):
     """The dimensions of one head's query in another order."""
     weight = tensors[f"model.layers.{head[0]}.self_attn.q_proj.weight"]
     order = np.random.default_rng(seed).permutation(DIM)
     weight[_rows(head[1])] = weight[_rows(head[1])][order]
 
 
-def zero_head(tensors: Tensors, head: Head) -> None:
+def zero_head(tensors, head):
     """A head that puts out nothing."""
     tensors[f"model.layers.{head[0]}.self_attn.v_proj.weight"][_rows(head[1])] = 0
 
 
-def four_bits(tensors: Tensors, layer: int, seed: int) -> None:
+def four_bits(tensors, layer, seed):
     """Every matrix of a layer rounded, at random, to fifteen steps a row."""
     generator = np.random.default_rng(seed)
     for name, weight in tensors.items():

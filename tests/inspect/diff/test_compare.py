@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +50,7 @@ def test_bfloat16_is_rounded_as_torch_does():
 # Whole models --------------------------------------------------------------------------------
 
 
-def made(rows: Any, sinks: bool = True) -> ModelMaps:
+def made(rows, sinks=True):
     """One layer over texts: rows (text, head, query, key)."""
     texts = []
     for weights in np.asarray(rows, float):
@@ -64,7 +63,7 @@ def made(rows: Any, sinks: bool = True) -> ModelMaps:
     return ModelMaps(info, "self", True, tuple(texts))
 
 
-def causal_rows(texts: int, heads: int, size: int) -> np.ndarray[Any, Any]:
+def causal_rows(texts, heads, size):
     raw = np.tril(RNG.dirichlet(np.full(size, 0.5), (texts, heads, size)) + 1e-6)
     return np.asarray(raw / raw.sum(-1, keepdims=True))
 
@@ -108,7 +107,7 @@ def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval():
 
 
 @pytest.fixture(scope="module")
-def whole() -> tuple[Bundled, ModelMaps, Any]:
+def whole():
     model, texts = Bundled(), built_in_texts().texts
     maps = maps_of(model, texts)
     return model, maps, floor_of(model, maps, texts)

@@ -5,9 +5,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +24,10 @@ TINY = Path(attnviz.__file__).parent / "data" / "tiny"
 
 
 @pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+def tuned(tmp_path_factory):
     """The bundled model as a checkpoint, its tensors changed."""
 
-    def make(change: Callable[[Any], None] = lambda tensors: None) -> str:
+    def make(change=lambda tensors: None):
         folder = tmp_path_factory.mktemp("tuned") / "model"
         shutil.copytree(TINY, folder, ignore=shutil.ignore_patterns("*.md", "*.csv", "labels.json"))
         tensors = {
@@ -43,7 +41,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def permuted(tuned: Any) -> str:
+def permuted(tuned):
     return str(tuned(lambda tensors: permute_queries(tensors, (1, 2), 0)))
 
 
@@ -101,7 +99,7 @@ def test_a_changed_head(run, permuted, tmp_path):
 
 
 def test_what_is_no_number_is_refused(run, tuned):
-    def damage(tensors: Any) -> None:
+    def damage(tensors):
         tensors["model.layers.4.self_attn.q_proj.weight"][35, 3] = np.nan
 
     result = run("diff", "tiny", tuned(damage), "-q")
@@ -139,7 +137,7 @@ def test_saved_results(run, permuted):
     assert run("diff", "base.json", "tiny", "--no-full").lines[0].startswith("tiny → tiny")
 
 
-def saved() -> dict[str, Any]:
+def saved():
     """Return what ``patterns`` saves of one head."""
     entry = {"layer": 0, "head": 0, "label": None, "scores": {}, "intervals": {}}
     model = model_facts(Bundled().info)

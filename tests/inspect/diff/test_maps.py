@@ -1,7 +1,5 @@
 """Models compared over long texts: by some rows, which are those of the whole maps."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,9 +9,8 @@ from attnviz.engine import observer
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.diff import maps
-from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.maps import model_maps
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ...engine.architectures import small_model
@@ -21,7 +18,7 @@ from ...engine.architectures import small_model
 TEXT = " ".join(f"w{number * number % 37}" for number in range(60))
 
 
-def made(name: str, changed: bool = False) -> TransformersModel:
+def made(name, changed=False):
     model = small_model(name)
     if changed:
         with torch.no_grad():
@@ -30,7 +27,7 @@ def made(name: str, changed: bool = False) -> TransformersModel:
     return prepared(name, model, None, torch.device("cpu"))
 
 
-def read(model: TransformersModel, reduce: Any, stride: int | None = None) -> ModelMaps:
+def read(model, reduce, stride=None):
     given = Input(model.encode(TEXT, 30))
     return model_maps(open_probing(model), [given], stride, reduce=reduce)
 

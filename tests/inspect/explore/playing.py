@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import textual.app
@@ -43,24 +42,16 @@ class Played:
     styled: str
 
     @property
-    def screen(self) -> str:
+    def screen(self):
         return "\n".join(self.lines)
 
     @property
-    def digest(self) -> str:
+    def digest(self):
         """Of characters and their styles."""
         return hashlib.sha256(self.styled.encode()).hexdigest()[:16]
 
 
-def explorer(
-    text: str = SENTENCE,
-    *,
-    look: Theme = COLOUR,
-    session: Any = SESSION,
-    second: SideSource | None = None,
-    options: tuple[str, ...] = (),
-    file: Path | None = None,
-) -> Explorer:
+def explorer(text=SENTENCE, *, look=COLOUR, session=SESSION, second=None, options=(), file=None):
     """The app over one text."""
     other = None if second is None else second.session.frame(second.text or text)
     source = SideSource(session, text, options, file)
@@ -70,7 +61,7 @@ def explorer(
     return app
 
 
-async def handed_on(least: float = 0.0, most: float = 0.0) -> None:
+async def handed_on(least=0.0, most=0.0):
     """Let every task that can go on do so, a few times, as messages are handed on by several."""
     for _ in range(20):
         await asyncio.sleep(0)
@@ -80,7 +71,7 @@ async def handed_on(least: float = 0.0, most: float = 0.0) -> None:
 textual.app.wait_for_idle = textual.pilot.wait_for_idle = handed_on
 
 
-async def settled(pilot: Pilot[None]) -> None:
+async def settled(pilot):
     """Nothing runs any more, and everything is drawn."""
     await pilot.pause()
     while any(not worker.is_finished for worker in pilot.app.workers):
@@ -91,9 +82,7 @@ async def settled(pilot: Pilot[None]) -> None:
 Act = str | Callable[[Pilot[None]], Any]
 
 
-def play(
-    app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24), picture: bool = False
-) -> Played:
+def play(app, *acts, size=(80, 24), picture=False):
     """Press keys one by one, each after all that the one before started is done.
 
     An act may also be a coroutine function of the pilot. picture: True makes the SVG.
@@ -101,7 +90,7 @@ def play(
 
     played: list[Played] = []  # Python writes out what a coroutine returns, and all its arrays
 
-    async def run() -> None:
+    async def run():
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
             for act in acts:
@@ -120,26 +109,26 @@ def play(
     return played[0]
 
 
-def noting(read: Callable[[], Any]) -> tuple[list[Any], Act]:
+def noting(read):
     """A list, and an act that appends to it what is read."""
     seen: list[Any] = []
 
-    async def note(pilot: Pilot[Any]) -> None:
+    async def note(pilot):
         seen.append(read())
 
     return seen, note
 
 
-def typed(words: str) -> Sequence[str]:
+def typed(words):
     """The keys that type some words."""
     names = {" ": "space", ".": "full_stop", "/": "slash", "-": "minus", "_": "underscore"}
     return [names.get(letter, letter) for letter in words]
 
 
-def line(words: str) -> Act:
+def line(words):
     """What stands in the line that is asked for."""
 
-    async def fill(pilot: Pilot[Any]) -> None:
+    async def fill(pilot):
         pilot.app.keys_pane.ask(pilot.app.keys_pane.asked._replace(field=Field(words)))
 
     return fill

@@ -42,11 +42,11 @@ PLOTTED = (".png", ".pdf")
 LAST = 12  # the place of the full stop
 
 
-def view(*keys: str, **settings):
+def view(*keys, **settings):
     return play(explorer(**settings), *keys).view
 
 
-def noted(app) -> str:
+def noted(app):
     """What was said last, wherever it had room."""
     return app.keys_pane.note or app.query_one("#words").note
 
@@ -207,7 +207,7 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it():
 
     app = explorer(session=Slow(Bundled()))
 
-    async def run() -> None:
+    async def run():
         async with app.run_test(size=(120, 40)) as pilot:
             await pilot.press("i")
             while not going.is_set():
@@ -290,7 +290,7 @@ def test_space_pauses_and_goes_on():
 
     app = explorer(session=Gated(Bundled()))
 
-    async def run() -> None:
+    async def run():
         async with app.run_test() as pilot:
             await pilot.press("g")
             while not (app.desk.view.written and len(app.desk.view.written.steps) == 2):
@@ -314,7 +314,7 @@ def test_what_is_seen_is_saved(tmp_path):
     paths = [tmp_path / f"seen{ending}" for ending in ENDINGS if ending not in PLOTTED]
     said = []
 
-    async def note(pilot) -> None:
+    async def note(pilot):
         said.append(noted(pilot.app))
 
     acts = [act for path in paths for act in ("s", line(str(path)), "enter", note)]
@@ -367,7 +367,7 @@ def test_a_long_line_shows_its_cursor():
             assert all(segment.text.isprintable() for segment in drawn)
 
 
-async def pasted(pilot) -> None:
+async def pasted(pilot):
     pilot.app.post_message(events.Paste("x q\n\x1b[31m"))
 
 
@@ -410,7 +410,7 @@ def test_an_answer_to_an_earlier_question_is_dropped():
 
     app = explorer(session=Slow(Bundled()))
 
-    async def run() -> None:
+    async def run():
         async with app.run_test() as pilot:
             await settled(pilot)
             await pilot.press("g")
@@ -434,7 +434,7 @@ def test_an_answer_to_an_earlier_question_is_dropped():
 def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path, monkeypatch, full):
     path, release = tmp_path / "seen.json", threading.Event()
 
-    def slow(*given) -> None:
+    def slow(*given):
         release.wait(20)
         if full:
             raise LoadError("the disk is full")
@@ -443,7 +443,7 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path,
     monkeypatch.setattr(desk, "save_view", slow)
     app = explorer()
 
-    async def run() -> None:
+    async def run():
         async with app.run_test() as pilot:
             await pilot.press("s", "ctrl+u", *typed(str(path)), "enter", "q")
             await pilot.pause()
@@ -475,18 +475,18 @@ def test_the_command_of_the_view_is_shown_and_copied(run):
 
 
 def test_clicks_and_the_wheel():
-    async def head(pilot) -> None:
+    async def head(pilot):
         await pilot.click("#grid", offset=(5, 3))
 
-    async def cell(pilot) -> None:
+    async def cell(pilot):
         await pilot.click("#map", offset=(4, 6))
 
     played = play(explorer(), head, cell)
     assert played.view.head == (2, 0)
     assert (played.view.query, played.view.key) == (5, 2)
 
-    def wheel(name: str, kind: type[events.MouseEvent]):
-        async def turn(pilot) -> None:
+    def wheel(name, kind):
+        async def turn(pilot):
             widget = pilot.app.query_one(name)
             widget.post_message(kind(widget, 1, 1, 0, 0, 0, False, False, False))
 
@@ -500,7 +500,7 @@ def test_clicks_and_the_wheel():
 
 
 def test_a_smaller_terminal_and_back():
-    async def smaller(pilot) -> None:
+    async def smaller(pilot):
         await pilot.resize_terminal(80, 24)
 
     resized = play(explorer(), smaller, size=(200, 60))

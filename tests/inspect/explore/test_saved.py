@@ -5,8 +5,6 @@ import json
 import struct
 import sys
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +29,7 @@ VIEWS = {
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory):
     """A file of each view and ending."""
     place = tmp_path_factory.mktemp("saved")
     for name, options in VIEWS.items():
@@ -125,7 +123,7 @@ def test_a_run_is_replayed(run, tmp_path):
 # Hostile files -------------------------------------------------------------------------------
 
 
-def changed(place: Path, **arrays: Any) -> bytes:
+def changed(place, **arrays):
     """The plain npz with other arrays."""
     with np.load(place / "plain.npz") as found:
         stream = io.BytesIO()
@@ -133,14 +131,14 @@ def changed(place: Path, **arrays: Any) -> bytes:
         return stream.getvalue()
 
 
-def facts(place: Path, edit: Any) -> bytes:
+def facts(place, edit):
     """The plain JSON after an edit."""
     told = json.loads((place / "plain.json").read_text())
     edit(told)
     return json.dumps(told).encode()
 
 
-def zipped(content: bytes) -> bytes:
+def zipped(content):
     """An archive whose provenance is this ``.npy``."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -148,22 +146,22 @@ def zipped(content: bytes) -> bytes:
     return stream.getvalue()
 
 
-def header(shape: str) -> bytes:
+def header(shape):
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def pickled() -> bytes:
+def pickled():
     stream = io.BytesIO()
     np.save(stream, np.array([{}], object), allow_pickle=True)
     return stream.getvalue()
 
 
-def weights(place: Path) -> np.ndarray:
+def weights(place):
     return np.load(place / "plain.npz")["weights"].copy()
 
 
-def with_weight(place: Path, value: float) -> bytes:
+def with_weight(place, value):
     found = weights(place)
     found[3, 2, 1] = value
     return changed(place, weights=found)

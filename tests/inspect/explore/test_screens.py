@@ -33,7 +33,7 @@ STORY = (
 KOREAN = "나는 오늘 학교에 갔다 . 😀 나는 오늘"
 
 
-def own(text: str, **settings: object) -> Callable[[Theme], Explorer]:
+def own(text, **settings):
     """Over the library's own attention, which takes any words."""
     shape = {"d_model": 32, "heads": 4, "causal": True} | settings
     choice = Choice(kind=shape.pop("kind", None), target=shape.pop("target", None))
@@ -42,7 +42,7 @@ def own(text: str, **settings: object) -> Callable[[Theme], Explorer]:
 
 
 @cache
-def made(layers: int, heads: int, tokens: int) -> SavedSession:
+def made(layers, heads, tokens):
     """Weights of random scores, with a sink, and every eighth head on the token before."""
     random = np.random.default_rng(0)
     scores = random.normal(size=(layers * heads, tokens, tokens)).astype(np.float32)
@@ -64,20 +64,20 @@ def made(layers: int, heads: int, tokens: int) -> SavedSession:
     return SavedSession(Frame("", heads_report(record, False, text="made")))
 
 
-def saved(layers: int, heads: int, tokens: int) -> Callable[[Theme], Explorer]:
+def saved(layers, heads, tokens):
     session = made(layers, heads, tokens)
     return lambda look: explorer("", session=session, look=look)
 
 
-def sentence(look: Theme) -> Explorer:
+def sentence(look):
     return explorer(look=look)
 
 
-def story(look: Theme) -> Explorer:
+def story(look):
     return explorer(STORY, look=look)
 
 
-def two(look: Theme) -> Explorer:
+def two(look):
     return explorer(look=look, second=SideSource(SESSION, SENTENCE.replace("cat", "dog")))
 
 

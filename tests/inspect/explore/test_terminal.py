@@ -6,13 +6,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pexpect
 import pytest
 
-from ...terminals import Start
 from ...test_import_hygiene import HEAVY
 
 termios = pytest.importorskip("termios")
@@ -20,12 +17,12 @@ termios = pytest.importorskip("termios")
 SENTENCE = "The cat sat on the mat because it was tired."
 
 
-def settings(child: pexpect.spawn) -> list[object]:
+def settings(child):
     """How the terminal takes keys, which a program that ends must leave as it was."""
     return termios.tcgetattr(child.child_fd)[:4]
 
 
-def sent(child: pexpect.spawn, keys: str, quiet: float = 0.4) -> str:
+def sent(child, keys, quiet=0.4):
     """What is written after some keys, until nothing more comes."""
     child.send(keys)
     written, end = "", time.monotonic() + 20
@@ -41,10 +38,10 @@ def sent(child: pexpect.spawn, keys: str, quiet: float = 0.4) -> str:
 
 
 @pytest.fixture
-def spawned(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
+def spawned(environment, tmp_path):
     """A script in a terminal of its own."""
 
-    def call(script: str, *arguments: str) -> pexpect.spawn:
+    def call(script, *arguments):
         return pexpect.spawn(
             sys.executable,
             ["-c", script, *arguments],
@@ -58,10 +55,10 @@ def spawned(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
 
 
 @pytest.fixture
-def opened(start: Start) -> Callable[..., tuple[pexpect.spawn, list[object]]]:
+def opened(start):
     """The app over a sentence, drawn, and how the terminal was before."""
 
-    def call(*arguments: str, **settings_: object) -> tuple[pexpect.spawn, list[object]]:
+    def call(*arguments, **settings_):
         child = start("explore", *arguments, **settings_)
         before = settings(child)
         child.expect("tiny", timeout=600)
@@ -71,7 +68,7 @@ def opened(start: Start) -> Callable[..., tuple[pexpect.spawn, list[object]]]:
     return call
 
 
-def ended(child: pexpect.spawn, before: list[object]) -> str:
+def ended(child, before):
     """What is written at the end: the terminal must be as it was, on its own screen."""
     try:
         rest = child.read()

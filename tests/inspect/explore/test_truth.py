@@ -23,7 +23,7 @@ THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirt
 # Differences ---------------------------------------------------------------------------------
 
 
-def own(text: str, **settings: object) -> SideSource:
+def own(text, **settings):
     shape = {"d_model": 24, "heads": 4, "causal": True} | settings
     return SideSource(LiveSession(OwnAttention(**shape), Choice(), text), text)
 

@@ -31,7 +31,7 @@ SPLIT = ("<s>", "The", " an", "imal", " and", " the", " An", "imal", "<0xEC>", "
 
 
 @pytest.fixture(scope="module")
-def view() -> View:
+def view():
     """Eleven tokens at the sixth, and heads of two labels by turns, the last alone in its layer."""
     frame = SESSION.frame("John saw Mary and John saw Mary")
     report = frame.report

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -256,7 +255,7 @@ def test_what_was_written_is_kept_when_a_step_fails(run, tmp_path, monkeypatch):
 
     whole = generation.generate
 
-    def failing(*given: Any, **more: Any) -> Any:
+    def failing(*given, **more):
         for number, step in enumerate(whole(*given, **more)):
             if number == 3:
                 raise attnviz.errors.LoadError("the disk is gone")

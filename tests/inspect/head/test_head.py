@@ -2,8 +2,6 @@
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,13 +30,13 @@ WORDS = "the cat sat on the mat the cat"
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> str:
+def texts(tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     return "texts.txt"
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> str:
+def words(tmp_path):
     """Texts of the words of the tiny checkpoints."""
     text = "the cat sat on the mat\non the mat sat the cat\nthe cat the mat the cat\n"
     (tmp_path / "words.txt").write_text(text)
@@ -46,7 +44,7 @@ def words(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def card(redrawn: Any, texts: str) -> Any:
+def card(redrawn, texts):
     return redrawn("head", "L1H2", TEXT, "--texts", texts, "--json", "-q").document
 
 
@@ -88,7 +86,7 @@ def test_what_it_writes_is_that_of_why(run, card):
     assert card["writes"]["answer"] == found["answer"]["token"] == " Tom"
 
 
-def near(entry: dict[str, Any]) -> dict[str, Any]:
+def near(entry):
     """The entry, whose numbers may differ by the rounding of float32.
 
     A card follows several heads at once, and NumPy sums in an order that depends on how many.
@@ -231,7 +229,7 @@ def test_every_file(redrawn, tmp_path):
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch):
-    def interrupted(*_: Any, **__: Any) -> None:
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "why", interrupted)

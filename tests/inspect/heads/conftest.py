@@ -1,12 +1,9 @@
 """Screens of reports, and texts of strangers."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
@@ -28,14 +25,7 @@ HOSTILE = (
 )
 
 
-def draw(
-    reports: HeadsRecord | Sequence[HeadsRecord] | HeadsReport,
-    view: HeadsView | None = None,
-    theme: Theme | None = None,
-    width: int = 80,
-    height: int = 45,
-    **shown: bool,
-) -> Block:
+def draw(reports, view=None, theme=None, width=80, height=45, **shown):
     """The screen of one report, of several side by side, or of a comparison that is made.
 
     shown: ``explain`` and ``hints`` of ``Report.document``.
@@ -48,7 +38,7 @@ def draw(
 
 
 @pytest.fixture
-def document(redrawn: Callable[..., Any]) -> Callable[..., Any]:
+def document(redrawn):
     """The JSON object of ``attnviz heads ARGUMENTS --json``, measured once for a file's tests."""
     return lambda *arguments, **settings: (
         redrawn("heads", *arguments, "--json", **settings).document
@@ -56,10 +46,10 @@ def document(redrawn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def screen() -> Callable[..., Block]:
+def screen():
     return draw
 
 
 @pytest.fixture(scope="session")
-def hostile() -> Sequence[str]:
+def hostile():
     return HOSTILE

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ WINDOWED = {
 MANUAL = Path(attnviz.__file__).parent / "docs" / "heads.md"
 
 
-def vectors(seed: int = 0) -> dict[str, Any]:
+def vectors(seed=0):
     random, tokens = np.random.default_rng(seed), len(TOKENS)
     return {
         f"layer.{layer}.{part}": random.normal(size=(heads, tokens, WIDTH)).astype(np.float32)
@@ -32,7 +31,7 @@ def vectors(seed: int = 0) -> dict[str, Any]:
     }
 
 
-def write(path: Path, arrays: dict[str, Any], **facts: Any) -> Path:
+def write(path, arrays, **facts):
     told = json.dumps({"schema": "attnviz.capture/1", "tokens": TOKENS, **facts})
     if path.suffix == ".npz":
         np.savez(path, capture=np.array(told), **arrays)
@@ -41,9 +40,7 @@ def write(path: Path, arrays: dict[str, Any], **facts: Any) -> Path:
     return path
 
 
-def by_definition(
-    arrays: dict[str, Any], layer: int, scale: float, window: int, cap: float, sinks: Any
-) -> Any:
+def by_definition(arrays, layer, scale, window, cap, sinks):
     """The weights of a layer, one exponential after the other, in Python's own floats."""
     query, key = (arrays[f"layer.{layer}.{part}"].tolist() for part in ("query", "key"))
     found = np.zeros((HEADS, len(TOKENS), len(TOKENS)))
@@ -194,7 +191,7 @@ def test_files_that_are_none_are_said(refused, tmp_path):
     assert "numbers of I64" in refused(3, "heads", "--from", "whole.safetensors")
 
 
-def _bare(where: Path) -> bytes:
+def _bare(where):
     np.savez(where / "bare", weights=np.zeros(3))
     return (where / "bare.npz").read_bytes()
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 NAMES = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def titles(out: str) -> list[str]:
+def titles(out):
     """The names of the heads whose full maps were drawn, in their order."""
     starts = (part.split(" · ")[0] for line in out.splitlines() for part in line.split("   "))
     lines = (start.strip() for start in starts)
@@ -140,7 +139,7 @@ def test_the_views_change_nothing(run):
 # Ablated and weighted by norms --------------------------------------------------------------------
 
 
-def maps(run: Any, *options: str) -> tuple[dict[str, Any], dict[tuple[int, int], np.ndarray]]:
+def maps(run, *options):
     """The facts, and each head's weights."""
     found = json.loads(run("heads", SENTENCE, "--json", *options).out)
     return found, {

@@ -1,8 +1,5 @@
 """``attnviz heads`` of several runs: by kind, mask and score of attention, or by text."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +10,7 @@ MHA = ("--model", "mha", "--heads", "4")
 CROSS = (KEYS, *MHA, "--target", QUERIES)
 
 
-def weights(found: Any, variant: int | None = None) -> np.ndarray:
+def weights(found, variant=None):
     heads = [head for head in found["heads"] if variant in (None, head.get("variant"))]
     return np.array([head["weights"] for head in heads])
 
@@ -135,7 +132,7 @@ TEXTS = ["The cat sat on the mat.", "She said that he said so.", "Mary met John.
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> str:
+def texts(tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     return "texts.txt"
 

@@ -25,12 +25,7 @@ LONG = " ".join(f"{SENTENCE[:-1]} again, and nobody knew why." for _ in range(22
 THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding="ascii"))
 
 
-def lines_of(
-    report: HeadsRecord | HeadsReport,
-    size: tuple[int, int],
-    theme: Theme,
-    view: HeadsView | None = None,
-) -> list[str]:
+def lines_of(report, size, theme, view=None):
     found = report if isinstance(report, HeadsReport) else compare_heads([report])
     document = dataclasses.replace(found, view=view or HeadsView()).document(hints=True)
     means = dataclasses.replace(theme, lines=size[1])
@@ -38,11 +33,11 @@ def lines_of(
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Callable[..., HeadsRecord]:
+def bundled():
     model = Bundled()
     known = known_labels(model, "self")
 
-    def make(text: str, *, sink: bool = True, heads: Any = None) -> HeadsRecord:
+    def make(text, *, sink=True, heads=None):
         record = capture(model, model.encode(text, 400), kind="self", heads=heads)
         return heads_report(record, heads is not None, text=text, sink=sink, known=known)
 
@@ -90,7 +85,7 @@ MADE: dict[str, dict[str, Any]] = {
 }
 
 
-def check(shown: list[str], size: tuple[int, int]) -> None:
+def check(shown, size):
     assert len(shown) < size[1]  # and a line for the prompt
     assert max(map(cell_len, shown)) <= size[0]
     assert shown[0].startswith(("made · ", "tiny · ", "made - ", "tiny - "))
@@ -131,7 +126,7 @@ def test_the_bundled_model_fits(bundled, text):
         assert any(order in line for line in shown for order in orders)
 
 
-def fits(run: Any, *options: str) -> list[str]:
+def fits(run, *options):
     """The screen at 120 × 40; all three sizes are looked at."""
     shown = []
     for columns, lines in SIZES:

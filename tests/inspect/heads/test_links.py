@@ -12,7 +12,6 @@ from attnviz.inspect.heads.links import (
 )
 from attnviz.inspect.heads.listed import links_table, named_word, pairs_table, word_maps
 from attnviz.measures.words import Word
-from attnviz.records import HeadsRecord
 
 # All heads -----------------------------------------------------------------------------------
 
@@ -171,9 +170,7 @@ def test_a_table_of_links_says_what_it_leaves_out(reports):
 # Each head -----------------------------------------------------------------------------------
 
 
-def pairs_of(
-    report: HeadsRecord, layer: int, head: int, count: int
-) -> list[tuple[int, int, float]]:
+def pairs_of(report, layer, head, count):
     return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
 
 

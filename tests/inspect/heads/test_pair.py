@@ -1,7 +1,6 @@
 """Heads that link two words against shuffled texts, held against models whose answer is known."""
 
 import math
-from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.links import DRAWS, pair_links
 from attnviz.inspect.heads.listed import pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
@@ -33,7 +32,7 @@ class Known(ShowsWeights):
     that stands behind the token ``cue``, else to the query itself.
     """
 
-    def __init__(self, cue: str) -> None:
+    def __init__(self, cue):
         self._cue = cue
         self.info = ModelInfo("known", None, "None", "float32", 1, 2, 2, 4)
         self.kinds: tuple[Kind, ...] = ("self",)
@@ -41,22 +40,14 @@ class Known(ShowsWeights):
         self.runs = 0
         self._words: list[str] = []
 
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
+    def encode(self, text, limit=None):
         words = self._words = text.split()[:limit]
         return Tokens(tuple(range(len(words))), tuple(words), (False,) * len(words))
 
-    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+    def notes_for(self, tokens):
         return ()
 
-    def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Callable[[int], bool],
-        observe: Callable[..., None],
-        *,
-        norms: bool = False,
-    ) -> None:
+    def run_rows(self, ids, rows, wants, observe, *, norms=False):
         self.runs += len(ids)
         count = len(ids[0])
         weights = np.zeros((len(ids), 2, count, count), np.float32)
@@ -69,9 +60,7 @@ class Known(ShowsWeights):
             observe(0, start, weights[:, :, start : start + rows], None)
 
 
-def links(
-    model: Any, text: str, words: tuple[str, str], draws: int = DRAWS, **options: Any
-) -> PairLinks:
+def links(model, text, words, draws=DRAWS, **options):
     record = capture(model, model.encode(text), kind="self", **options)
     places = find_word(record, words[0]), find_word(record, words[1])
     return pair_links(model, record, places, model.encode(text), draws)
@@ -168,8 +157,8 @@ def test_what_beats_chance_stands_before_what_is_large():
 
 def test_weights_that_are_no_numbers_beat_nothing_and_stand_last():
     class Broken(Known):
-        def run_rows(self, ids: Any, rows: int, wants: Any, observe: Any, **options: Any) -> None:
-            def take(layer: int, start: int, weights: Any, norms: Any) -> None:
+        def run_rows(self, ids, rows, wants, observe, **options):
+            def take(layer, start, weights, norms):
                 weights[:, 0] = math.nan
                 observe(layer, start, weights, norms)
 

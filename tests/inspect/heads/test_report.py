@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,22 +16,21 @@ from attnviz.inspect.heads.report import (
     compare_heads,
 )
 from attnviz.models.own import OwnAttention
-from attnviz.records import HeadsRecord
 
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 
 
-def written(report: HeadsRecord) -> str:
+def written(report):
     stream = io.StringIO()
     compare_heads([report]).write_json(stream)
     return stream.getvalue()
 
 
-def read(report: HeadsRecord) -> Any:
+def read(report):
     return json.loads(written(report), parse_constant=no_constant)
 
 
-def no_constant(name: str) -> None:
+def no_constant(name):
     raise AssertionError(f"{name} is no JSON")
 
 
@@ -49,7 +47,7 @@ def test_hostile_tokens_come_back_and_no_control_character_is_written(reports, h
 # The table -----------------------------------------------------------------------------------
 
 
-def rows_of(*reports: HeadsRecord) -> list[dict[str, str]]:
+def rows_of(*reports):
     stream = io.BytesIO()
     compare_heads(reports).arrays()[".csv"](stream)
     return list(csv.DictReader(io.StringIO(stream.getvalue().decode(), newline="")))
@@ -85,7 +83,7 @@ def test_cross_attention_is_whole(reports):
 def test_hostile_tokens_come_back(reports, hostile, several):
     """Read as the format says: backslash, u and four hex digits are a character."""
 
-    def meant(text: str) -> str:
+    def meant(text):
         return re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
 
     texts = (*hostile, "\x1b[31m", "a\rb", "\\u001b", "\\\\u001b", "\\n", "\u202e")
@@ -101,7 +99,7 @@ def test_hostile_tokens_come_back(reports, hostile, several):
 # Arrays --------------------------------------------------------------------------------------
 
 
-def npz(report: HeadsRecord) -> dict[str, Any]:
+def npz(report):
     stream = io.BytesIO()
     compare_heads([report]).arrays()[".npz"](stream)
     stream.seek(0)
@@ -130,7 +128,7 @@ def test_npz_holds_every_weight_with_its_place(reports, dtype):
 # Several runs --------------------------------------------------------------------------------
 
 
-def made(text: str = "a b a c", target: str | None = None, **options: object) -> HeadsRecord:
+def made(text="a b a c", target=None, **options):
     model = OwnAttention(12, 3, **options)
     tokens = model.encode(text)
     asking = None if target is None else model.encode_queries(target, tokens)

@@ -2,40 +2,37 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.document import Document, Group, Table
+from attnviz.draw.document import Group, Table
 from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.labels import token_labels
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.report import HeadsView, compare_heads
-from attnviz.records import HeadsRecord
 
 SVG = "{http://www.w3.org/2000/svg}"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
-def document(*reports: HeadsRecord, **view: Any) -> Document:
+def document(*reports, **view):
     return dataclasses.replace(compare_heads(reports), view=HeadsView(**view)).document()
 
 
-def parts(found: Document, kind: type) -> list[Any]:
-    def inside(group: Group) -> Iterator[Any]:
+def parts(found, kind):
+    def inside(group):
         for part in group.parts:
             yield from inside(part) if isinstance(part, Group) else [part]
 
     return [part for group in found.groups for part in inside(group) if isinstance(part, kind)]
 
 
-def svg_texts(*reports: HeadsRecord, **view: Any) -> list[str | None]:
+def svg_texts(*reports, **view):
     drawing = document_drawing(document(*reports, **view))
     root = ElementTree.fromstring(svg_document(drawing, "viridis"))
     return [element.text for element in root.iter(f"{SVG}text")]

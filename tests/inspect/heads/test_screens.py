@@ -20,7 +20,6 @@ from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.records import HeadsRecord
 
 Screen = Callable[..., Block]
 
@@ -60,7 +59,7 @@ GOLDEN = [*BUNDLED, *COMPARED]
 EXPLAINED = ("values_80", "compare_mask_80", "compare_score_60_ascii")
 
 
-def own(text: str = KEYS, target: str | None = None, **options: Any) -> HeadsRecord:
+def own(text=KEYS, target=None, **options):
     """A run of the library's own attention."""
     model = OwnAttention(32, **{"heads": 2, **options})
     tokens = model.encode(text)
@@ -71,11 +70,11 @@ def own(text: str = KEYS, target: str | None = None, **options: Any) -> HeadsRec
 
 
 @pytest.fixture(scope="module")
-def drawn(screen: Screen) -> Callable[..., str]:
+def drawn(screen):
     """The screen of a name; ``factor`` nudges the weights' last bits."""
     model = Bundled()
 
-    def draw(name: str, factor: float | None = None) -> str:
+    def draw(name, factor=None):
         explain = name in EXPLAINED
         if name in COMPARED:
             view, theme, width, runs = COMPARED[name]
@@ -92,7 +91,7 @@ def drawn(screen: Screen) -> Callable[..., str]:
     return draw
 
 
-def nudged(report: HeadsRecord, factor: float | None) -> HeadsRecord:
+def nudged(report, factor):
     if factor is None:
         return report
     layers = tuple(
@@ -134,7 +133,7 @@ SHOWN = {"explain": {"explain": True, "hints": True}}
 TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
 
 
-def nan_maps() -> list[np.ndarray]:
+def nan_maps():
     maps = np.tril(np.full((3, 5, 5), 0.2, np.float32))
     maps[1] = np.nan
     maps[2, 3] = np.nan
@@ -187,7 +186,7 @@ def test_every_screen_fits_and_can_be_written(reports, screen, kind, theme):
 def test_which_parts_a_screen_has(reports, screen):
     """Few heads over few tokens are all drawn in full; a choice always is."""
 
-    def titles(view: str, **wishes: Any) -> str:
+    def titles(view, **wishes):
         shown = SHOWN.get(view, {})
         return screen(reports(**wishes), VIEWS[view], THEMES["plain"], 80, 45, **shown).plain
 

@@ -10,16 +10,16 @@ from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.inspect.heads.sentences import name_words, score_words, variant_names
 from attnviz.measures.registry import label_named
-from attnviz.records import NO_LABEL, SINKS, AttentionRecord, HeadsRecord
+from attnviz.records import NO_LABEL, SINKS, HeadsRecord
 
 Reports = Callable[..., HeadsRecord]
 
 
 @pytest.fixture
-def record(reports: Reports) -> Callable[..., AttentionRecord]:
+def record(reports):
     """A record of a model whose attention can be chosen."""
 
-    def make(score: str | None = "scaled-dot", **options: object) -> AttentionRecord:
+    def make(score="scaled-dot", **options):
         made = reports(**{"causal": False, **options}).record
         return dataclasses.replace(made, model=dataclasses.replace(made.model, score=score))
 
@@ -27,7 +27,7 @@ def record(reports: Reports) -> Callable[..., AttentionRecord]:
 
 
 def test_words_of_each_kind(record):
-    def words(found: AttentionRecord) -> list[str]:
+    def words(found):
         return variant_names([found])[0]
 
     assert words(record(causal=True)) == [

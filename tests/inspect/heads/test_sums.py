@@ -19,7 +19,6 @@ from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.heads.sentences import long_finding
 from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 from ...made_records import measured
@@ -30,7 +29,7 @@ TEXT = " ".join(f"w{number}" for number in np.random.default_rng(5).integers(0, 
 
 
 @pytest.fixture(scope="module")
-def model() -> TransformersModel:
+def model():
     torch.manual_seed(3)
     fields = llama_fields(12, 17, 131_072, (6, 2, 4), layers=2)
     config = transformers.LlamaConfig(vocab_size=101, initializer_range=1.0, **fields)
@@ -38,13 +37,13 @@ def model() -> TransformersModel:
 
 
 @pytest.fixture(scope="module")
-def whole(model: TransformersModel) -> np.ndarray:
+def whole(model):
     keep = KeepWeights("self")
     backend_of(model).observe(keep, [Input(model.encode(TEXT))], cells=None)
     return np.stack([layer.weights for layer in keep.layers])
 
 
-def read(model: TransformersModel, text: str = TEXT, **options: object) -> LongHeads:
+def read(model, text=TEXT, **options):
     request = HeadsRequest.of({"reduce": "fused"} | options)
     found = heads(model, text, request, lambda _: model)
     assert isinstance(found, LongHeads)
@@ -116,7 +115,7 @@ def test_a_part_in_full_a_word_and_pairs(model, whole):
 
 
 def test_what_needs_whole_maps_is_read_so_however_long_the_text(model, monkeypatch):
-    def kind_of(**options: object) -> type:
+    def kind_of(**options):
         request = HeadsRequest.of(options)
         return type(heads(model, TEXT, request, lambda _: model))
 
@@ -156,7 +155,7 @@ def test_each_layer_is_told_as_progress(model, reduce):
 def test_an_interrupted_run_shows_its_layers(model, monkeypatch):
     original, done = sums._Reading.sums, []
 
-    def interrupted(self, text, kind, layer, found) -> None:
+    def interrupted(self, text, kind, layer, found):
         original(self, text, kind, layer, found)
         done.append(layer)
         raise KeyboardInterrupt

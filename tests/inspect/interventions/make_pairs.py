@@ -9,7 +9,6 @@ Every word is one token of the bundled model, so that two prompts differ in one 
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import attnviz
@@ -49,7 +48,7 @@ SENTENCES = (
 )
 
 
-def made(seed: int = 7) -> Iterator[dict[str, str]]:
+def made(seed=7):
     """The pairs, in the order of the file."""
     rng = random.Random(seed)
     for _ in range(LISTS):
@@ -68,7 +67,7 @@ def made(seed: int = 7) -> Iterator[dict[str, str]]:
         yield {"clean": clean, "corrupt": corrupt, "answer": answer, "foil": foil}
 
 
-def written() -> str:
+def written():
     """The file."""
     return "".join(json.dumps(pair) + "\n" for pair in made())
 

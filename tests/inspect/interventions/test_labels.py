@@ -1,8 +1,6 @@
 """``attnviz ablate`` and ``attnviz patch`` of classifiers: their labels, by name."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,16 +13,16 @@ OTHER = "the mat sat on the cat because the cat"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+def place(tmp_path_factory):
     return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
-def zeroed(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def zeroed(module, args):
     """Remove the first head, of seven columns, before an output projection."""
     return (torch.cat([torch.zeros_like(args[0][..., :7]), args[0][..., 7:]], -1), *args[1:])
 
 
-def entry(document: Any, layer: int, head: int) -> Any:
+def entry(document, layer, head):
     (found,) = [own for own in document["heads"] if (own["layer"], own["head"]) == (layer, head)]
     return found
 
@@ -93,7 +91,7 @@ def test_a_model_of_choices_runs_without_its_head(run, tmp_path):
     model = RobertaModel.from_pretrained(place).eval()
     output = model.encoder.layer[1].attention.output.dense
 
-    def hidden() -> torch.Tensor:
+    def hidden():
         with torch.no_grad():
             ends: torch.Tensor = model(torch.tensor([found["token_ids"]])).last_hidden_state
         return ends.double()
@@ -111,7 +109,7 @@ OTHER_ONE = "She opened the door quickly"
 
 
 @pytest.fixture(scope="module")
-def entailment(trained_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def entailment(trained_bert, tmp_path_factory):
     """Return a random classifier of pairs, whose embeddings of both texts differ much."""
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
@@ -135,7 +133,7 @@ def test_two_texts_are_read_as_two(run, entailment):
     model = BertForSequenceClassification.from_pretrained(entailment).eval()
     read = AutoTokenizer.from_pretrained(entailment)(ONE, TWO, return_tensors="pt")
 
-    def logs(**without: Any) -> torch.Tensor:
+    def logs(**without):
         with torch.no_grad():
             found: torch.Tensor = model(**{**read, **without}).logits[0].double().log_softmax(-1)
         return found
@@ -168,14 +166,14 @@ def test_patch_reads_two_texts(run, entailment, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(entailment)
     output, seen = model.bert.encoder.layer[1].attention.output.dense, list[torch.Tensor]()
 
-    def difference(first: str) -> float:
+    def difference(first):
         read = tokenizer(first, TWO, return_tensors="pt")
         assert read["token_type_ids"].any()
         with torch.no_grad():
             logits = model(**read).logits[0].double()
         return float(logits[2] - logits[0])
 
-    def take(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    def take(module, args):
         seen.append(args[0])
         return (torch.cat([seen[0][..., :7], args[0][..., 7:]], -1), *args[1:])
 

@@ -32,7 +32,7 @@ def test_a_built_in_pair_differs_in_one_token(row):
     assert pair.corrupt.texts[corrupt].strip() == row["foil"]
 
 
-def words(text: str) -> Tokens:
+def words(text):
     return Tokens(tuple(map(ord, text)), tuple(text), (False,) * len(text))
 
 
@@ -41,7 +41,7 @@ class Letters:
 
     info, context, vocabulary = MODEL.info, 20, MODEL.vocabulary
 
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
+    def encode(self, text, limit=None):
         return words(text)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError
-from attnviz.inspect.interventions.study import Metrics, Series, Study
-from attnviz.progress import UNWATCHED, Watch, shares_of
+from attnviz.inspect.interventions.study import Series, Study
+from attnviz.progress import UNWATCHED, shares_of
 from attnviz.resume import ResumeFile
 
 SCHEMA = "attnviz.ablate-resume/1"
@@ -23,11 +21,11 @@ class Made(Series[Scores]):
 
     changed, noun, nouns = "variants", "removal", "removals"
 
-    def __init__(self, file: ResumeFile | None = None) -> None:
+    def __init__(self, file=None):
         self.asked: list[tuple[int, tuple[int, ...]]] = []
         super().__init__("removals", 5, 3, file)
 
-    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+    def measure(self, missing):
         for text, changes in missing.items():
             self.asked.append((text, tuple(changes)))
             for start in range(0, len(changes), 2):
@@ -35,16 +33,16 @@ class Made(Series[Scores]):
                 found = {"kl": np.array([10.0 * text + each for each in some])}
                 yield text, Scores(text, some, found, {})
 
-    def details(self, piece: Scores) -> dict[str, Any]:
+    def details(self, piece):
         return {"said": f"text {piece.text}"}
 
-    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
+    def rebuild(self, text, changes, metrics, kept):
         if kept["said"] != f"text {text}":
             raise ValueError("it is of another text")
         return Scores(text, changes, metrics, {})
 
 
-def values(series: Made) -> dict[tuple[int, int], float]:
+def values(series):
     return {
         (text, change): float(value)
         for text, pieces in series.pieces.items()
@@ -106,15 +104,15 @@ def test_a_damaged_piece_is_refused(tmp_path, line, said):
 class Interrupted(Study):
     """A run that Ctrl-C ends, after something was measured or before."""
 
-    def __init__(self, measured: bool) -> None:
+    def __init__(self, measured):
         super().__init__(None)
         self.measured = measured
 
-    def run(self, watch: Watch) -> None:
+    def run(self, watch):
         raise KeyboardInterrupt
 
     @property
-    def empty(self) -> bool:
+    def empty(self):
         return not self.measured
 
 

@@ -9,7 +9,6 @@ import pytest
 from attnviz.draw.labels import width
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.lens import lens
-from attnviz.inspect.lens.report import LensReport
 from attnviz.inspect.lens.request import LensRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
@@ -20,11 +19,11 @@ PROMPT = "When Nancy met John, nobody knew why Nancy met"
 
 
 @pytest.fixture(scope="module")
-def report() -> LensReport:
+def report():
     return lens(Bundled(), PROMPT, LensRequest())
 
 
-def with_ranks(report: LensReport, *ranks: int) -> LensReport:
+def with_ranks(report, *ranks):
     blocks = [
         BlockReading(at - 1 if at else None, 0.5, rank, 2.0 if rank > 9 else 0.1, report.end.top)
         for at, rank in enumerate(ranks)

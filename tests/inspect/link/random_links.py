@@ -6,7 +6,6 @@ import numpy as np
 
 from attnviz.attention.family_reading import llama_stack
 from attnviz.inspect.link.link import link
-from attnviz.inspect.link.report import LinkReport
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.models.bundled import Bundled
 from attnviz.prompts.study import Prompt
@@ -15,7 +14,7 @@ WORDS = 10
 """The words of a prompt, as few as the control replaces many of."""
 
 
-def random_link(seed: int, prompts: int) -> LinkReport:
+def random_link(seed, prompts):
     """Return the report on a head of a random model over random prompts.
 
     The prompts differ from their controls in nothing but the draw, so that each part that stands

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,12 +32,12 @@ MANY = (
 )
 
 
-def reported(model: Any, *texts: str, **question: Any) -> Any:
+def reported(model, *texts, **question):
     request = LinkRequest(**question)
     return link(model, [Prompt(text) for text in texts], request)
 
 
-def of(found: dict[str, Any], side: str, kind: str, head: int | None = None) -> dict[str, Any]:
+def of(found, side, kind, head=None):
     (part,) = (
         one
         for one in found["parts"]

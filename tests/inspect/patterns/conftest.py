@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,13 +18,7 @@ NAMES = ("previous", "first", "self", "duplicate", "induction", "delimiter", "ra
 THRESHOLD = 0.25
 
 
-def make_head(
-    place: tuple[int, int],
-    names: Sequence[str],
-    rng: np.random.Generator,
-    control: bool,
-    missing: Sequence[str],
-) -> PatternScores:
+def make_head(place, names, rng, control, missing):
     """Made-up scores; every third head has a clear label."""
     layer, head = place
     base = dict(zip(names, rng.uniform(0.01, 0.2, len(names)).round(4).tolist(), strict=True))
@@ -58,15 +51,7 @@ def make_head(
     )
 
 
-def make_patterns(
-    *,
-    layers: int = 3,
-    heads: int = 5,
-    names: Sequence[str] = NAMES,
-    control: bool = False,
-    missing: Sequence[str] = (),
-    **fields: Any,
-) -> PatternReport:
+def make_patterns(*, layers=3, heads=5, names=NAMES, control=False, missing=(), **fields):
     """A report; the other names are fields of the record."""
     rng = np.random.default_rng(11)
     info = ModelInfo("made", "0123456789abcdef", "None", "float32", layers, heads, heads, 8)
@@ -94,7 +79,7 @@ def make_patterns(
 
 
 @pytest.fixture(scope="session")
-def pattern_reports() -> Callable[..., PatternReport]:
+def pattern_reports():
     """Makes reports of made-up scores."""
     return make_patterns
 
@@ -111,14 +96,14 @@ class WordModel(ShowsWeights):
     kinds: tuple[Kind, ...] = ("self",)
     context = WORDS
 
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
+    def encode(self, text, limit=None):
         words = text.split()
         numbers = {word: 1 + n for n, word in enumerate(dict.fromkeys(words))}
         ids = (0, *(numbers[word] for word in words))[:limit]
         texts = ("<s>", *(f" {word}" for word in words))[:limit]
         return Tokens(ids, texts, tuple(number == 0 for number in ids))
 
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self):
         return Vocabulary(
             np.arange(1, WORDS),
             Tokens((0,), ("<s>",), (True,)),
@@ -127,34 +112,26 @@ class WordModel(ShowsWeights):
             texts=lambda ids: tuple(f" w{number}" for number in ids),
         )
 
-    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+    def notes_for(self, tokens):
         return ()
 
 
 class ScriptedModel(WordModel):
     """Each head is a function from the tokens to its (query, key) matrix."""
 
-    def __init__(self, layers: Sequence[Sequence[Head]]) -> None:
+    def __init__(self, layers):
         self._layers = layers
         self._numbers = {"<s>": 0}
         heads = len(layers[0])
         self.info = ModelInfo("made", None, "None", "float64", len(layers), heads, heads, 2)
 
-    def encode(self, text: str, limit: int | None = None) -> Tokens:
+    def encode(self, text, limit=None):
         """Words have one number in all texts, so that ids tell them."""
         tokens = super().encode(text, limit)
         ids = tuple(self._numbers.setdefault(word, len(self._numbers)) for word in tokens.texts)
         return replace(tokens, ids=ids)
 
-    def run_rows(
-        self,
-        ids: Sequence[Sequence[int]],
-        rows: int,
-        wants: Callable,
-        observe: Callable,
-        *,
-        norms: bool = False,
-    ) -> None:
+    def run_rows(self, ids, rows, wants, observe, *, norms=False):
         words = {number: word for word, number in self._numbers.items()}
         texts = [Tokens.bare(text) for text in ids]
         texts = [replace(one, texts=tuple(words.get(n, "") for n in one.ids)) for one in texts]
@@ -165,10 +142,10 @@ class ScriptedModel(WordModel):
                     observe(layer, start, whole[:, :, start : start + rows], None)
 
 
-def at(offset: int) -> Head:
+def at(offset):
     """All weight on the key ``offset`` away, at the edges on the nearest there is."""
 
-    def head(tokens: Tokens) -> np.ndarray:
+    def head(tokens):
         n = len(tokens)
         weights = np.zeros((n, n))
         weights[np.arange(n), np.clip(np.arange(n) + offset, 0, n - 1)] = 1
@@ -177,21 +154,21 @@ def at(offset: int) -> Head:
     return head
 
 
-def first(tokens: Tokens) -> np.ndarray:
+def first(tokens):
     weights = np.zeros((len(tokens),) * 2)
     weights[:, 0] = 1
     return weights
 
 
-def even(tokens: Tokens) -> np.ndarray:
+def even(tokens):
     weights = np.tril(np.ones((len(tokens),) * 2))
     return weights / weights.sum(1, keepdims=True)
 
 
-def latest_equal(behind: int) -> Head:
+def latest_equal(behind):
     """All weight ``behind`` tokens after the latest equal earlier token; else all on the first."""
 
-    def head(tokens: Tokens) -> np.ndarray:
+    def head(tokens):
         weights = np.zeros((len(tokens),) * 2)
         for i, token in enumerate(tokens.ids):
             found = [j for j in range(i) if tokens.ids[j] == token and j + behind < i]
@@ -201,7 +178,7 @@ def latest_equal(behind: int) -> Head:
     return head
 
 
-def marks(tokens: Tokens) -> np.ndarray:
+def marks(tokens):
     """Evenly on the words that end a phrase, on itself before the first one."""
     ends = [place for place, text in enumerate(tokens.texts) if text.strip() in (".", ",")]
     weights = np.zeros((len(tokens),) * 2)
@@ -222,22 +199,22 @@ HEADS: Mapping[str, Head] = {
 
 
 @pytest.fixture
-def known_heads() -> Mapping[str, Head]:
+def known_heads():
     """Of each label a causal head that does nothing else."""
     return HEADS
 
 
 @pytest.fixture
-def scripted() -> Callable[..., ScriptedModel]:
+def scripted():
     """Makes a model of given heads: ``scripted([[head, head], [head, head]])``."""
     return ScriptedModel
 
 
 @pytest.fixture
-def even_head() -> Head:
+def even_head():
     return even
 
 
 @pytest.fixture
-def next_head() -> Head:
+def next_head():
     return at(1)

@@ -2,8 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -27,18 +25,18 @@ TEXTS = [" ".join(WORDS[start : start + 5 + start % 7]) for start in range(0, 40
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _blocks_of_eight() -> Iterator[None]:
+def _blocks_of_eight():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("attnviz.corpus.BLOCK", 8)
         yield
 
 
 @pytest.fixture(scope="module")
-def report() -> PatternReport:
+def report():
     return attnviz.patterns(texts=TEXTS, control="random-weights")
 
 
-def shards(count: int, **options: Any) -> list[Any]:
+def shards(count, **options):
     reports = [attnviz.patterns(texts=TEXTS, shard=f"{k}/{count}", **options) for k in range(count)]
     return [each.record for each in reports]
 

@@ -15,8 +15,7 @@ from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT, of_family
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Input, Tokens
 
 from ...made_records import measured
 from ...small_models import llama_fields
@@ -27,13 +26,13 @@ HEADS = 3
 PLACES = [(0, head) for head in range(HEADS)]
 
 
-def text(n: int = N, words: int = 61) -> Tokens:
+def text(n=N, words=61):
     ids = (0, *np.random.default_rng(2).integers(1, words, n - 2).tolist(), 0)
     texts = tuple("." if number % 5 == 1 else f" w{number}" for number in ids)
     return Tokens(ids, texts, tuple(number == 0 for number in ids))
 
 
-def matrices(causal: bool, n: int = N, keys: int | None = None) -> np.ndarray:
+def matrices(causal, n=N, keys=None):
     weights = np.random.default_rng(7).dirichlet(np.full(keys or n, 0.2), size=(HEADS, n))
     if causal:
         weights = np.tril(weights + 1e-4)
@@ -41,9 +40,7 @@ def matrices(causal: bool, n: int = N, keys: int | None = None) -> np.ndarray:
     return weights
 
 
-def scores(
-    weights: np.ndarray, rows: int, causal: bool, view="raw", kind: Kind = "self", norms=None
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def scores(weights, rows, causal, view="raw", kind="self", norms=None):
     tokens = text()
     keys = text(weights.shape[-1], 11) if kind == "cross" else tokens
     attention = Conditions(kind, causal, view, True)
@@ -207,11 +204,11 @@ def test_norms_weigh_what_is_moved():
         in_view("norm-weighted", weights, None)
 
 
-def words(count: int) -> str:
+def words(count):
     return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
 
 
-def llama(window: int | None = None) -> TransformersModel:
+def llama(window=None):
     torch.manual_seed(3)
     fields = llama_fields(12, 17, 4_096, (6, 2, 4))
     fields |= {"vocab_size": 101, "initializer_range": 1.0}

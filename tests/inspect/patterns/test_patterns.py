@@ -2,8 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,7 @@ PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\
 
 
 @pytest.fixture
-def document(redrawn: Any) -> Callable[..., Any]:
+def document(redrawn):
     """The JSON object of ``attnviz patterns ARGUMENTS --json``."""
     return lambda *arguments: redrawn("patterns", *arguments, "--json").document
 

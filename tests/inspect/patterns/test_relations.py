@@ -24,7 +24,7 @@ from attnviz.measures.uniform import visible_keys
 from attnviz.records import Input, Tokens
 
 
-def word(sentence, index: int) -> str:
+def word(sentence, index):
     place = sentence.words[index]
     return sentence.text[place.start : place.stop]
 
@@ -60,7 +60,7 @@ def test_the_shipped_sentences_pair_words_of_the_right_kind():
 HEADER = "text\tpairs\n"
 
 
-def write(path: Path, content: str | bytes) -> Path:
+def write(path, content):
     file = path / "own.tsv"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return file
@@ -137,7 +137,7 @@ def test_weight_to_a_word_is_the_sum_and_from_it_the_mean():
     assert by_word.sum(-1) == pytest.approx(1)
 
 
-def sentence(*pairs: WordPair) -> AnnotatedSentence:
+def sentence(*pairs):
     text = "cats eat fish ."
     return AnnotatedSentence(text, (range(4), range(5, 8), range(9, 13)), pairs, 2)
 
@@ -150,7 +150,7 @@ TOKENS = Tokens(
 SUBJECT, OBJECT = WordPair("subject", 0, 1), WordPair("object", 2, 1)
 
 
-def looks(**at: int) -> np.ndarray:
+def looks(**at):
     weights = np.eye(6)
     for query, key in at.items():
         weights[int(query[1:])] = np.eye(6)[key]
@@ -160,7 +160,7 @@ def looks(**at: int) -> np.ndarray:
 EVERY, EARLIER = visible_keys(6, 6, False), visible_keys(6, 6, True)
 
 
-def hits(view: WordView, weights: np.ndarray, seen: np.ndarray = EVERY) -> dict[str, float]:
+def hits(view, weights, seen=EVERY):
     found, _ = view.find(weights, seen)
     return {relation: float(found[at][0]) for at, (relation, _, _) in enumerate(view.pairs)}
 
@@ -236,7 +236,7 @@ def test_a_head_of_a_persons_own_relation_is_named(scripted, even_head):
         for i in range(len(letters))
     ]
 
-    def framing(tokens: Tokens) -> np.ndarray:
+    def framing(tokens):
         weights = np.tril(np.ones((len(tokens),) * 2))
         weights[4, 1] = weights[3, 2] = 100
         return weights / weights.sum(1, keepdims=True)
@@ -258,12 +258,12 @@ def test_weights_that_are_no_numbers_are_no_miss():
     assert np.isnan(hits(view, np.full((1, 6, 6), np.nan))["object"])
 
 
-def tokens(*texts: str, special: tuple[int, ...] = ()) -> Tokens:
+def tokens(*texts, special=()):
     marked = tuple(place in special for place in range(len(texts)))
     return Tokens(tuple(range(len(texts))), texts, marked)
 
 
-def ranges(text: str, *words: str) -> list[range]:
+def ranges(text, *words):
     return [range(text.index(word), text.index(word) + len(word)) for word in words]
 
 

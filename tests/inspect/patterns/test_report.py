@@ -78,11 +78,11 @@ INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
 TOKENS = Tokens((1, 2), ("a", "b"), (False, False))
 
 
-def head(number: int, label: str | None, score: float | None) -> PatternScores:
+def head(number, label, score):
     return PatternScores(0, number, label, {"previous": score}, {"previous": 0.1})
 
 
-def report(*heads: PatternScores) -> PatternReport:
+def report(*heads):
     return PatternReport(INFO, "self", True, "raw", heads, ("previous",), ())
 
 

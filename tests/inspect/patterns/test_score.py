@@ -9,14 +9,12 @@ import transformers
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patterns.report import PatternReport
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import LABELS, RELATIONS
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 from attnviz.texts import natural_texts
 
@@ -26,11 +24,11 @@ TEXT = "a b , c a b . d a b , c e . a b , c"
 
 
 @pytest.fixture(scope="module")
-def tiny() -> PatternReport:
+def tiny():
     return score_patterns(Bundled())
 
 
-def labels(report: PatternReport) -> dict[str, str]:
+def labels(report):
     return {
         report.head_name((head.layer, head.head)): head.label for head in report.heads if head.label
     }
@@ -177,7 +175,7 @@ def test_what_cannot_be_had_is_refused(scripted, even_head):
 
 
 @pytest.fixture(scope="module")
-def bart() -> TransformersModel:
+def bart():
     torch.manual_seed(0)
     config = transformers.BartConfig(
         **bart_fields(12, 11, 127, (2, 3), (3, 2)),

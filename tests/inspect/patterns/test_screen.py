@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attnviz.draw.blocks import Block
-from attnviz.draw.document import Document
 from attnviz.draw.files import document_files, save
 from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.patterns.report import PatternReport, Probe
+from attnviz.inspect.patterns.report import Probe
 from attnviz.inspect.patterns.screen import finding
 from attnviz.inspect.patterns.tables import label_tint
 from attnviz.measures.registry import LABELS
@@ -46,13 +43,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 }
 
 
-def document_of(
-    report: PatternReport, *, explain: bool = False, hints: bool = False, **shown: Any
-) -> Document:
+def document_of(report, *, explain=False, hints=False, **shown):
     return replace(report, **shown).document(explain=explain, hints=hints)
 
 
-def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown: Any) -> Block:
+def screen(report, theme=PLAIN, room=80, **shown):
     return terminal_block(document_of(report, **shown), theme, room)
 
 
@@ -74,7 +69,7 @@ FIRST: dict[str, tuple[dict[str, Any], str | None, int, int]] = {
 }
 
 
-def first(report: PatternReport, room: int, lines: int, watch: str | None = None) -> list[str]:
+def first(report, room, lines, watch=None):
     document = document_of(report, watch=watch, hints=True)
     return first_screen(document, PLAIN, room, lines - 1).plain.splitlines()
 
@@ -132,7 +127,7 @@ def test_the_finding_counts(pattern_reports):
 # Colours -------------------------------------------------------------------------------------
 
 
-def _full(name: str) -> tuple[int, int, int]:
+def _full(name):
     tint = label_tint(name, 1.0)
     return colour_table(tint.palette)[tint.step]
 
@@ -154,7 +149,7 @@ def test_a_stronger_label_is_brighter(name):
 # Files ---------------------------------------------------------------------------------------
 
 
-def saved(report: PatternReport, path: Path, **shown: Any) -> str:
+def saved(report, path, **shown):
     save(path, document_files(lambda: document_of(report, **shown), "viridis"))
     return path.read_text(encoding="utf-8")
 

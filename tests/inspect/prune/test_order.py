@@ -1,8 +1,6 @@
 """The order of removal and the losses it goes by, made by hand, and what may be asked."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from attnviz.inspect.prune.order import (
     random_losses,
     removal_order,
 )
-from attnviz.inspect.prune.report import PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
@@ -35,32 +32,32 @@ class _Meter:
 
     baseline = _CLEAN
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, scale=1.0):
         self.asked = 0
         self._scale = scale
 
-    def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
+    def losses(self, removals):
         self.asked += len(removals)
         return [self._loss(set(removal)) for removal in removals]
 
-    def _loss(self, gone: set[Head]) -> float:
+    def _loss(self, gone):
         return _CLEAN + self._scale * (sum(_PRICE[head] for head in gone) + 1.1 * (gone >= _PAIR))
 
-    def gradients(self) -> Mapping[Head, float]:
+    def gradients(self):
         """Blind to the pair, as a first order is."""
         return _PRICE
 
 
-def _bounds(**settings: bool) -> RemovalBounds:
+def _bounds(**settings):
     return RemovalBounds((0, 1), 3, 3, **settings)
 
 
-def _prune(*asked: Any, **options: Any) -> tuple[PruneStep, ...]:
+def _prune(*asked, **options):
     """Ranked by prices; held out, each is doubled."""
     return removal_order(_Meter(), _Meter(2.0), *asked, **options)
 
 
-def _heads(steps: Sequence[PruneStep]) -> list[Head]:
+def _heads(steps):
     return [(step.layer, step.head) for step in steps]
 
 
@@ -144,18 +141,14 @@ _LOSSES = (1.0, 3.0)
 class _Scanner:
     """Each removed head costs 0.5 in the first text and 0.1 in the second; two at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.measured: list[Variant] = []
 
-    def scan_all(
-        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
-    ) -> Iterator[Scores]:
+    def scan_all(self, wanted, variants):
         for text, some in wanted.items():
             yield from self._scan(text, variants, some)
 
-    def _scan(
-        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
-    ) -> Iterator[Scores]:
+    def _scan(self, text, variants, wanted):
         order = list(reversed(wanted))
         for start in range(0, len(order), 2):
             chosen = tuple(order[start : start + 2])
@@ -166,9 +159,7 @@ class _Scanner:
 
 
 class _Headless:
-    def scan_all(
-        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
-    ) -> Iterator[Scores]:
+    def scan_all(self, wanted, variants):
         for text, some in wanted.items():
             yield Scores(text, tuple(some), {"output_mse": np.zeros(len(some))}, {})
 
@@ -206,7 +197,7 @@ def test_a_model_without_predictions_is_refused():
 _INFO = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)
 
 
-def _goal(request: PruneRequest) -> Any:
+def _goal(request):
     bounds = RemovalBounds(
         (0, 1, 2, 3), 4, 4, empty_layers=request.empty_layers, uniform=request.uniform
     )

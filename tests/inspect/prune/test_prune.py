@@ -1,8 +1,7 @@
 """``attnviz prune`` from the command line to the directory that it writes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,11 +16,11 @@ _INFO = Bundled().info
 _HEADS = _INFO.layers * _INFO.heads
 
 
-def _document(run: Run, *arguments: str) -> Any:
+def _document(run, *arguments):
     return run("prune", *arguments, "--json").document
 
 
-def _masked_loss(directory: str, ids: Sequence[int], removed: Sequence[dict[str, int]]) -> float:
+def _masked_loss(directory, ids, removed):
     """Cross-entropy of a Llama directory with heads emptied before ``o_proj``: the oracle."""
     from transformers import LlamaForCausalLM
 
@@ -29,7 +28,7 @@ def _masked_loss(directory: str, ids: Sequence[int], removed: Sequence[dict[str,
     width = model.config.head_dim
     for entry in removed:
 
-        def empty(module: Any, args: Any, head: int = entry["head"]) -> Any:
+        def empty(module, args, head=entry["head"]):
             outputs = args[0].clone()
             outputs[..., head * width : (head + 1) * width] = 0
             return (outputs,)
@@ -40,13 +39,13 @@ def _masked_loss(directory: str, ids: Sequence[int], removed: Sequence[dict[str,
         return float(model(batch, labels=batch).loss)
 
 
-def _halves() -> tuple[list[int], list[int]]:
+def _halves():
     """The first and the second half of the text, each after the beginning-of-text token."""
     start, *ids = Bundled().encode(_TEXT).ids
     return [start, *ids[: len(ids) // 2]], [start, *ids[len(ids) // 2 :]]
 
 
-def _tiny() -> Path:
+def _tiny():
     import attnviz
 
     return Path(attnviz.__file__).parent / "data" / "tiny"

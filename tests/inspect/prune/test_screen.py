@@ -1,7 +1,6 @@
 """What prune shows, read back: points where they belong, screens that fit, numbers that add up."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -25,7 +24,7 @@ _ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 _COLOUR = Theme()
 
 
-def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) -> PruneReport:
+def _report(layers=3, heads=5, count=4, **changes):
     """Head (i mod layers, i // layers) goes at step i; the loss rises by 0.1 a step, twice at
     random."""
     total = layers * heads
@@ -61,11 +60,11 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
-def prune_screen(report: PruneReport) -> str:
+def prune_screen(report):
     return " ".join(terminal_block(report.document(), _PLAIN, 200).plain.split())
 
 
-def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Any:
+def _part(report, kind):
     parts = (part for group in report.document().groups for part in leaves(group))
     (found,) = (part for part in parts if isinstance(part, kind))
     return found

@@ -1,8 +1,6 @@
 """Pruned checkpoints, opened by plain transformers and held against hooks on the whole model."""
 
 import json
-from collections.abc import Callable, Mapping, Set
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.prune.store import PruneStore, keep_pooling
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.prepare import prepared
-from attnviz.models.transformers_model import TransformersModel
 
 from ...small_models import SPECIAL, bert_fields, deepseek_fields, gpt_fields, llama_fields
 
@@ -50,7 +47,7 @@ _CASES: dict[str, tuple[dict[str, Any], str, dict[int, set[int]], tuple[str, int
 }
 
 
-def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
+def _model(name, fields):
     config = AutoConfig.for_model(name, vocab_size=17, **SPECIAL | dict(fields))
     torch.manual_seed(0)
     auto = AutoModelForMaskedLM if name == "bert" else AutoModelForCausalLM
@@ -61,12 +58,12 @@ def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
     return prepared(name, model, None, torch.device("cpu"))
 
 
-def _masked(model: TransformersModel, module: str, removed: Mapping[int, Set[int]]) -> Any:
+def _masked(model, module, removed):
     """Logits with the heads' columns emptied at the input of the named output projections."""
     hooks = []
     for layer, heads in removed.items():
 
-        def empty(module: Any, args: Any, heads: Set[int] = heads) -> Any:
+        def empty(module, args, heads=heads):
             outputs = args[0].clone()
             width = outputs.shape[-1] // model.info.heads
             for head in heads:
@@ -83,15 +80,15 @@ def _masked(model: TransformersModel, module: str, removed: Mapping[int, Set[int
             hook.remove()
 
 
-def _against(expected: torch.Tensor) -> Callable[[Any], tuple[float, float]]:
-    def difference(model: Any) -> tuple[float, float]:
+def _against(expected):
+    def difference(model):
         with torch.inference_mode():
             return float((model(_IDS).logits - expected).abs().max()), 1e-5
 
     return difference
 
 
-def _stored_numbers(directory: Path) -> int:
+def _stored_numbers(directory):
     """Numbers in the file; what is tied is stored once."""
     with safe_open(directory / "model.safetensors", framework="numpy") as file:
         return sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118 (no mapping)
@@ -126,7 +123,7 @@ def test_a_pruned_checkpoint_is_the_masked_model(name, tmp_path):
     assert all(torch.equal(before[key], found) for key, found in model.model.state_dict().items())
 
 
-def _buffers(model: Any) -> int:
+def _buffers(model):
     """Numbers that are stored beside the parameters, such as a router's bias."""
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     return sum(
@@ -134,7 +131,7 @@ def _buffers(model: Any) -> int:
     )
 
 
-def _bundled_like() -> tuple[TransformersModel, PruneStore]:
+def _bundled_like():
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 4}
     model = _model("llama", _LLAMA | sizes | {"head_dim": 8, "tie_word_embeddings": True})
     return model, PruneStore(model, None, ())
@@ -164,7 +161,7 @@ def test_what_is_stored_narrower_is_still_tied(tmp_path):
     removed = {0: {1, 2}, 1: {0, 2}}
     expected = _masked(model, _O_PROJ, removed)
 
-    def loose(candidate: Any) -> tuple[float, float]:
+    def loose(candidate):
         return _against(expected)(candidate)[0], 0.1
 
     store.dtype = torch.float16
@@ -189,7 +186,7 @@ def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path):
 def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path):
     _, store = _bundled_like()
 
-    def never(candidate: Any) -> tuple[float, float]:
+    def never(candidate):
         return float("nan"), 1e-5
 
     with pytest.raises(UnsupportedError, match="nothing was written"):

@@ -2,8 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from ..head.test_head import TEXTS
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> str:
+def texts(tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     return "texts.txt"
 
@@ -97,7 +95,7 @@ def test_what_a_budget_leaves_out_and_fewer_cards_than_were_wanted_are_said(redr
 
 
 def test_ctrl_c_keeps_what_is_done(monkeypatch):
-    def interrupted(*_: Any, **__: Any) -> None:
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "ablate", interrupted)
@@ -116,7 +114,7 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch):
     """Of the texts that are done nothing is concluded, and no card is begun."""
     whole = module.ablate
 
-    def partly(*arguments: Any, **options: Any) -> Any:
+    def partly(*arguments, **options):
         found = whole(*arguments, **options)
         return replace(found, texts=found.texts[:1], texts_wanted=3, complete=False)
 

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from attnviz.corpus import Line
 from attnviz.errors import UsageError
 from attnviz.inspect.retrieve import corpus
 from attnviz.inspect.retrieve.haystacks import material, questions, read_sentences, sentences_of
-from attnviz.inspect.retrieve.report import RetrieveReport
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.measures.bootstrap import student_t
 from attnviz.models.bundled import Bundled
@@ -29,14 +27,14 @@ ASKED = {"lengths": "80", "needle": "The key is|blue rain"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_blocks() -> Iterator[None]:
+def _small_blocks():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("attnviz.corpus.BLOCK", 4)
         yield
 
 
 @pytest.fixture(scope="module")
-def report() -> RetrieveReport:
+def report():
     return attnviz.retrieve("tiny", texts=TEXTS, **ASKED)
 
 

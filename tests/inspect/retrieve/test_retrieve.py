@@ -14,13 +14,11 @@ from attnviz.engine.backend import backend_of
 from attnviz.errors import UnsupportedError
 from attnviz.inspect.retrieve.haystacks import (
     DEPTHS,
-    Material,
     material,
     needles_of,
     questions,
     read_sentences,
 )
-from attnviz.inspect.retrieve.report import RetrieveReport
 from attnviz.inspect.retrieve.request import Needle, RetrieveRequest
 from attnviz.inspect.retrieve.retrieve import retrieval_heads
 from attnviz.inspect.retrieve.study import answered
@@ -33,17 +31,17 @@ _RANDOM_SEEDS = 8
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Bundled:
+def bundled():
     return Bundled()
 
 
 @pytest.fixture(scope="module")
-def made_of(bundled: Bundled) -> Material:
+def made_of(bundled):
     return material(bundled, read_sentences(None), RetrieveRequest())
 
 
 @pytest.fixture(scope="module")
-def found(bundled: Bundled) -> RetrieveReport:
+def found(bundled):
     return attnviz.retrieve(bundled, lengths="192")
 
 
@@ -232,7 +230,7 @@ def test_a_reader_goes_back_to_where_two_texts_part(kind, checkpoint, one_thread
     model = attnviz.load(str(checkpoint(kind)), backend="torch")
     begun = Tokens.bare(model.vocabulary().plain.tolist()[:2])
 
-    def opened() -> Any:
+    def opened():
         return backend_of(model).open_reader(begun, begun, "self", ())
 
     plain = model.vocabulary().plain.tolist()

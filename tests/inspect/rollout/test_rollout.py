@@ -2,9 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ PLAIN = Theme(colour=False)
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
 
 
-def make_rollout(pieces: Sequence[str] = PIECES, **fields: Any) -> RolloutReport:
+def make_rollout(pieces=PIECES, **fields):
     """Made-up weights, followed through three layers."""
     rng = np.random.default_rng(5)
     count = len(pieces)
@@ -46,7 +44,7 @@ def make_rollout(pieces: Sequence[str] = PIECES, **fields: Any) -> RolloutReport
     return replace(made, **fields)
 
 
-def rolled_out(layers: list[np.ndarray]) -> np.ndarray:
+def rolled_out(layers):
     """The rollout of some layers, first layer first."""
     joined: np.ndarray | None = None
     for mean in layers:
@@ -185,9 +183,7 @@ def test_an_encoder_decoder(run, checkpoint, kind):
     assert np.sum(found["rollout"], -1) == pytest.approx(1, abs=1e-5)
 
 
-def drawn(
-    rollout: RolloutReport, theme: Theme, room: int, explain: bool = False, **fields: Any
-) -> str:
+def drawn(rollout, theme, room, explain=False, **fields):
     document = replace(rollout, text=SHORT, **fields).document(explain=explain)
     return terminal_block(document, theme, room).plain
 

@@ -24,7 +24,7 @@ PROMPT = "When Nancy met John, nobody knew why Nancy met"
 OTHERS = (300, 411, 2512, 999, 77)
 
 
-def log_p(model: Bundled, ids: list[int], answer: int) -> float:
+def log_p(model, ids, answer):
     logits = model.stack.logits(ids)[-1].astype(float)
     return float(logits[answer] - np.logaddexp.reduce(logits))
 
@@ -79,7 +79,7 @@ def test_a_hidden_token_is_seen_by_itself_alone(checkpoint, backend):
     ids = torch.tensor([given.ids])
     count = ids.shape[1]
 
-    def difference(seen: torch.Tensor) -> float:
+    def difference(seen):
         bias = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
         with torch.no_grad():
             logits = plain(ids, attention_mask=bias).logits[0, -1].double()

@@ -11,7 +11,7 @@ TEXT = "the cat sat on the mat because the cat"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+def place(tmp_path_factory):
     return save_classifier(tmp_path_factory.mktemp("classifier"))
 
 
@@ -166,7 +166,7 @@ def test_words_of_a_long_text_are_integrated(run, tmp_path, problem):
     ids = torch.tensor([found["token_ids"]])
     table = model.bert.embeddings.word_embeddings.weight
 
-    def log(embedded: torch.Tensor) -> float:
+    def log(embedded):
         with torch.no_grad():
             logits = model(inputs_embeds=embedded).logits[0].double()
         return float((logits.sigmoid().log() if problem else logits.log_softmax(-1))[2])

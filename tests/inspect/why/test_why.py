@@ -2,17 +2,15 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
 
 from attnviz.draw.labels import width
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
-from attnviz.inspect.why.report import WhyReport, control_p
+from attnviz.inspect.why.report import control_p
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
 from attnviz.models.bundled import Bundled
@@ -26,16 +24,16 @@ PROMPT = "When Nancy met John, nobody knew why Nancy met"
 INDUCTION = {(1, 0), (1, 2)}
 
 
-def heads_of(found: Any) -> dict[tuple[int, int], dict[str, Any]]:
+def heads_of(found):
     return {(one["layer"], one["head"]): one for one in found["parts"] if one["kind"] == "head"}
 
 
-def reports(model: Any, *texts: str, **question: Any) -> WhyReport:
+def reports(model, *texts, **question):
     request = WhyRequest(**question)
     return why(model, [Prompt(text) for text in texts], request)
 
 
-def names() -> Iterator[str]:
+def names():
     """Prompts in which a name comes again after what stood before it the first time."""
     for first, second in permutations(("Nancy", "Jim", "Will", "Bill", "Jack"), 2):
         yield f"When {first} met {second}, nobody knew why {first} met"
@@ -142,7 +140,7 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run):
 def test_what_does_not_tally_is_not_ranked(run, monkeypatch):
     own = NumpyAttributor.attribute
 
-    def doubled(*given: Any, **asked: Any) -> Any:
+    def doubled(*given, **asked):
         found = own(*given, **asked)
         return replace(found, logit=found.logit + 1)
 
@@ -220,10 +218,10 @@ def test_bad_input(run, tmp_path, arguments, code, said):
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def encoder(tmp_path_factory):
     import torch
 
-    def made(architecture: str) -> str:
+    def made(architecture):
         words = (*WORDS, "<mask>")
         torch.manual_seed(5)
         fields = bert_fields(12, 13, 19) | {"vocab_size": len(words), "initializer_range": 0.3}

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from attnviz.draw.files import CsvTable
-from attnviz.learn.scaling.report import BIN_EDGES, Estimate, ScalingReport
+from attnviz.learn.scaling.report import BIN_EDGES, Estimate
 from attnviz.models.own import OwnAttention
 
 from .conftest import drawn, of_model
@@ -31,7 +31,7 @@ def test_names(layer_report, head_report):
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[str, ScalingReport]:
+def reports():
     model = OwnAttention(30, 5, causal=True)
     return {
         "random": drawn(d_k="2,7", seq=5, samples=3),

@@ -8,7 +8,6 @@ import pytest
 
 from attnviz.errors import UnsupportedError
 from attnviz.learn.scaling import scaling
-from attnviz.learn.scaling.report import ScalingReport
 from attnviz.learn.scaling.scaling import jacobian_norms, matrix_measures
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -17,7 +16,7 @@ from ...small_models import whole_weights
 from .conftest import drawn, of_model
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
+def softmax(scores):
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
@@ -70,7 +69,7 @@ def test_measures_of_a_matrix_by_hand():
 
 
 @pytest.fixture(scope="module")
-def report() -> ScalingReport:
+def report():
     return drawn(d_k="64,3,512,16", seq=31, samples=41, seed=5)
 
 
@@ -137,7 +136,7 @@ def test_memory_is_counted_before_it_is_taken(monkeypatch):
 TEXT = "one two three two one four five"
 
 
-def loop(weights: np.ndarray, causal: bool) -> dict[str, float]:
+def loop(weights, causal):
     """Means over queries that see two keys or more, with a Jacobian written out."""
     entropies, largest, norms, above, count = [], [], [], 0, 0
     for query, row in enumerate(weights.astype(float)):

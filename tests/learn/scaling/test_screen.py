@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.scaling.report import ScalingReport
 
 from ...first_screens import SIZES, fitting
 
@@ -23,11 +21,11 @@ SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
 }
 
 
-def screen_of(report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any) -> Block:
+def screen_of(report, theme, room, *wish, **more):
     return terminal_block(report.document(*wish, **more), theme, room)
 
 
-def draw(name: str, request: pytest.FixtureRequest) -> str:
+def draw(name, request):
     fixture, theme, width, options = SCREENS[name]
     return screen_of(request.getfixturevalue(fixture), theme, width, **options).plain
 
@@ -51,7 +49,7 @@ def test_a_model_of_many_heads_shows_the_extremes(head_report):
     assert "[red]mat[/]" in screen
 
 
-def queries_above(report: ScalingReport, side: str) -> list[float]:
+def queries_above(report, side):
     return [getattr(case, side).measures["queries_above"].value for case in report.cases]
 
 

@@ -1,8 +1,7 @@
 """A sweep of made-up numbers, round ones that a reader can check on the screen."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ LOSSES: Mapping[int, Sequence[float]] = {
 }
 
 
-def _model(heads: int, seed: int, loss: float) -> SweepModel:
+def _model(heads, seed, loss):
     points = [
         CurvePoint(step, step * 64, step / 100, 0.01, 2.0 / (1 + step / 20 / (loss + 0.125)))
         for step in (1, 20, 40, 60, 80, 100)
@@ -31,7 +30,7 @@ def _model(heads: int, seed: int, loss: float) -> SweepModel:
     return SweepModel(heads, seed, 15136, tuple(points), loss, 1 - loss / 2, heads / 250, patterns)
 
 
-def _report(losses: Mapping[int, Sequence[float]] = LOSSES, **changes: Any) -> SweepReport:
+def _report(losses=LOSSES, **changes):
     seeds = max(map(len, losses.values()))
     report = SweepReport(
         task=SweepTask(
@@ -66,6 +65,6 @@ def _report(losses: Mapping[int, Sequence[float]] = LOSSES, **changes: Any) -> S
 
 
 @pytest.fixture(scope="session")
-def sweeps() -> Callable[..., SweepReport]:
+def sweeps():
     """``sweeps({1: (0.5, 0.75), 2: (0.25, 0.0)}, notes=…)``: the losses by heads and seed."""
     return _report

@@ -8,18 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.sweep.report import SweepReport
 from attnviz.learn.sweep.screen import finding, paired_p
 
 from ...first_screens import SIZES, fitting
 
 
-def sweep_screen(
-    report: SweepReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
-) -> Block:
+def sweep_screen(report, theme, room, hints=False, explain=False):
     return terminal_block(report.document(hints=hints, explain=explain), theme, room)
 
 

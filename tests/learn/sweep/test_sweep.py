@@ -1,7 +1,6 @@
 """``attnviz sweep`` from the outside: screens, documents, files, refusals, Ctrl-C."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ ONE_SEED = (*QUICK[:-1], "1")
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Path:
+def story(tmp_path):
     path = tmp_path / "story.txt"
     path.write_text("Once upon a time there was a cat, and the cat sat on a mat.\n" * 30)
     return path

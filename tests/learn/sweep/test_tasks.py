@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from attnviz.learn.sweep.tasks import (
     INDUCTION,
     TASKS,
     Samples,
-    Task,
     back,
     characters,
 )
@@ -28,7 +26,7 @@ TEXT = "The quick brown fox jumps over the lazy dog; so it goes on, page by page
 LEARNED, HELD = TEXT[: len(TEXT) - len(TEXT) // 10], TEXT[len(TEXT) - len(TEXT) // 10 :]
 
 
-def drawn(name: str, count: int = 97, seed: int = 5) -> Samples:
+def drawn(name, count=97, seed=5):
     task = TASKS[name]
     samples = task.draw(count, np.random.default_rng(seed))
     assert samples.ids.shape == (count, 1 + task.facts.length)
@@ -39,12 +37,12 @@ def drawn(name: str, count: int = 97, seed: int = 5) -> Samples:
     return samples
 
 
-def rows(samples: Samples) -> list[tuple[list[int], list[bool]]]:
+def rows(samples):
     """Each sequence without its beginning, and which of its letters count."""
     return list(zip(samples.ids[:, 1:].tolist(), samples.counted.tolist(), strict=True))
 
 
-def keys_of(task: Task, name: str, samples: Samples) -> np.ndarray:
+def keys_of(task, name, samples):
     return next(pattern for pattern in task.patterns if pattern.name == name).keys(samples)
 
 
@@ -152,13 +150,13 @@ def test_the_mean_is_over_the_queries_that_have_keys():
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Task:
+def task(tmp_path):
     path = tmp_path / "story.txt"
     path.write_text(TEXT, encoding="utf-8")
     return characters(path)
 
 
-def spelled(ids: list[int]) -> str:
+def spelled(ids):
     """Ids as characters, by the order of their frequency in what is learned from."""
     order = [character for character, _ in Counter(LEARNED).most_common()]
     return "".join(order[number - 2] for number in ids)

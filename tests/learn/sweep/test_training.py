@@ -1,7 +1,5 @@
 """Models of a sweep: equal but for the heads, the same on every run, measured on other data."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from torch.nn import functional
 
 from attnviz.errors import UnsupportedError
 from attnviz.learn.sweep import sweep
-from attnviz.learn.sweep.report import SweepModel
 from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.sweep.sweep import HeadsTraining, best_heads, held_out
 from attnviz.learn.sweep.tasks import TASKS, back
@@ -18,12 +15,12 @@ from attnviz.progress import Watch
 SAMPLES = held_out(TASKS["majority"], 3)
 
 
-def training(steps: int = 40, heads: int = 2, seed: int = 3) -> HeadsTraining:
+def training(steps=40, heads=2, seed=3):
     request = SweepRequest(d_model=16, steps=steps)
     return HeadsTraining(request, TASKS["majority"], heads, seed, torch.device("cpu"))
 
 
-def trained(steps: int = 40) -> SweepModel:
+def trained(steps=40):
     run = training(steps)
     assert list(run.steps()) == list(range(1, steps + 1))
     return run.measured(SAMPLES)
@@ -101,10 +98,10 @@ def test_a_loss_that_is_no_number(monkeypatch):
 
 def test_progress_is_told_and_each_model_once():
     class Recorder(Watch):
-        def __call__(self, share: float) -> None:
+        def __call__(self, share):
             shares.append(share)
 
-        def found(self, words: Callable[[], str]) -> None:
+        def found(self, words):
             found.append(words())
 
     shares, found = list[float](), list[str]()

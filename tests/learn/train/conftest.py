@@ -1,7 +1,6 @@
 """A text and recipes that train in a second, and a run whose numbers are simple."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from attnviz.learn.train.report import (
     SequenceMean,
     TrainReport,
 )
-from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
+from attnviz.learn.train.texts import hold_out, read_corpus
 from attnviz.learn.train.train import TrainingRun
 from attnviz.records import ModelInfo
 
@@ -49,13 +48,13 @@ CARD = Card(
 WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
 
 
-def points_of(run: TrainingRun) -> list[CurvePoint]:
+def points_of(run):
     """The curve of a run that is trained to the end of its budget."""
     return [point for point in run.trainer.steps() if point is not None]
 
 
 @pytest.fixture(scope="session")
-def recipe() -> Recipe:
+def recipe():
     """Some 50 steps over two phases; the model grows from one narrow layer to two."""
     return Recipe(
         vocabulary=270,
@@ -67,7 +66,7 @@ def recipe() -> Recipe:
 
 
 @pytest.fixture(scope="session")
-def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text_file(tmp_path_factory):
     """6 kB of words that repeat."""
     words = WORDS.split()
     starts = range(0, 450, 3)
@@ -78,9 +77,7 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(
-    texts: tuple[Corpus, Corpus], recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[TrainingRun, TrainReport]:
+def finished(texts, recipe, tmp_path_factory):
     """A run that never stopped, and its report; no test changes them."""
     directory = tmp_path_factory.mktemp("finished") / "m"
     trained = TrainingRun(*texts, replace(recipe, card=CARD), directory, torch.device("cpu"))
@@ -89,12 +86,12 @@ def finished(
 
 
 @pytest.fixture(scope="session")
-def texts(text_file: Path) -> tuple[Corpus, Corpus]:
+def texts(text_file):
     """To train and to validate on."""
     return hold_out(read_corpus([text_file]))
 
 
-def _scored(name: str, probe: str, best: float) -> ScoredHeads:
+def _scored(name, probe, best):
     """Head L1H2 has ``best``, every other one a tenth of it."""
     heads = tuple(
         tuple(
@@ -106,7 +103,7 @@ def _scored(name: str, probe: str, best: float) -> ScoredHeads:
 
 
 @pytest.fixture
-def made() -> TrainReport:
+def made():
     """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
     points = tuple(
         CurvePoint(

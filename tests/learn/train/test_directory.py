@@ -1,10 +1,8 @@
 """What a run leaves in its directory, and what it refuses to go on from."""
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -56,15 +54,15 @@ def test_another_recipe_or_text_is_no_resumption(texts, recipe, tmp_path, change
     assert (tmp_path / STATE_FILE).read_bytes() == before
 
 
-def _one_other_byte(content: bytes) -> bytes:
+def _one_other_byte(content):
     place = len(content) // 2
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
-def _other(**fields: Any) -> Callable[[bytes], bytes]:
+def _other(**fields):
     """Change fields of a state that is whole."""
 
-    def change(content: bytes) -> bytes:
+    def change(content):
         changed = io.BytesIO()
         torch.save({**torch.load(io.BytesIO(content), weights_only=True), **fields}, changed)
         return changed.getvalue()

@@ -17,7 +17,7 @@ from attnviz.learn.train.recipe import (
 ROOT = Path(__file__).parents[3]
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def written(tmp_path, text):
     path = tmp_path / "recipe.toml"
     path.write_text(text, encoding="utf-8")
     return path

@@ -1,7 +1,6 @@
 """Scores of a stored model's heads against transformers' weights and plain loops."""
 
 import math
-from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
@@ -9,22 +8,18 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.learn.train.report import TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
-from attnviz.learn.train.train import TrainingRun
 
 COPIES, COPY = 5, 7
 WINDOW = np.zeros((1, 3), np.int64)
 
 
 @pytest.fixture
-def trained(finished: tuple[TrainingRun, TrainReport]) -> TrainingRun:
+def trained(finished):
     return finished[0]
 
 
-def weights_and_logits(
-    directory: Path, ids: list[int]
-) -> tuple[list[list[list[list[float]]]], torch.Tensor]:
+def weights_and_logits(directory, ids):
     """By layer, head, query and key, as transformers has them."""
     model = LlamaForCausalLM.from_pretrained(directory, attn_implementation="eager")
     with torch.inference_mode():
@@ -32,7 +27,7 @@ def weights_and_logits(
     return [layer[0].tolist() for layer in output.attentions], output.logits[0]
 
 
-def by_hand(name: str, ids: list[int], attention: list[list[float]], random: bool) -> float:
+def by_hand(name, ids, attention, random):
     """DEFINITIONS, one loop a score."""
     n, found = len(ids), []
     for i in range(n):

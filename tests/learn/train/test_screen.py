@@ -7,19 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.train.report import TrainReport
 
 from ...first_screens import SIZES
 
 PLAIN = Theme(colour=False)
 
 
-def train_screen(
-    result: TrainReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
-) -> Block:
+def train_screen(result, theme, room, hints=False, explain=False):
     return terminal_block(result.document(hints=hints, explain=explain), theme, room)
 
 

@@ -1,8 +1,6 @@
 """Text files read as one text, and what is drawn of it: weighted where it can be predicted."""
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from attnviz.learn.train.texts import (
 )
 
 
-def files(folder: Path, **contents: str) -> list[Path]:
+def files(folder, **contents):
     paths = []
     for name, content in contents.items():
         paths.append(folder / f"{name}.txt")
@@ -102,11 +100,11 @@ VOCABULARY = 503
 TEXT = np.arange(1, 98, dtype=np.int32)
 
 
-def sampler(seed: int = 0, tokens: np.ndarray = TEXT, beginning: int = BEGINNING) -> Sampler:
+def sampler(seed=0, tokens=TEXT, beginning=BEGINNING):
     return Sampler(tokens, VOCABULARY, beginning, seed)
 
 
-def phase(length: int = 23, batch: int = 5, **shares: Any) -> Phase:
+def phase(length=23, batch=5, **shares):
     none = {"repeated_tokens": 0.0, "repeated_passages": 0.0}
     period = shares.pop("period", (3, 7))
     return Phase(length=length, batch=batch, period=period, **{**none, **shares})
@@ -146,7 +144,7 @@ def test_windows_of_plain_text():
     assert batch.kinds == Counter(text=5)
 
 
-def predictable(ids: list[int], period: int) -> list[bool]:
+def predictable(ids, period):
     """Whether each next token is told by an earlier one: a repetition of this period goes on.
 
     Told by brute force: the token at the place was there a period before, and so was the one that

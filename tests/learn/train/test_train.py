@@ -3,8 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -36,7 +35,7 @@ period = [3, 7]
 
 
 @pytest.fixture
-def texts(run: Run, tmp_path: Path) -> Path:
+def texts(run, tmp_path):
     """A folder of two texts, a third to validate on, a recipe of 30 steps and one of minutes."""
     words = ("the cat sat on the mat", "a dog ran to the log", "it rained all day long")
     (tmp_path / "books").mkdir()
@@ -121,9 +120,7 @@ def test_a_finished_model_is_never_overwritten(run, refused, texts):
     assert {path.name: path.read_bytes() for path in (texts / "m").iterdir()} == before
 
 
-def begin(
-    program: Sequence[str], environment: dict[str, str], folder: Path, *arguments: str
-) -> subprocess.Popen[bytes]:
+def begin(program, environment, folder, *arguments):
     """A long run in a process of its own, once it has saved its state."""
     process = subprocess.Popen(
         [*program, "train", "books", "--config", "long.toml", "--out", "m", *arguments],

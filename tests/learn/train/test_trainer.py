@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.train import TrainingRun
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 STRONG = 4.0
 
 
-def model() -> nn.Sequential:
+def model():
     torch.manual_seed(3)
     return nn.Sequential(
         nn.Embedding(VOCABULARY, WIDTH), nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
@@ -47,13 +47,7 @@ def test_the_learning_rate_by_hand(used, steps, expected):
     assert learning_rate(WANTED, used, steps) == pytest.approx(expected, rel=1e-12)
 
 
-def reference_step(
-    parameters: list[Tensor],
-    means: list[tuple[Tensor, Tensor]],
-    gradients: list[Tensor],
-    step: int,
-    rate: float,
-) -> None:
+def reference_step(parameters, means, gradients, step, rate):
     """AdamW with clipping, as the papers write it, in float64."""
     norm = math.sqrt(sum(float((one**2).sum()) for one in gradients))
     for parameter, (first, second), gradient in zip(parameters, means, gradients, strict=True):
@@ -97,9 +91,7 @@ def test_the_unigram_loss_by_hand():
     assert found == pytest.approx(-(math.log(3 / 9) + math.log(1 / 9) + math.log(2 / 9)) / 3)
 
 
-def first_step_of_the_second_phase(
-    run: TrainingRun,
-) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+def first_step_of_the_second_phase(run):
     """The weights before and after it, and its learning rate."""
     steps = run.trainer.steps()
     while run.recipe.phase_at(run.trainer.used) == 0:

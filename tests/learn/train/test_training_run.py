@@ -4,9 +4,7 @@ import csv
 import itertools
 import re
 import signal
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -37,15 +35,15 @@ CPU = torch.device("cpu")
 Texts = tuple[Corpus, Corpus]
 
 
-def run(texts: Texts, recipe: Recipe, directory: Path, *, resume: bool = False) -> TrainingRun:
+def run(texts, recipe, directory, *, resume=False):
     return TrainingRun(*texts, recipe, directory, CPU, resume=resume)
 
 
-def weights(trained: TrainingRun) -> list[np.ndarray[Any, Any]]:
+def weights(trained):
     return [one.detach().numpy().copy() for one in trained.trainer.model.parameters()]
 
 
-def same(one: list[np.ndarray[Any, Any]], two: list[np.ndarray[Any, Any]]) -> bool:
+def same(one, two):
     return all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
@@ -172,23 +170,23 @@ def test_what_does_not_fit_is_refused(recipe, monkeypatch):
 
 
 class Recorder(Watch):
-    def __init__(self) -> None:
+    def __init__(self):
         self.told: list[str] = []
 
-    def begin(self, words: str) -> None:
+    def begin(self, words):
         self.told.append(words)
 
-    def found(self, words: Callable[[], str]) -> None:
+    def found(self, words):
         self.told.append(words())
 
 
 class Asked:
     """A run that is asked to end while it measures."""
 
-    def finish(self) -> None:
+    def finish(self):
         signal.raise_signal(self.number)
 
-    def __init__(self, number: signal.Signals) -> None:
+    def __init__(self, number):
         self.number = number
 
 
@@ -216,7 +214,7 @@ def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
     monkeypatch.setattr(TrainRequest, "recipe", lambda request: recipe)
     watch, request = Recorder(), TrainRequest(files=(text_file,), out=tmp_path / "m")
 
-    def full(run: TrainingRun) -> str:
+    def full(run):
         if len(watch.told) == 2:
             raise LoadError("full")
         return ""

@@ -1,7 +1,6 @@
 """Made-up verifications."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +14,13 @@ WITHIN = {"epsilon": 2.0**-23, "largest": 6.25}
 ROUNDINGS = {"outputs": 152, "weights": 83}
 
 
-def comparison(case: str, check: str, against: str, *differences: float) -> Iterator[Checked]:
+def comparison(case, check, against, *differences):
     for (number, roundings), apart in zip(ROUNDINGS.items(), differences, strict=False):
         measured: dict[str, Any] = {"number": number, "difference": apart, "roundings": roundings}
         yield Checked(case, check, against, **measured, **WITHIN)
 
 
-def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> VerifyReport:
+def make_own(broken=False, steps=False, **fields):
     """Two cases and a library that is missing."""
     numbers: list[Checked] = []
     for case in ("self", "grouped"):
@@ -47,7 +46,7 @@ def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> Verify
     return replace(found, **fields)
 
 
-def make_steps() -> tuple[ComputationStep, ...]:
+def make_steps():
     step, square = ComputationStep, ("heads", "queries", "keys")
     x = np.array([[1.0, -2.0], [0.0, 3.0]])
     weights = np.array([[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1 / 3, 2 / 3]]])
@@ -60,7 +59,7 @@ def make_steps() -> tuple[ComputationStep, ...]:
     )
 
 
-def make_model(broken: bool = False) -> VerifyReport:
+def make_model(broken=False):
     """A few checks: one that passes, one that does not apply, one of two numbers."""
     plain, within = ("", "plain pass", "", "the logits stay"), {"roundings": 152, **WITHIN}
     rows: dict[str, Any] = {"difference": 2.1e-7, "roundings": 83, **WITHIN, "where": "L1H0"}
@@ -78,10 +77,10 @@ def make_model(broken: bool = False) -> VerifyReport:
 
 
 @pytest.fixture(scope="session")
-def own_found() -> Callable[..., VerifyReport]:
+def own_found():
     return make_own
 
 
 @pytest.fixture(scope="session")
-def model_found() -> Callable[..., VerifyReport]:
+def model_found():
     return make_model

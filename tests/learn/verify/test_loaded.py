@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +27,12 @@ PROPERTIES = ("rows sum to one", "hidden keys", "heads sum to the output", "plai
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def tokens(count: int, seed: int = 3) -> Tokens:
+def tokens(count, seed=3):
     generator = torch.Generator().manual_seed(seed)
     return Tokens.bare(torch.randint(3, 89, (count,), generator=generator).tolist())
 
 
-def checks_of(name: str, dtype: torch.dtype = torch.float32) -> dict[str, Checked]:
+def checks_of(name, dtype=torch.float32):
     model = prepared(name, small_model(name).to(dtype), None, torch.device("cpu"), seed=11)
     given = Input(tokens(11), tokens(7, 5) if name == "t5" else None)
     return {number.check: number for number in ObservedRun(model, given).checks()}
@@ -70,17 +69,17 @@ def test_other_dtypes(name, dtype):
         assert checks["plain pass"].epsilon == 2.0**-23
 
 
-def _weights_scaled(self: AttentionCall, right: Any) -> Any:
+def _weights_scaled(self, right):
     output, weights = right(self)
     return output, None if weights is None else weights * 1.0001
 
 
-def _outputs_scaled(self: AttentionCall, right: Any) -> Any:
+def _outputs_scaled(self, right):
     output, weights = right(self)
     return output * 1.01, weights
 
 
-def _no_mask(self: AttentionCall, right: Any) -> Any:
+def _no_mask(self, right):
     """A fused mask of None taken for an eager one, which hides nothing then."""
     given = (self.module, self.query, self.key, self.value)
     return self.found.eager(*given, None, **self.options)
@@ -117,7 +116,7 @@ def test_heads_that_do_not_sum_to_the_output_fail(monkeypatch):
 # NumPy and torch ------------------------------------------------------------------------------
 
 
-def numpy_numbers(directory: Path, text: str = "the cat sat", **options: Any) -> list[Checked]:
+def numpy_numbers(directory, text="the cat sat", **options):
     loading = LoadOptions(**options)
     model = load(str(directory), LoadOptions(backend="torch", dtype=loading.dtype))
     report = verify_model(model, text, VerifyRequest(), name=str(directory), options=loading)

@@ -11,9 +11,7 @@ from attnviz.learn.verify.references import naive_attention
 NAMES = ("query", "key", "value", "output")
 
 
-def state_of(
-    generator: np.random.Generator, d_model: int, heads: int, kv_heads: int
-) -> dict[str, np.ndarray]:
+def state_of(generator, d_model, heads, kv_heads):
     head_dim = d_model // heads
     outs = {"query": d_model, "key": kv_heads * head_dim, "value": kv_heads * head_dim}
     state = {}
@@ -49,7 +47,7 @@ def test_equals_einsum(heads, kv_heads):
     visible = generator.random((2, 5, 7)) > 0.4
     visible[..., 0] = True
 
-    def projected(name: str, x: np.ndarray, parts: int) -> np.ndarray:
+    def projected(name, x, parts):
         weight, bias = (state[f"{name}_projection.{part}"] for part in ("weight", "bias"))
         flat = np.einsum("btd,od->bto", x, weight) + bias
         return flat.reshape(2, -1, parts, dim).repeat(heads // parts, axis=2)

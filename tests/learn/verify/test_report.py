@@ -1,14 +1,13 @@
 """The records of ``attnviz verify``: tolerances, verdicts, what is refused."""
 
 import math
-from typing import Any
 
 import pytest
 
 from attnviz.learn.verify.report import Checked, VerifyReport, verdict
 
 
-def number(difference: float = 0.0, check: str = "a", **fields: Any) -> Checked:
+def number(difference=0.0, check="a", **fields):
     return Checked("", check, number="outputs", difference=difference, **fields)
 
 

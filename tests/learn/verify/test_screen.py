@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.learn.verify.report import VerifyReport
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)
@@ -24,7 +22,7 @@ MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 }
 
 
-def screen_of(found: VerifyReport, theme: Theme, room: int, **options: Any) -> Block:
+def screen_of(found, theme, room, **options):
     return terminal_block(found.document(**options), theme, room)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.report import ComputationStep, Sizes, verdict
+from attnviz.learn.verify.report import Sizes, verdict
 from attnviz.learn.verify.steps import attention_steps, steps_check
 
 NAMES = (
@@ -12,9 +12,7 @@ NAMES = (
 )
 
 
-def steps_of(
-    tokens: int = 3, d_model: int = 4, heads: int = 2, kv_heads: int | None = None, seed: int = 0
-) -> tuple[Sizes, dict[str, ComputationStep]]:
+def steps_of(tokens=3, d_model=4, heads=2, kv_heads=None, seed=0):
     sizes = Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed)
     return sizes, {step.name: step for step in attention_steps(sizes, "float64", True)}
 

@@ -3,9 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ CASES = ["self", "cross", "causal", "padding", "grouped"]
 
 
 @pytest.fixture
-def document(run: Any) -> Callable[..., Any]:
+def document(run):
     """The JSON object of ``attnviz verify ARGUMENTS --json``."""
     return lambda *arguments: run("verify", *arguments, "--json").document
 
@@ -34,11 +32,11 @@ def test_the_first_answer(run):
     assert max(map(len, result.lines)) <= 80
 
 
-def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+def _break_the_own_attention(monkeypatch):
     """One number of one weight is off, in NumPy alone."""
     right = NumpyAttention.joined
 
-    def joined(self: NumpyAttention, outputs: Any) -> Any:
+    def joined(self, outputs):
         weight = self.output_weight.copy()
         weight[0, 0] += 0.01
         return right(replace(self, output_weight=weight), outputs)
@@ -80,7 +78,7 @@ def test_steps_can_be_followed_on_paper(document):
     assert found["causal"] is True
     steps = {step["name"]: step for step in found["steps"]}
 
-    def values(name: str, place: int = 0, kind: str = "found") -> np.ndarray:
+    def values(name, place=0, kind="found"):
         return np.array(steps[name][kind][place]["values"], dtype=float)
 
     x = values("input")

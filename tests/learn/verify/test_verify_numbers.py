@@ -2,7 +2,6 @@
 
 import importlib.util
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from attnviz.attention import functional, module
 from attnviz.errors import UsageError
 from attnviz.learn.verify import references, verify
 from attnviz.learn.verify.references import attention_cases
-from attnviz.learn.verify.report import Checked, Sizes, verdict
+from attnviz.learn.verify.report import Sizes, verdict
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.verify import KERAS, NAIVE, compared_case, verify_own
 
@@ -20,11 +19,11 @@ SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")
 
 
-def compared(sizes: Sizes = SIZES, dtype: str = "float32") -> list[Checked]:
+def compared(sizes=SIZES, dtype="float32"):
     return [number for case in attention_cases(sizes, dtype) for number in compared_case(case)]
 
 
-def failed(numbers: list[Checked]) -> set[tuple[str, str, str]]:
+def failed(numbers):
     return {(one.case, one.check, one.against) for one in numbers if not one.passed}
 
 
@@ -88,7 +87,7 @@ def test_large_sizes_leave_the_loop_out(monkeypatch):
     assert all("too many numbers" in str(number.skipped) for number in loops)
 
 
-def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+def _scaled_wrongly(monkeypatch):
     right = functional.attention_scores
     monkeypatch.setattr(
         functional,
@@ -97,23 +96,23 @@ def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def shifted(queries: int, keys: int, like: Any, window: int | None = None) -> Any:
+def _mask_off_by_one(monkeypatch):
+    def shifted(queries, keys, like, window=None):
         return functional.causal_mask(queries, keys + 1, like, window)[:, :keys]
 
     for name in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
         monkeypatch.setattr(f"{name}.causal_mask", shifted)
 
 
-def _heads_shared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tiled(x: Any, groups: int) -> Any:
+def _heads_shared_wrongly(monkeypatch):
+    def tiled(x, groups):
         xp = functional.namespace(x)
         return x if groups == 1 else xp.concat([x] * groups, axis=-3)
 
     monkeypatch.setattr("attnviz.attention.shape.repeat_kv_heads", tiled)
 
 
-def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fused_differs(monkeypatch):
     right = module.fused_attention
     monkeypatch.setattr(
         "attnviz.attention.module.fused_attention",
@@ -121,14 +120,14 @@ def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def _padding_is_seen(monkeypatch):
     monkeypatch.setattr(verify, "padding_mask", lambda visible: visible[:, None, None, :] | True)
 
 
-def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_weight_changes(monkeypatch):
     right = verify.MultiHeadAttention.load_state_dict
 
-    def load(self: torch.nn.Module, state: dict[str, torch.Tensor]) -> Any:
+    def load(self, state):
         found = right(self, state)
         with torch.no_grad():
             self.value_projection.weight[0, 0] += 0.01

@@ -1,9 +1,7 @@
 """Scans of made-up numbers, small enough to read back whole."""
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,13 +20,13 @@ LAYERS, HEADS = 3, 5
 ASIDE: tuple[Metric, ...] = ("kl", "flip_rate", "output_mse", "output_cosine")
 
 
-def tokens_of(texts: Sequence[str]) -> Tokens:
+def tokens_of(texts):
     ids = [*dict.fromkeys(texts)]
     special = tuple(text == "<s>" for text in texts)
     return Tokens(tuple(100 + ids.index(text) for text in texts), tuple(texts), special)
 
 
-def attention(info: ModelInfo, tokens: Tokens) -> HeadsRecord:
+def attention(info, tokens):
     rng = np.random.default_rng(3)
     count = len(tokens)
     layers = []
@@ -42,16 +40,16 @@ def attention(info: ModelInfo, tokens: Tokens) -> HeadsRecord:
 
 
 def made_effect(
-    variant: Variant,
-    values: Mapping[Metric, float],
+    variant,
+    values,
     *,
-    texts: int = 1,
-    intervals: Mapping[Metric, tuple[float, float]] = MappingProxyType({}),
-    adjusted: Mapping[Metric, float] = MappingProxyType({}),
-    bases: Mapping[Metric, float] = MappingProxyType({}),
-    errors: Mapping[Metric, float] = MappingProxyType({}),
-    token_losses: tuple[Any, ...] = (),
-) -> Effect:
+    texts=1,
+    intervals=MappingProxyType({}),
+    adjusted=MappingProxyType({}),
+    bases=MappingProxyType({}),
+    errors=MappingProxyType({}),
+    token_losses=(),
+):
     """An effect of these values by metric, and of what else is known of each."""
     means = {
         name: Mean(
@@ -67,13 +65,13 @@ def made_effect(
     return Effect(variant, texts, means, token_losses)
 
 
-def with_loss(effect: Effect, **fields: Any) -> Effect:
+def with_loss(effect, **fields):
     """An effect with other fields of its loss delta's estimate."""
     loss = replace(effect.means["loss_delta"], **fields)
     return replace(effect, means={**effect.means, "loss_delta": loss})
 
 
-def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:
+def effect_of(variant, rng, texts, tokens):
     """Made-up costs; the loss delta is the mean of those by token, so that screens agree."""
     by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
     delta = float(by_token[1:].mean())
@@ -94,15 +92,15 @@ def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: in
 
 def make_report(
     *,
-    layers: int = LAYERS,
-    heads: int = HEADS,
-    pieces: Sequence[str] = PIECES,
-    texts: int = 1,
-    variants: Sequence[Variant] | None = None,
-    kv_heads: int | None = None,
-    patterns: bool = True,
-    **fields: Any,
-) -> AblationReport:
+    layers=LAYERS,
+    heads=HEADS,
+    pieces=PIECES,
+    texts=1,
+    variants=None,
+    kv_heads=None,
+    patterns=True,
+    **fields,
+):
     """A scan of every head, or of ``variants``; the other names are fields of the report."""
     rng = np.random.default_rng(11)
     info = ModelInfo(
@@ -126,6 +124,6 @@ def make_report(
 
 
 @pytest.fixture(scope="session")
-def scans() -> Callable[..., AblationReport]:
+def scans():
     """Makes reports of made-up numbers."""
     return make_report

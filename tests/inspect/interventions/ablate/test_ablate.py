@@ -1,9 +1,7 @@
 """``attnviz ablate`` on small models, as a pipe and as a program see it."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,19 +19,19 @@ TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John,
 
 
 @pytest.fixture
-def scan(redrawn: Any) -> Callable[..., Any]:
+def scan(redrawn):
     """The JSON object of ``attnviz ablate ARGUMENTS --json``."""
     return lambda *arguments: redrawn("ablate", *arguments, "--json").document
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> str:
+def texts(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     return path.name
 
 
-def names(document: Any) -> list[str]:
+def names(document):
     return [entry["name"] for entry in document["heads"]]
 
 
@@ -50,7 +48,7 @@ def test_the_first_answer(redrawn):
     assert max(map(len, result.lines)) <= 100
 
 
-def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
+def loss(hooked):
     """The mean loss and that of each token, with heads zeroed by plain hooks on a torch model."""
     import torch
 
@@ -64,7 +62,7 @@ def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
     for layer, heads in hooked.items():
         projection = decoder.layers[layer].self_attn.output_projection
 
-        def zero(module: Any, args: Any, heads: list[int] = heads) -> Any:
+        def zero(module, args, heads=heads):
             merged = args[0].clone()
             for head in heads:
                 merged[..., width * head : width * (head + 1)] = 0

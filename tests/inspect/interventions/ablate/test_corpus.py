@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,18 +25,18 @@ HEADS = ("L1H1", "L1H2")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _blocks_of_eight() -> Iterator[None]:
+def _blocks_of_eight():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("attnviz.corpus.BLOCK", 8)
         yield
 
 
 @pytest.fixture(scope="module")
-def report() -> AblationReport:
+def report():
     return attnviz.ablate("tiny", TEXTS, head=[*HEADS], shard="0/1")
 
 
-def shards(count: int, **options: Any) -> list[Any]:
+def shards(count, **options):
     given: dict[str, Any] = {"head": [*HEADS], **options}
     shares = [f"{number}/{count}" for number in range(count)]
     return [attnviz.ablate("tiny", TEXTS, shard=share, **given).record for share in shares]

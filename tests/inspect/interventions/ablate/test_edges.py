@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +91,7 @@ def test_random_edges_have_the_same_distances_elsewhere(axes, typed):
 
 
 @pytest.fixture
-def hidden(redrawn: Any) -> Any:
+def hidden(redrawn):
     """The JSON object of ``attnviz ablate SENTENCE --edge EDGE ARGUMENTS --json``."""
     return lambda edge, *more: (
         redrawn("ablate", SENTENCE, "--edge", edge, *more, "--json", "-q").document

@@ -3,20 +3,19 @@
 import numpy as np
 import pytest
 
-from attnviz.engine.effects import Metric, Scores, Variant
+from attnviz.engine.effects import Scores, Variant
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
-from attnviz.inspect.interventions.ablate.report import Effect
 from attnviz.measures.bootstrap import bootstrap_interval
 
 
-def intervals(effect: Effect) -> dict[Metric, tuple[float, float]]:
+def intervals(effect):
     return {name: one.interval for name, one in effect.means.items() if one.interval}
 
 
 VARIANTS = [Variant(((0, head),)) for head in range(3)]
 
 
-def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: float = 2.0) -> Scores:
+def piece(text, variants, losses, clean=2.0):
     return Scores(
         text,
         variants,

@@ -3,8 +3,6 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +12,7 @@ COUNT = 32
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Path:
+def texts(tmp_path):
     path = tmp_path / "texts.txt"
     lines = [
         f"Text {n}: Mary saw John, and John saw {'Mary ' * (1 + n % 3)}\n" for n in range(COUNT)
@@ -23,12 +21,12 @@ def texts(tmp_path: Path) -> Path:
     return path
 
 
-def pieces(path: Path) -> int:
+def pieces(path):
     """Whole lines behind the first."""
     return max(path.read_bytes().count(b"\n") - 1, 0) if path.exists() else 0
 
 
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def wait_for(condition, process):
     for _ in range(6000):
         if condition():
             return

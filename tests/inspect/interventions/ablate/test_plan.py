@@ -1,7 +1,5 @@
 """Which heads are removed, and which of them together."""
 
-from typing import Any
-
 import pytest
 
 from attnviz.engine.effects import Variant
@@ -13,7 +11,7 @@ from attnviz.records import ModelInfo
 INFO = ModelInfo("made", None, "None", "float32", 3, 6, 2, 5)
 
 
-def asked(*heads: str, layers: str | None = None, **options: Any) -> AblateRequest:
+def asked(*heads, layers=None, **options):
     return AblateRequest(head=heads, layer=layers, **options)
 
 

@@ -13,7 +13,7 @@ from .conftest import made_effect, with_loss
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
 
-def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
+def of_many_texts(report, adjusted):
     """The same with intervals and p values; those of heads 0 include zero."""
     effects = []
     for effect in report.effects:
@@ -90,7 +90,7 @@ def test_names_by_unit(scans):
     assert report.name(whole) == "L1H0 L1H1 L1H2 and 3 more"
 
 
-def written(report: AblationReport) -> str:
+def written(report):
     stream = io.StringIO()
     write_object(report.data(), stream, AblationReport.lists)
     return stream.getvalue()

@@ -1,19 +1,17 @@
 """What a scan says on the screen: whole, at fixed widths, and what each part of it tells."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attnviz.draw.document import Group, HeadGrid, Part, Table
+from attnviz.draw.document import Group, HeadGrid, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.claims import finding
-from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 
 from ....first_screens import SIZES
 from .conftest import made_effect, with_loss
@@ -50,7 +48,7 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
 }
 
 
-def screen(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
+def screen(report, theme, room, explain=False):
     """The whole document of a report, without its colours."""
     return terminal_block(report.document(explain=explain), theme, room).plain
 
@@ -72,10 +70,10 @@ def test_tokens_and_names_cannot_act_on_the_terminal(scans):
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(shown)
 
 
-def parts(report: AblationReport) -> list[Part]:
+def parts(report):
     """The parts of the document, however deep they stand."""
 
-    def inside(group: Group) -> list[Part]:
+    def inside(group):
         return [
             part
             for member in group.parts
@@ -103,7 +101,7 @@ def test_the_map_and_every_table_hold_every_ablation(scans):
         assert said == pytest.approx(shown, abs=0.6)
 
 
-def with_losses(report: AblationReport, change: Callable[[int, Effect], Effect]) -> AblationReport:
+def with_losses(report, change):
     """The report with what ``change`` makes of each effect and its place."""
     effects = tuple(change(place, effect) for place, effect in enumerate(report.effects))
     return replace(report, effects=effects)
@@ -165,7 +163,7 @@ def test_what_is_no_number_stays_blank_and_is_told(scans):
 LONG = ("<s>", *(f" word{place}" for place in range(388)))
 
 
-def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
+def shown(report, columns, lines, theme=PLAIN):
     return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
 
 
@@ -210,10 +208,10 @@ def test_golden_first_screens(scans, size, golden):
         golden(f"first_{name}_{size[0]}", "\n".join(shown(report, *size)) + "\n")
 
 
-def with_doubts(report: AblationReport, p: float, sign: float = 1.0) -> AblationReport:
+def with_doubts(report, p, sign=1.0):
     """Clear effects, head 3 of each layer below zero times ``sign``."""
 
-    def clear(_: int, effect: Effect) -> Effect:
+    def clear(_, effect):
         layer, head = effect.variant.heads[0]
         value = 0.1 * (1 + layer) * (-sign if head == 3 else 1)
         made = made_effect(effect.variant, {"loss_delta": value}, texts=6)
@@ -248,7 +246,7 @@ def test_findings(scans):
 
 
 def test_random_directions_that_do_as_much_are_told(scans):
-    def controlled(share: float) -> AblationReport:
+    def controlled(share):
         """Random directions do so much of what each ablation does."""
         return with_losses(
             scans(metric="kl", texts=6),

@@ -1,8 +1,6 @@
 """Reports of made-up numbers, small enough to read back whole."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,16 +23,14 @@ CLEAN = ("<s>", "Tom", " Brown", " saw", " Ann", ",", " and", " Tom")
 CORRUPT = ("<s>", "Tom", " Green", " saw", " Ann", ",", " and", " Tom")
 
 
-def tokens_of(texts: Sequence[str]) -> Tokens:
+def tokens_of(texts):
     ids = [*dict.fromkeys((*CLEAN, *CORRUPT))]
     return Tokens(
         tuple(map(ids.index, texts)), tuple(texts), tuple(text == "<s>" for text in texts)
     )
 
 
-def make_report(
-    *, layers: int = 3, heads: int = 4, pairs: int = 1, by_token: bool = False, **fields: Any
-) -> PatchReport:
+def make_report(*, layers=3, heads=4, pairs=1, by_token=False, **fields):
     """Heads that carry less and less, some against it; the other names are fields of the report."""
     rng = np.random.default_rng(5)
     whole = fields.get("what", "output") in WHOLE_LAYER
@@ -73,6 +69,6 @@ def make_report(
 
 
 @pytest.fixture(scope="session")
-def reports() -> Callable[..., PatchReport]:
+def reports():
     """Makes reports of made-up numbers."""
     return make_report

@@ -10,7 +10,7 @@ from attnviz.inspect.interventions.patch.patch import Runs, effects, shares, too
 PLACES = [((0, 0),), ((0, 1),), ((1, 0),)]
 
 
-def runs(pairs: int, seed: int = 0, factor: float = 0.4) -> Runs:
+def runs(pairs, seed=0, factor=0.4):
     """Three patches: one carries ``factor`` of each pair's difference, one a tenth, one nothing."""
     rng = np.random.default_rng(seed)
     base, difference = rng.normal(-4, 1, pairs), rng.uniform(4, 12, pairs)

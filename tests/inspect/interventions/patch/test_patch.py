@@ -1,8 +1,6 @@
 """``attnviz patch`` as a pipe and as a program see it: on the bundled model and on small ones."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -18,12 +16,12 @@ INDUCTION = {"L1H0", "L1H2", "L1H3"}
 
 
 @pytest.fixture
-def patch(redrawn: Any) -> Callable[..., Any]:
+def patch(redrawn):
     """The JSON object of ``attnviz patch ARGUMENTS --json``."""
     return lambda *arguments: redrawn("patch", *arguments, "--json", "-q").document
 
 
-def strongest(document: Any, count: int) -> list[str]:
+def strongest(document, count):
     order = sorted(document["heads"], key=lambda entry: -entry["effect"])
     return [entry["name"] for entry in order[:count]]
 

@@ -12,7 +12,6 @@ from attnviz.draw.theme import Theme
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.report import (
     PatchEffect,
-    PatchReport,
 )
 from attnviz.inspect.interventions.patch.screen import finding, token_grid
 
@@ -21,7 +20,7 @@ from ....first_screens import SIZES
 PLAIN = Theme("viridis", colour=False)
 
 
-def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
+def shown(report, columns, lines, theme=PLAIN):
     return first_screen(report.document(hints=True), theme, columns, lines - 1).plain.splitlines()
 
 
@@ -101,7 +100,7 @@ def test_findings(reports, fields, said):
     assert finding(reports(**fields)).startswith(said)
 
 
-def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
+def with_shares(report, **fields):
     """The effects of a report with other fields of their shares."""
     return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
 
