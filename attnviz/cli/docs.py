@@ -91,7 +91,7 @@ def _meant(topic: str, known: Iterable[str]) -> str:
     texts = {page.stem: page.read_text(encoding="utf-8").lower() for page in pages}
     words = Counter(word for text in texts.values() for word in re.findall("[a-z]{4,}", text))
     word = topic.lower()
-    if not any(word in text for text in texts.values()):
+    if not word.strip() or not any(word in text for text in texts.values()):
         alike = get_close_matches(word, words, 3, 0.75)
         if not alike:
             return f"expected one of {', '.join(known)}"

@@ -74,9 +74,9 @@ def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:
         return part
     known = known_labels(model, kind)
     if known is None:
+        measured = "" if model.info.weights == "random" else "attnviz patterns measures them, or "
         raise UsageError(
-            f"no label of a head of {model.info.name!r} is known: attnviz patterns measures them, "
-            "or name heads such as L1H2"
+            f"no label of a head of {model.info.name!r} is known: {measured}name heads such as L1H2"
         )
     heads = [head for head, label in known.heads.items() if label.name == name]
     if not heads:

@@ -6,8 +6,9 @@ The candidates stand in this order, and the first that has evidence is said:
    to what followed the earlier copy; also where only one piece of a word does so;
 2. *reference*: a link that beats chance from a pronoun to an earlier content word, or from a word
    to another copy of it;
-3. *label*: a head whose known label is about words apart, coreference or subject, and that links
-   two such words here: a pronoun, or what looks like a verb, to a content word further away;
+3. *label*: a head whose known label is about two words, coreference or subject, and that links
+   two such words here: a pronoun, or what looks like a verb, to a content word before it, rather
+   one further away than its neighbour;
 4. *apart*: any other link that beats chance between two words that are no neighbours, content
    words first;
 5. *local*: the same between neighbours.
@@ -34,7 +35,7 @@ from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
 
 Why = Literal["induction", "reference", "label", "apart", "local", "nearest"]
 
-LEAST = 0.3
+LEAST = 0.4
 """The least weight of a link by which a labelled head is said to do here what its label says."""
 
 _PRONOUNS = """
@@ -46,11 +47,17 @@ in on at by for with to from into onto over under about after before because whi
 until though although is are was were be been being am do does did has have had will would can could
 shall should may might must not no yes there here s t
 """
+_IRREGULAR = """
+said told went saw took gave made knew thought found met came left paid got ran sat stood spoke
+wrote felt kept held brought bought sold sent lost won began fell heard read led drew grew threw
+broke chose drove rose wore sang ate drank slept caught taught built spent understood forgot
+"""
 _AUXILIARIES = "is are was were am has have had does do did will would can could"
 
 PRONOUNS = frozenset(_PRONOUNS.split())
 _FUNCTION_WORDS = PRONOUNS | {*_OTHERS.split()}
-_VERBS = frozenset(_AUXILIARIES.split())
+_AUXILIARY = frozenset(_AUXILIARIES.split())
+_VERBS = _AUXILIARY | {*_IRREGULAR.split()}
 
 
 class Telling(NamedTuple):
@@ -179,7 +186,10 @@ def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list
 
 
 def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> list[Telling]:
-    """Return for each head with a label about words apart its strongest such link here."""
+    """Return for each head with a label about two words its strongest such link here.
+
+    A link to a word further away comes before one to the neighbour.
+    """
     if record.kind == "cross":
         return []
     tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
@@ -201,16 +211,22 @@ def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> 
             if ask[query]
             and is_content(texts[key])
             and not left_out[[query, key]].any()
-            and not _are_neighbours(tokens, words[query], words[key])
+            and words[key].start < words[query].start
         ]
         if links:
-            weight, query, key = max(links, key=lambda link: link[0])
+            weight, query, key = max(
+                links, key=lambda link: (not _are_neighbours(tokens, *link[1:]), link[0])
+            )
             link = _alone(record, layer, head, weights, query=query, key=key)
             strongest.append(Telling("label", link, weight))
     return sorted(strongest, key=lambda telling: -telling.weight)
 
 
 def _is_verb(word: str, before: str) -> bool:
-    """Return whether an English word looks like a verb: an auxiliary, one in -ed, is … -ing."""
-    ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _VERBS)
+    """Return whether an English word looks like a verb.
+
+    An auxiliary does, a common irregular past, a word in -ed, and one in -ing after an auxiliary.
+    before: the word before it.
+    """
+    ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
     return word.lower() in _VERBS or (len(word) > 4 and ends)

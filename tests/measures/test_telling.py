@@ -79,6 +79,14 @@ def test_a_labelled_head_does_what_its_label_says(words, label, query, key):
     ]
 
 
+def test_a_neighbour_is_told_where_no_word_further_away_is_linked():
+    words = ["<s>", "the", "old", "captain", "told", "his", "crew", "that", "they", "slept"]
+    _, (one,) = tellings_of(words, [(4, 3)], known("subject"))
+    assert (one.link.query.start, one.link.key.start) == (4, 3)
+    _, (one,) = tellings_of(words, [(4, 3), (9, 3)], known("subject"))
+    assert (one.link.query.start, one.link.key.start) == (9, 3)
+
+
 def test_another_word_of_the_same_head_is_not_what_the_label_says():
     assert not tellings_of(GHOST, [(9, 2)], known("coreference"))[1]  # the, no pronoun
     assert not tellings_of(KEYS, [(6, 2)], known("subject"))[1]  # cabinet, no verb

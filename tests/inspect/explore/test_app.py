@@ -555,8 +555,8 @@ def test_it_opens_on_its_finding():
     assert begun.name(begun.head) == "L1H3"
     labels = begun.record.queries.texts
     assert [labels[begun.query], labels[begun.key]] == [" John", " went"]
-    (line,) = finding_lines(begun, GLYPHS, 80, 2)
-    assert line[0].text.startswith("Induction: “John” (8) attends to “went”")
+    first, _ = finding_lines(begun, GLYPHS, 80, 2)
+    assert first[0].text.startswith("Induction: “John” (8) attends to “went”")
     (cut,) = finding_lines(begun, GLYPHS, 50, 1)
     assert cut[0].text.endswith("…")
     other = SESSION.frame(mary, frozenset({(1, 3)}))
