@@ -79,8 +79,8 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     metavar: the name of its value in the help. help: a sentence about it.
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
     more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
-        the value as UTF-8, whatever the locale. ``brief`` is what ``-h`` says in place of the help,
-        in at most 50 characters. Other keywords are passed to Typer.
+        the value as UTF-8, whatever the locale. ``writes=True`` if the value names a file to write.
+        ``brief`` replaces the help in ``-h``, with at most 50 characters. Others go to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 

@@ -53,7 +53,7 @@ class _Model(Options, panel="Model"):
 class _Junit(Options, panel="Output"):
     """The option that names a JUnit XML file to write, for CI."""
 
-    junit: Path | None = option("FILE", "Write JUnit XML, a test case per rule.")
+    junit: Path | None = option("FILE", "Write JUnit XML, a test case per rule.", writes=True)
 
 
 @command(EXAMPLES, "--init --update --junit --device")
@@ -66,12 +66,9 @@ def check(
     junit: _Junit,
 ) -> None:
     """Test a model against rules in a file: a gate for CI."""
-    from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check import check as question
 
     outlet = Outlet.open(output)
-    if junit.junit is not None:
-        check_writable(junit.junit, named=True)
     also = [*output.save, *([junit.junit] if junit.junit else [])]
     rules = question.rules_of(file.file, request, also)
     checked = question.checked_model(

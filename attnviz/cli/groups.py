@@ -8,6 +8,7 @@ themselves; see ``attnviz.options``. ``-h`` shows a help on one small screen; ``
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -197,6 +198,7 @@ def _spread(
 
     def run(**given: Any) -> None:
         read = {name: _read(given[name], own) for name, own in options.items()}
+        _check_outputs(read, options)
         made = {
             name: kind(**{one.name: read[one.name] for one in fields(kind)})
             for name, kind in groups.items()
@@ -218,7 +220,7 @@ def _parameter(declared: Declared, **more: str) -> inspect.Parameter:
     """
     one, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **one.metadata, **more}
-    for own in ("words", "endings", "brief"):
+    for own in ("words", "endings", "brief", "writes"):
         given.pop(own, None)
     if Path in get_args(kind) and get_origin(kind) is not tuple:
         kind = Path | None  # Python code may pass the contents instead
@@ -251,6 +253,20 @@ def _read(value: Any, declared: Declared) -> Any:
             f"{typed_name(one)} {value} is too large a number: expected at most 2^63 - 1"
         )
     return value
+
+
+def _check_outputs(read: Mapping[str, Any], options: Mapping[str, Declared]) -> None:
+    """Raise UsageError if a file to write is one that another option names, which would be lost."""
+    named = [
+        (os.path.realpath(path), own)
+        for own in (declared.field for declared in options.values())
+        for path in (read[own.name] if isinstance(read[own.name], tuple) else (read[own.name],))
+        if isinstance(path, str | Path) and not own.metadata.get("words")
+    ]
+    written = {path: typed_name(own) for path, own in named if own.metadata.get("writes")}
+    for path, own in named:
+        if (writing := written.get(path, typed_name(own))) != typed_name(own):
+            raise UsageError(f"{writing} would overwrite {path} of {typed_name(own)}: name another")
 
 
 # The short help -------------------------------------------------------------------------------

@@ -58,9 +58,8 @@ class _Saved(Options):
     """What was saved before, in place of a text and a model."""
 
     saved: Path | None = option(
-        "FILE", "Show what heads saved as .npz or .json, without its model.",
-        name="--from",
-    )  # fmt: skip
+        "FILE", "Show what heads saved as .npz or .json, without its model.", name="--from"
+    )
     vectors: bool = flag("Keep queries, keys and norms of values in saved files too, for --from.")
 
 

@@ -228,7 +228,7 @@ def saved(endings: str) -> Any:
     """
     help_text = f"Save to FILE, whose extension picks the format: {endings}; may be repeated."
     brief = "Save to FILE; the extension picks the format."
-    return option("FILE", help_text, (), endings=tuple(endings.split()), brief=brief)
+    return option("FILE", help_text, (), endings=tuple(endings.split()), brief=brief, writes=True)
 
 
 _EXPLAINED = (SCREEN_ENDING, ".md", ".html")

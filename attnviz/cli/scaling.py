@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
-from attnviz.cli.default_model import default_model
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
-from attnviz.options import Options, argument, flag, option
+from attnviz.options import argument, flag
 
 EXAMPLES = """
 attnviz scaling
@@ -33,20 +32,12 @@ class _ModelText(shared.Text):
 
 
 @dataclass(frozen=True)
-class _FromModel(Options, panel="A model's queries and keys"):
+class _FromModel(shared.ModelName, panel="A model's queries and keys"):
     """The options on a model that gives queries and keys in place of random ones."""
 
     from_model: bool = flag(
         "Take a model's queries and keys over a text, not random ones.",
         brief="Take a model's queries and keys over a text.",
-    )
-    model: str | None = option(
-        "NAME",
-        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
-        "a Hugging Face id, or a named shape such as configs/gpt2.",
-        short="-m",
-        autocompletion=shared.complete_model,
-        brief="tiny (default), mha, a directory, a Hugging Face id.",
     )
 
 
@@ -71,9 +62,8 @@ def scaling(
     model, read = None, question.BUILT_IN
     outlet = Outlet.open(output)
     if source.from_model:
-        name = default_model() if source.model is None else source.model
-        options = shared.load_options(name, loading, request.seed, own)
+        options = shared.load_options(source.model, loading, request.seed, own)
         if text.text is not None or text.file is not None:
             read = read_texts(text.text, text.file, None)
-        model = outlet.load(name, replace(options, work=question.work(read, request)))
+        model = outlet.load(source.model, replace(options, work=question.work(read, request)))
     outlet.run("softmax of the scores", question.scaling, model, read, request, long=False)

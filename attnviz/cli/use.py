@@ -73,7 +73,5 @@ def _absent(name: str) -> list[str]:
 
 def _now(name: str) -> str:
     """Return a line on which model commands take now, and whether a variable takes precedence."""
-    said = f"without --model: {name}"
-    return (
-        f"{said}, but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else said
-    )
+    first = f", but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else ""
+    return f"without --model: {name}{first}"

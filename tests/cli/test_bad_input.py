@@ -97,6 +97,23 @@ def test_saving_where_it_cannot_be_written(refused, tmp_path):
     assert not (tmp_path / "good.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reading"),
+    [
+        (["heads", "--texts", "x.csv", "--save", "y.json", "--save", "./x.csv"], "--texts"),
+        (["diff", "x.csv", "tiny", "--save", "x.csv"], "A"),
+        (["patterns", "--resume", "x.csv", "--save", "x.csv"], "--resume"),
+        (["merge", "y.csv", "x.csv", "--save", "x.csv"], "PART"),
+    ],
+)
+def test_a_file_that_is_read_is_not_overwritten(refused, tmp_path, monkeypatch, arguments, reading):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("text\nThe cat sat.\n")
+    line = f"--save would overwrite {tmp_path / 'x.csv'} of {reading}: name another"
+    assert line in refused(2, *arguments)
+    assert (tmp_path / "x.csv").read_text() == "text\nThe cat sat.\n"
+
+
 def test_a_mistyped_model_offline_ends_with_4(refused):
     for name, meant in (("tinny", "tiny"), ("mah", "mha"), ("bert-bas", "bert-base")):
         line = refused(4, "heads", SENTENCE, "--model", name, "--offline")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import check_beside, check_renewable, write_baseline
@@ -58,13 +57,13 @@ def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) ->
 
 
 def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
-    """Raise UsageError if a file to be written is also to be read, or to be written twice."""
+    """Raise an error if a file to write is also read, is written twice, or cannot be written."""
     taken = set(map(os.path.realpath, read))
     for path in written:
         if os.path.realpath(path) in taken:
-            shown = visible(str(path))
-            raise UsageError(f"{shown!r} is a file that is read, or written twice: name another")
+            raise UsageError(f"{str(path)!r} is a file that is read or written: name another")
         taken.add(os.path.realpath(path))
+        check_writable(path, named=True)
 
 
 def checked_model(

@@ -50,17 +50,14 @@ class _Trained(Options, panel="What is trained"):
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError if a file to be written is also one that the training uses.
+        """Raise UsageError if a file to be written is one of a directory of texts to train on.
 
         saves: the files to be written.
         """
-        named = [*self.files, *self.valid, *([self.config] if self.config else [])]
-        read = [
-            file for path in named for file in (path.glob("*.txt") if path.is_dir() else [path])
-        ]
+        read = [text for path in (*self.files, *self.valid) for text in path.glob("*.txt")]
         for path in filter(Path.exists, saves):
-            if any(path.samefile(file) for file in read if file.exists()):
-                raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
+            if any(path.samefile(text) for text in read):
+                raise UsageError(f"--save {path} would overwrite a text to train on: name another")
 
 
 @dataclass(frozen=True)
