@@ -7,7 +7,7 @@ backward pass serve all heads. It is a first-order hint about which heads to mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -32,18 +32,16 @@ def gradient_importance(
     inputs: Sequence[Input],
     *,
     replacements: Held | None = None,
-    ablated: Collection[tuple[int, int]] = (),
     on_progress: Callable[[int, int], None] | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[tuple[int, int], float]:
     """Return the gradient importance |∂loss/∂ξ| of each (layer, head), in nats per token.
 
     ξ is a gate: a number that multiplies the head's output and is 1 in the model. replacements: the
-    outputs that a gate of zero would put in the head's place; None means zero. ablated: (layer,
-    head) of heads whose gates are already zero; their slopes are returned as well. on_progress:
-    called with the number of texts done and their total. enough: called after each text; True skips
-    the remaining texts. The model's state is restored. Raises UsageError if it has no
-    language-model head, or a text is too short for a loss.
+    outputs that a gate of zero would put in the head's place; None means zero. on_progress: called
+    with the number of texts done and their total. enough: called after each text; True skips the
+    remaining texts. The model's state is restored. Raises UsageError if it has no language-model
+    head, or a text is too short for a loss.
     """
     if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
@@ -53,7 +51,7 @@ def gradient_importance(
         if not model.ours:
             with torch.inference_mode(), model.hook_points.borrowed():
                 require_own(model, given)
-        gradient = _gradient(model, given, replacements, ablated).abs()
+        gradient = _gradient(model, given, replacements).abs()
         total = gradient if total is None else total + gradient
         if on_progress is not None:
             on_progress(done, len(inputs))
@@ -65,18 +63,13 @@ def gradient_importance(
     return dict(zip(places, (total / done).tolist(), strict=True))
 
 
-def _gradient(
-    model: PatchableModel,
-    given: Input,
-    replacements: Held | None,
-    ablated: Collection[tuple[int, int]],
-) -> Tensor:
+def _gradient(model: PatchableModel, given: Input, replacements: Held | None) -> Tensor:
     """Return ∂loss/∂ξ of every head over one text: (head,), layer by layer.
 
     ξ is the head's gate, which multiplies its output. replacements: the outputs that a gate of zero
-    puts in its place; None is zero. ablated: (layer, head) of heads whose gates are zero.
+    puts in its place; None is zero.
     """
-    gates = _Gates(model, replacements, ablated)
+    gates = _Gates(model, replacements)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
     with (
@@ -124,19 +117,13 @@ def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], l
 
 
 class _Gates:
-    """Multiplies each head's output in a pass by its gate: one, or zero if the head is ablated."""
+    """Multiplies each head's output in a pass by its gate, which is one."""
 
-    def __init__(
-        self, model: PatchableModel, replacements: Held | None, ablated: Collection[tuple[int, int]]
-    ) -> None:
+    def __init__(self, model: PatchableModel, replacements: Held | None) -> None:
         self._kind = model.kind
         self._replacements = replacements
         self._gates = {
-            layer: torch.tensor(
-                [float((layer, head) not in ablated) for head in range(heads)],
-                device=model.device,
-                requires_grad=True,
-            )
+            layer: torch.ones(heads, device=model.device, requires_grad=True)
             for layer, heads in model.heads.items()
         }
 

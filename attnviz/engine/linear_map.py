@@ -21,14 +21,12 @@ _LINEAR = 0.05
 
 @contextmanager
 def linear_maps(
-    root: nn.Module,
-    enter: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
-    leave: Callable[[nn.Module, tuple[Any, ...], Tensor], None] | None = None,
+    root: nn.Module, enter: Callable[[nn.Module, tuple[Any, ...]], None]
 ) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each linear map under ``root`` inside this context.
+    """Call ``enter`` before each linear map under ``root`` inside this context.
 
-    enter: gets the module and its arguments. leave: gets the output too. A linear map has a weight
-        of two axes, or ``is_linear`` holds for it; parts of a wrapped one are left out.
+    enter: gets the module and its arguments. A linear map has a weight of two axes, or
+        ``is_linear`` holds for it; parts of a wrapped one are left out.
     """
     inside: set[int] = set()
     with ExitStack() as hooks:
@@ -39,10 +37,7 @@ def linear_maps(
                 inside |= {id(part) for part in module.modules() if part is not module}
             elif not matrix or id(module) in inside or isinstance(module, nn.Embedding):
                 continue
-            if enter is not None:
-                hooks.callback(module.register_forward_pre_hook(enter).remove)
-            if leave is not None:
-                hooks.callback(module.register_forward_hook(leave).remove)
+            hooks.callback(module.register_forward_pre_hook(enter).remove)
         yield
 
 

@@ -24,7 +24,7 @@ from attnviz.measures.rows import (
     base_rates,
     whole_scores,
 )
-from attnviz.measures.sinks import SINK_WEIGHT, resting_weight, sink_of, sink_weights
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
 from attnviz.measures.uniform import even_weights
 from attnviz.records import (
     NO_LABEL,
@@ -143,23 +143,6 @@ class _Text:
         if peak is None or even is None or evenness >= _EVEN:
             return _label("spread", evenness, 1.0, events=bases.rows["normalised_entropy"])
         return _label("peaked", peak, even, events=bases.rows["confidence"])
-
-
-def plain_label(scores: Scores, known: HeadLabel | None) -> HeadLabel:
-    """Return the label of a head whose whole map is not in memory, as over a long text.
-
-    It is the label that was measured before, or a description by the weight on the first token, by
-    its evenness or its peaks. scores: the head's measures. known: its label; None without one.
-    """
-    if scores["entropy"] is None:
-        return NO_LABEL
-    if known is not None:
-        return known._replace(on_text=_number(scores.get(known.name)))
-    if (scores["first"] or 0.0) > SINK_WEIGHT:
-        return _label("first", scores["first"], None)
-    evenness = scores["normalised_entropy"] or 0.0
-    name, score = ("spread", evenness) if evenness >= _EVEN else ("peaked", scores["confidence"])
-    return _label(name, score, None)
 
 
 def _numbers(values: Mapping[str, Weights], place: int) -> dict[str, float | None]:

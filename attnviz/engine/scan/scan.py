@@ -7,7 +7,7 @@ ablations, and the result is that of ablating them one at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -142,17 +142,11 @@ class Scan:
         else:  # what a single text may hold is all that there is
             yield from chain.from_iterable(map(measured, wanted))
 
-    def gradients(
-        self,
-        ablated: Collection[tuple[int, int]] = (),
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> dict[tuple[int, int], float]:
+    def gradients(self) -> dict[tuple[int, int], float]:
         """Return the gradient importance of each (layer, head) over all texts, in nats.
 
-        ablated: heads that are ablated already. on_progress: called with the number of texts done
-        and their total. Raises UsageError for a model without a loss.
+        Raises UsageError for a model without a loss.
         """
-        check_heads(self._runner.heads, ablated)
         model = self._runner.in_torch()
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
 
@@ -160,9 +154,7 @@ class Scan:
         if self._options.mode == "mean":
             with self._runner.open():
                 replacements = self._means()
-        return gradient_importance(
-            model, self._inputs, replacements=replacements, ablated=ablated, on_progress=on_progress
-        )
+        return gradient_importance(model, self._inputs, replacements=replacements)
 
     def _means(self, tokens: int | None = None) -> Held:
         return mean_outputs(self._runner.outputs, self._runner.kind, self._references, tokens)
