@@ -9,7 +9,7 @@ is imported when it is first asked for, so that ``import attnviz`` costs nothing
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from attnviz import errors as errors

@@ -56,7 +56,13 @@ def test_the_top_level_stays_small():
         ["git", "ls-files"], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     tops = {name.split("/")[0] for name in listed if not name.startswith(".")}
-    assert tops <= {"pyproject.toml", "attnviz", "tests", "README.md", "configs", "LICENSE"}
+    files = {"CITATION.cff", "LICENSE", "README.md", "pyproject.toml"}
+    assert tops == files | {"attnviz", "configs", "tests"}
+
+
+def test_the_citation_names_this_version():
+    citation = (PACKAGE.parent / "CITATION.cff").read_text()
+    assert f"\nversion: {attnviz.__version__}\n" in citation
 
 
 def test_an_editable_install_copies_nothing():

@@ -28,9 +28,12 @@ from typing import Any
 
 import pytest
 
+import attnviz
+
 from .manual_pages import CONTINUED, PAGES, PROMPT, README, blocks
 from .terminals import POSIX
 
+PYTHON = Path(attnviz.__file__).parent / "docs" / "python.md"
 UPDATE = "ATTNVIZ_UPDATE_README"
 LEFT_OUT = "…"
 _PROGRESS = re.compile(r": \d+% done, about .+ left$")
@@ -214,7 +217,7 @@ def test_the_python_example_runs_on_a_model_that_is_loaded(checkpoint, tmp_path,
     monkeypatch.chdir(tmp_path)
     (example,) = (
         block.body
-        for block in blocks(PAGES[0].read_text(encoding="utf-8"))
+        for block in blocks(PYTHON.read_text(encoding="utf-8"))
         if block.kind == "python" and '"openai-community/gpt2"' in block.body
     )
     here = example.replace('"openai-community/gpt2"', repr(str(checkpoint("gpt2"))))

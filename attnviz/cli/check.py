@@ -117,7 +117,7 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
     failures = "; ".join(map(str, lost))
     if not report.passed:
-        if outlet.output.json or lost:
+        if outlet.output.for_programs or lost:
             raise CheckError("; ".join(filter(None, (report.finding, failures))))
         raise typer.Exit(CheckError.exit_code)  # the reason is on the screen
     if lost:

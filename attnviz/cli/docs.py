@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 EXAMPLES = """
 attnviz docs
 attnviz docs patterns
-attnviz docs json | less
+attnviz docs "sliding window"
+attnviz docs skill > SKILL.md
 """
 
 _FOLDER = Path(__file__).parents[1] / "docs"
@@ -44,10 +45,10 @@ def complete_topic(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Page(Options):
-    """The argument that names a page of the manual."""
+    """The argument that names a page of the manual, or a word to search for."""
 
     topic: str | None = argument(
-        "TOPIC", "A page; without it, the list of pages.", autocompletion=complete_topic
+        "TOPIC", "A page, or words to search for.", autocompletion=complete_topic
     )
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
@@ -56,10 +57,8 @@ class _Page(Options):
 
 @command(EXAMPLES, "--color")
 def docs(page: _Page) -> None:
-    """Read the manual: a page for each command, and how everything is measured."""
+    """Read the manual: a page for each command, how everything is measured; or search it."""
     known = topics()
-    if page.topic is not None and page.topic not in known:
-        raise UsageError(f"no page {page.topic!r} in the manual: {_meant(page.topic, known)}")
     console = text_console(None, page.colour)
     with printing():
         if page.topic is None:
@@ -68,37 +67,64 @@ def docs(page: _Page) -> None:
             alone = (f"{topic:10}{title}" for topic, title in commands.items())
             listed = paired(commands) if wide else alone
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
-            lines = ["The manual: attnviz docs TOPIC", *listed]
+            lines = ["The manual: attnviz docs TOPIC; start with attnviz docs tutorial", *listed]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
-            console.print(f"And {others}")
-            return
-        text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")
-        if not console.is_terminal:
-            print(text, end="")
-            return
-        os.environ.setdefault("LESS", "FRX")  # keep colours; quit if it fits a screen
-        with console.pager(styles=True):
-            console.print(_drawn(text), width=min(console.width, _WIDEST), soft_wrap=False)
+            console.print(f"And {others}; skill: instructions for coding agents")
+        elif page.topic == "skill":
+            from attnviz.cli.skill import skill
+
+            print("".join(skill()), end="")
+        elif page.topic not in known:
+            _search(page.topic, known, console)
+        else:
+            text = (_FOLDER / f"{page.topic}.md").read_text(encoding="utf-8")
+            if not console.is_terminal:
+                print(text, end="")
+                return
+            os.environ.setdefault("LESS", "FRX")  # keep colours; quit if it fits a screen
+            with console.pager(styles=True):
+                console.print(_drawn(text), width=min(console.width, _WIDEST), soft_wrap=False)
 
 
-def _meant(topic: str, known: Iterable[str]) -> str:
-    """Return which page was meant, or which pages have the word, or one that is spelled like it."""
+def _search(words: str, known: Iterable[str], console: Console) -> None:
+    """Print where the manual has these words: the lines of the pages that have them most often.
+
+    Raises UsageError if no page has them, or if a page is spelled like them.
+    """
     from difflib import get_close_matches
 
-    if near := get_close_matches(topic, known, 1):
-        return f"did you mean {near[0]}?"
-    pages = (page for page in _FOLDER.glob("*.md") if page.stem != "changelog")
-    texts = {page.stem: page.read_text(encoding="utf-8").lower() for page in pages}
-    words = Counter(word for text in texts.values() for word in re.findall("[a-z]{4,}", text))
-    word = topic.lower()
-    if not word.strip() or not any(word in text for text in texts.values()):
-        alike = get_close_matches(word, words, 3, 0.75)
-        if not alike:
-            return f"expected one of {', '.join(known)}"
-        word = max(alike, key=words.__getitem__)
-    ranked = sorted(texts, key=lambda page: -texts[page].count(word))
-    having = [page for page in ranked[:_MOST_PAGES] if word in texts[page]]
-    return f"{word!r} stands in {', '.join(having)}"
+    if near := get_close_matches(words, known, 1, 0.8):
+        raise UsageError(f"no page {words!r} in the manual: did you mean {near[0]}?")
+    wanted = " ".join(words.lower().split())
+    texts = {name: (_FOLDER / f"{name}.md").read_text(encoding="utf-8") for name in known}
+    del texts["changelog"]
+    lines = {
+        name: [line for line in _prose(text) if wanted in line.lower()]
+        for name, text in texts.items()
+    }
+    having = sorted((name for name in lines if lines[name]), key=lambda name: -len(lines[name]))
+    if not wanted or not having:
+        spelled = Counter(
+            word for text in texts.values() for word in re.findall("[a-z]{4,}", text.lower())
+        )
+        alike = get_close_matches(wanted, spelled, 3, 0.75)
+        meant = f"did you mean {max(alike, key=spelled.__getitem__)}?" if alike else ""
+        raise UsageError(
+            f"the manual has no {words!r}: "
+            + (meant or f"expected words of it, or {', '.join(known)}")
+        )
+    for name in having[:_MOST_PAGES]:
+        console.print(f"{name:10}{lines[name][0]}", no_wrap=True, overflow="ellipsis", markup=False)
+    further = having[_MOST_PAGES:]
+    console.print(f"And {', '.join(further)}" if further else "attnviz docs TOPIC shows a page")
+
+
+def _prose(text: str) -> Iterator[str]:
+    """Yield each sentence, entry or row of a page, without its screens and its marks."""
+    text = re.sub("^```.*?^```$|^<!--.*?-->$", "", text, flags=re.DOTALL | re.MULTILINE)
+    for part in re.split(r"\n\n|\n(?=[|#-])|(?<=[.:;?]) ", text):
+        if line := re.sub(r"\]\([^)]*\)|[\[*`#|]", "", " ".join(part.split())).strip("- "):
+            yield line
 
 
 def _drawn(text: str) -> Markdown:

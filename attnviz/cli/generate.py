@@ -64,7 +64,7 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
         Yields the function to call after each step.
     """
     console, output = outlet.console, outlet.output
-    if console is None or not console.is_interactive or output.json or output.quiet:
+    if console is None or not console.is_interactive or output.for_programs or output.quiet:
         with outlet.advancing("writing") as advance:
             yield lambda share, run: advance(share)
         return

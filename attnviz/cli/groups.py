@@ -38,7 +38,7 @@ _WHOLE, _THOUSANDS = re.compile(r"[+-]?\d+"), re.compile("([0-9]{1,15})k", re.IG
 
 _LITERAL: Any = Literal  # for choices that are known only at run time
 
-_COMMON = ("--model", "--save", "--json", "--explain")
+_COMMON = ("--model", "--save", "--json", "--brief", "--explain")
 """Options that the short help of every command names, if the command has them."""
 
 _EXAMPLES = 2

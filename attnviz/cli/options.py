@@ -240,6 +240,7 @@ class Output(Options, panel="Output"):
     """The options on where the result goes, and how it is drawn."""
 
     json: bool = flag("Print one JSON object.")
+    brief: bool = flag("Print JSON of at most 2 kB: finding, ten rows.")
     save: tuple[Path, ...] = saved(EVERY)
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
@@ -259,6 +260,16 @@ class Output(Options, panel="Output"):
     )
     explain: bool = flag("Add an explanation below the output.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.json and self.brief:
+            raise UsageError("expected --json or --brief, not both")
+
+    @property
+    def for_programs(self) -> bool:
+        """Return whether standard output gets JSON, all of it or a short answer."""
+        return self.json or self.brief
 
     @property
     def opens(self) -> bool:
@@ -284,12 +295,14 @@ class Output(Options, panel="Output"):
     @property
     def drawn(self) -> bool:
         """Return whether the result is drawn in characters, for the terminal or a file."""
-        return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
+        screens = (path.suffix.lower() == SCREEN_ENDING for path in self.save)
+        return not self.for_programs or any(screens)
 
     @property
     def explained(self) -> bool:
         """Return whether something is shown or saved to which an explanation can be added."""
-        return not self.json or any(path.suffix.lower() in _EXPLAINED for path in self.save)
+        pages = (path.suffix.lower() in _EXPLAINED for path in self.save)
+        return not self.for_programs or any(pages)
 
 
 @dataclass(frozen=True)

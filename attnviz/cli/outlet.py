@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -83,14 +84,14 @@ class Outlet:
             for path in output.save:
                 check_path(path, output.endings)
         if output.explain and not output.explained:
-            messages(output.quiet).print("--explain adds nothing here: --json has no explanation")
+            messages(output.quiet).print("--explain adds nothing here: JSON has no explanation")
         console = open_console(output.width, output.colour) if output.drawn else None
         return cls(output, console, name, options)
 
     @cached_property
     def notices(self) -> Console:
         """Return the console on standard error for progress and notices."""
-        return messages(self.output.quiet or self.output.json)
+        return messages(self.output.quiet or self.output.for_programs)
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
@@ -243,6 +244,8 @@ class Outlet:
             with printing():
                 if self.output.json:
                     report.write_json(sys.stdout)
+                elif self.output.brief:
+                    print(json.dumps(report.brief()))
                 elif self.console is not None:
                     self._draw(self.console, document())
         finally:

@@ -83,6 +83,12 @@ class Report(ABC):
 
         write_object(self.data(), stream, self.lists)
 
+    def brief(self) -> dict[str, Any]:
+        """Return the finding and at most ten rows of its table: a JSON object of under 2 kB."""
+        from attnviz.draw.brief import brief
+
+        return brief(self.command, self.document(hints=True))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object that ``save("name.json")`` writes, as a dictionary."""
         stream = io.StringIO()

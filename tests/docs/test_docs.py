@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import attnviz
 from attnviz.cli.app import COMMANDS
 from attnviz.cli.docs import topics
@@ -58,10 +60,37 @@ def test_a_page_in_a_terminal_is_laid_out_and_keeps_its_lines(run):
     assert all(line in plain for line in full)
 
 
-def test_an_unknown_page(run):
-    result = run("docs", "pattern")
+def test_a_word_is_searched_for(run):
+    result = run("docs", "soft cap")
+    assert (result.code, result.err) == (0, "")
+    *lines, _ = result.lines
+    assert 0 < len(lines) < 6
+    for line in lines:
+        page = run("docs", line.split()[0]).out
+        assert "soft cap" in " ".join(page.split()).lower()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("pattern", "no page 'pattern' in the manual: did you mean patterns?"),
+        ("inducton", "the manual has no 'inducton': did you mean induction?"),
+        ("xyzq", "the manual has no 'xyzq': expected words of it, or ablate, "),
+        (" ", "the manual has no ' ': expected words of it, or ablate, "),
+    ],
+)
+def test_what_the_manual_does_not_have(run, typed, meant):
+    result = run("docs", typed)
     assert result.code == 2
-    assert result.err == "attnviz: no page 'pattern' in the manual: did you mean patterns?\n"
-    assert "'attention' stands in heads, " in run("docs", "attention").err
-    assert "'induction' stands in heads, " in run("docs", "inducton").err
-    assert "expected one of ablate, " in run("docs", "xyzq").err
+    assert result.err.startswith(f"attnviz: {meant}")
+
+
+def test_the_skill_names_every_command_for_programs_and_only_options_that_are_there(run):
+    told = run("docs", "skill").out
+    assert told.startswith("---\nname: attnviz\n")
+    named = re.findall(r"^### attnviz (\S+)$", told, re.MULTILINE)
+    assert {*named} == {*COMMANDS} - {"docs", "explore", "use"}
+    for part in told.split("\n### attnviz ")[1:]:
+        helped = run(part.split()[0], "--help", env={"COLUMNS": "200"}).out
+        options = re.findall(r"^- `[^`]*(--[a-z-]+)", part, re.MULTILINE)
+        assert all(f"{option} " in helped for option in options), part

@@ -53,7 +53,7 @@ def test_screens_on_a_page_fit_a_small_terminal(page):
 
 
 def test_the_readme_is_short():
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 300
+    assert len(README.read_text(encoding="utf-8").split()) <= 1200
 
 
 TEXT = (Path(attnviz.__file__).parent / "docs" / "circuit.md").read_text(encoding="utf-8")

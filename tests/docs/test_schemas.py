@@ -20,6 +20,7 @@ ELSEWHERE = {"attnviz.labels/1"}
 RECORDED = Path(__file__).parents[1] / "oracle" / "outputs"
 
 OBJECTS = {
+    "brief": ["heads", SENTENCE, "--brief"],
     "regions": ["heads", SENTENCE, "--head", "L1H0", "--span", "who=1:3"],
     "inputs": ["why", SENTENCE, "--inputs", "--draws", "2"],
     "steps": ["generate", SENTENCE, "--tokens", "3", "--span", "who=1:3"],
@@ -60,7 +61,7 @@ def test_every_recorded_key_is_on_the_page():
 
 @pytest.mark.parametrize("asked", OBJECTS)
 def test_every_key_is_on_the_page(redrawn, asked):
-    result = redrawn(*OBJECTS[asked], "--json")
+    result = redrawn(*OBJECTS[asked], *["--json"] * (asked != "brief"))
     assert result.code == 0, result.err
     assert _unknown(json.loads(result.out)) == set()
 

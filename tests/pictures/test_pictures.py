@@ -1,14 +1,17 @@
-"""The README's pictures are what the commands draw today."""
+"""The manual's pictures are what the commands draw today."""
 
+import io
 import re
 import shutil
-import struct
+from base64 import b64decode
 
 import pytest
 
+from ..manual_pages import PAGES
 from ..terminals import POSIX
-from .page import HIGH, WIDE, WORDS, opened
-from .terminal import HERE, PICTURES, picture
+from . import tour
+from .page import PICTURE, WORDS, opened
+from .terminal import FOLDER, PICTURES, picture
 
 
 def texts(svg):
@@ -22,28 +25,37 @@ def texts(svg):
 )
 def test_a_picture_says_what_the_screen_says(name):
     """Colours may differ by the last bit of a weight between machines; words may not."""
-    kept = (HERE / f"{name}.svg").read_text(encoding="utf-8")
+    kept = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert texts(picture(name)) == texts(kept)
     assert "href" not in kept
 
 
-def test_the_readme_shows_every_picture():
-    readme = (HERE.parents[1] / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^!\[[^]]+\]\(tests/pictures/([^)]+)\)$", readme, re.M)
-    assert shown[1] == "page.png"
-    assert {*shown} == {path.name for path in HERE.iterdir() if path.suffix in (".svg", ".png")}
+@POSIX
+@pytest.mark.long
+def test_the_moving_picture_says_what_explore_says():
+    shown = tour.screens()
+    for scheme in tour.SCHEMES:
+        kept = (FOLDER / f"tour-{scheme}.svg").read_text(encoding="utf-8")
+        assert texts(kept) == texts(tour.drawing(shown, b"", scheme))
 
 
-def test_the_picture_of_the_page_is_small():
-    content = (HERE / "page.png").read_bytes()
-    assert struct.unpack(">II", content[16:24]) == (WIDE, HIGH)
-    assert len(content) < 200_000
+def test_pictures_are_small_and_shown_on_a_page():
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert {*re.findall(r"pictures/([\w-]+\.(?:svg|png))", pages)} == {
+        path.name for path in FOLDER.iterdir()
+    }
+    assert all(path.stat().st_size < 300_000 for path in FOLDER.iterdir())
 
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser: no page was opened")
-def test_the_picture_of_the_page_says_what_the_page_says():
+@pytest.mark.parametrize("name", ["page.png", *(f"tour-{scheme}.svg" for scheme in tour.SCHEMES)])
+def test_a_picture_of_the_page_says_what_the_page_says(name):
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("playwright")
-    with image.open(HERE / "page.png") as kept, opened() as tab:
+    content, view = (FOLDER / name).read_bytes(), ()
+    if name != PICTURE.name:
+        (inside,) = re.findall(rb'base64,([^"]+)"', content)
+        content, view = b64decode(inside), (tour.TEXT, tour.VIEW, tour.SCREEN)
+    with image.open(io.BytesIO(content)) as kept, opened(*view) as tab:
         assert tab.inner_text("body").splitlines() == kept.text[WORDS].splitlines()
