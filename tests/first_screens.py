@@ -1,5 +1,7 @@
 """What holds of every command's first screen, whatever the terminal."""
 
+import re
+
 from rich.cells import cell_len
 
 from attnviz.draw.terminal import first_screen
@@ -8,12 +10,24 @@ SIZES = ((80, 24), (120, 40), (200, 60))
 """Columns and lines of terminals."""
 
 
+_START, _REST = re.compile(r"^(╭─ ?|│ |\+- ?|\| )"), re.compile(r"[╭╮╰╯│]|─{3,}|-{3,}|\+-|\|( |$)")
+"""The frames of a screen, at the start of a line and behind it."""
+
+
+def unframed(line):
+    """A line of a screen without what belongs to frames."""
+    return _REST.sub("  ", _START.sub("", line)).rstrip()
+
+
 def fitting(document, theme, columns, lines):
-    """The lines of a first screen: none too wide, room for a prompt, the finding in the second."""
+    """The lines of a first screen without frames: none too wide, the finding in the second.
+
+    There is room for a prompt below them.
+    """
     shown = first_screen(document, theme, columns, lines - 1).plain.splitlines()
     assert len(shown) < lines
     assert max(map(cell_len, shown)) <= columns
     assert all(line == line.rstrip() for line in shown)
     answer, said = theme.spell(document.finding), " ".join(shown[1:4])
     assert said.startswith(answer[:60]) or answer.startswith(shown[1])
-    return shown
+    return [*map(unframed, shown)] if columns >= 120 else shown

@@ -21,6 +21,10 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = " .:#"
 
 
+_WIDE_BAR, _FRAMED_BAR = 2, 4
+"""The columns of the widest bar, and of that in a frame."""
+
+
 class _Layout(NamedTuple):
     """The layout of the bars of a histogram.
 
@@ -63,17 +67,18 @@ def histogram_blocks(
     The height of a bar is its share divided by the histogram's ``top``; a bin that is not empty is
     always visible. More than two histograms are made coarser rather than put below each other.
     """
-    layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS))
+    widest = _FRAMED_BAR if theme.framed else _WIDE_BAR
+    layout = _layout(histograms[0], len(histograms), max_width, min(rows, _MOST_ROWS), widest)
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
     pairs = zip(histograms, gutters, strict=True)
     drawn = [_block(histogram, layout, theme, gutter) for histogram, gutter in pairs]
     return beside(drawn, _GAP) if layout.beside else stack(drawn)
 
 
-def _layout(histogram: Histogram, count: int, max_width: int, rows: int) -> _Layout:
+def _layout(histogram: Histogram, count: int, max_width: int, rows: int, widest: int) -> _Layout:
     bins, apart = len(histogram.shares), histogram.edges[0] == 0
     coarser = [(2, 1), (4, 1)] if count > 2 else []
-    for merged, wide in ((1, 2), (1, 1), *coarser):
+    for merged, wide in (*((1, wide) for wide in range(widest, 0, -1)), *coarser):
         layout = _Layout(rows, True, merged, wide, bins, apart)
         if count > 1 and _GUTTER + count * (layout.columns + _GAP) - _GAP <= max_width:
             return layout

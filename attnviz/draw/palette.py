@@ -132,7 +132,7 @@ def written_on(colour: RGB, ground: RGB) -> RGB:
 _LIGHT = 0.25
 
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
-_ACCENT = "ff5c5c"
+_ACCENT = "2ea8e6"
 
 
 def accent_colour(name: str) -> RGB:

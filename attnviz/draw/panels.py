@@ -76,7 +76,7 @@ def map_axes(shown: Map, theme: Theme) -> Axes:
 
 
 def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
-    return wrapped(spelled_parts(words, theme), max_width, theme)
+    return wrapped(spelled_parts([word for word in words if word[0]], theme), max_width, theme)
 
 
 def _full(part: Maps, theme: Theme, max_width: int) -> Block:

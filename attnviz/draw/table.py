@@ -47,7 +47,8 @@ def table_block(table: Table, theme: Theme, max_width: int) -> Block:
     wraps = table.columns[places[-1]].wraps
     bands = [places] if wraps else _bands(places, widths, max_width, table.lead)
     if len(bands) == 1 and any(row.bar is not None for row in table.rows):
-        widths[_BAR] = min(max_width - _used_by(places, widths) - _GAP, _MOST_BAR)
+        most = max(max_width // 3, _MOST_BAR) if theme.framed else _MOST_BAR
+        widths[_BAR] = min(max_width - _used_by(places, widths) - _GAP, most)
         if widths[_BAR] >= _LEAST_BAR:
             bands[0].insert(1 if table.ranked else len(places) - wraps, _BAR)
     tones: dict[int, Tone] = {_BAR: "faint"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeGuard
 
 from rich.segment import Segment
@@ -22,6 +23,7 @@ from attnviz.draw.blocks import (
 )
 from attnviz.draw.curve import plot_block
 from attnviz.draw.explanation import said_about
+from attnviz.draw.frames import GAP, LEAST_COLUMNS, SIDES, Panel, framed_column, shared_widths
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, cut, fit, short_name, visible, width
@@ -38,6 +40,15 @@ _LEAST_TEXT = 2
 """The fewest lines of a coloured text."""
 
 _PAGE = 100  # the columns of what stands for a page
+_FRAME = 60
+"""About how many columns of a screen have a frame of their own."""
+
+_LEAST_WORDS, _HISTOGRAM = 44, 32
+"""The columns that sentences, coloured texts, curves and a histogram need beside other parts."""
+
+_LEAST_ROWS, _BETWEEN, _MOST_ACROSS = 4, 4, 3
+"""The least rows of each piece of a table that continues beside itself, the columns between two
+pieces, and the most of them."""
 
 
 def terminal_block(
@@ -75,6 +86,8 @@ def _joined(blocks: Iterable[Block], gap: int = 1) -> Block:
 
 
 def _stacked(groups: Sequence[doc.Group], theme: Theme, max_width: int, gap: int = 1) -> Block:
+    if theme.framed:
+        return _framed_rows(groups, theme, max_width)
     return _joined((_group(group, theme, max_width) for group in groups), gap)
 
 
@@ -85,10 +98,12 @@ def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: in
     """Return the first screen: what was measured, the finding, the groups that fit, then hints.
 
     max_width, lines: the available width in characters and lines. An explanation, if there is one,
-        stands below these lines.
+        stands below these lines. From ``LEAST_COLUMNS`` on its parts have frames.
     """
     if document.first is None:
         return terminal_block(document, theme, max_width)
+    framed = max_width >= LEAST_COLUMNS
+    theme = replace(theme, framed=framed)
     pieces = at_blanks(theme.spell(document.finding), max_width, "", theme.ellipsis)
     steps, finding = _steps(document, theme, max_width), [text_line((p, BOLD)) for p in pieces if p]
     if len(finding) + 3 > lines:  # the smallest screens show the finding alone, cut if necessary
@@ -96,9 +111,12 @@ def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: in
         if len(finding) >= lines:
             finding = [*finding[: lines - 2], [Segment(theme.ellipsis)]]
     top = Block((_heading(document, theme, max_width), *finding), max_width)
-    left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
-    shown = _first(document.first(max_width, left), theme, max_width, left)
-    screen = _joined([top, shown, steps])
+    gap = int(not framed)  # frames need no empty lines around them
+    left = lines - len(top.lines) - (1 + gap if steps.lines else 0) - gap
+    # Every frame takes two columns at either side, and a line more than a title and an empty line.
+    room = max_width - framed * SIDES * (max_width // _FRAME)
+    shown = _first(document.first(room, left - 2 * framed), theme, max_width, left)
+    screen = _joined([top, shown, steps], gap)
     return trimmed(_joined([screen, _reading(document, screen, theme, max_width)]))
 
 
@@ -119,7 +137,7 @@ def _first(
 def _stands(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> bool:
     """Return whether a part has its natural width, and if it is a group all of its members."""
     if not isinstance(part, doc.Group):
-        return _natural(part, theme) <= max_width
+        return _natural(part, theme) + theme.framed * SIDES <= max_width
     return all(_stands(member, theme, _inner(part, max_width)) for member in part.parts)
 
 
@@ -181,7 +199,7 @@ def _heading(document: doc.Document, theme: Theme, max_width: int) -> Line:
     left = max_width - width(theme.dot.join(word for word, _ in words) + theme.dot)
     if text and left >= _LEAST_QUOTE:
         words.append((cut(text, left, theme.ellipsis), False))
-    line = [Segment(text, theme.tone(tone)) for text, tone in words]
+    line = [Segment(text, theme.tone(tone or "faint")) for text, tone in words]
     return [segment for word in line for segment in (Segment(theme.dot, DIM), word)][1:]
 
 
@@ -313,6 +331,8 @@ def _halved(part: doc.Part, _: int) -> doc.Part:
 def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
     if group.full:
         return Block((), 0)
+    if theme.framed:
+        return _framed_rows([group], theme, max_width)
     if group.beside is None:
         members = (part_block(part, theme, max_width) for part in group.parts)
         return _joined(members, int(group.spaced))
@@ -363,6 +383,188 @@ def _has_map(part: doc.Part | doc.Group) -> bool:
     """Return whether a part is maps that have tokens on both axes, or contains them."""
     maps = (leaf for leaf in doc.leaves(part) if isinstance(leaf, doc.Maps))
     return any(not shown.texts and shown.small is None for shown in maps)
+
+
+# Frames --------------------------------------------------------------------------------------
+
+_WORDS = (doc.Facts, doc.Quote, doc.Note, doc.Say)
+
+_Column = tuple[doc.Part | doc.Group, int]
+"""What stands in a column of a screen with frames, and the width that it may have."""
+
+
+def _framed_rows(groups: Sequence[doc.Group], theme: Theme, max_width: int) -> Block:
+    """Return groups in frames, each beside the one before it where both have enough width."""
+    rows: list[list[_Column]] = []
+    open_row = False
+    for group in groups:
+        if group.full:
+            continue
+        if group.beside is not None:
+            rows += _beside_rows(group.parts, group.beside, theme, max_width)
+        elif open_row and not _says(group) and (row := _longer(rows[-1], group, theme, max_width)):
+            rows[-1] = row
+        else:
+            rows.append([(group, max_width)])
+        open_row = group.beside is None and not _says(group)
+    return _joined((_across(row, theme, max_width) for row in rows), gap=0)
+
+
+def _says(part: doc.Part | doc.Group) -> bool:
+    """Return whether a part has words alone, which need no frame."""
+    return all(isinstance(leaf, _WORDS) for leaf in doc.leaves(part))
+
+
+def _beside_rows(
+    parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, max_width: int
+) -> list[list[_Column]]:
+    """Return the rows in which parts that a question puts side by side stand in frames."""
+    if not parts or how.widths:
+        return [[*zip(parts, how.widths, strict=True)]] if parts else []
+    if how.halves:
+        if row := _row_of(parts, theme, max_width):
+            return [row]
+        across = len(parts)
+    elif how.columns and not how.yields:
+        across = max((max_width + GAP) // (how.columns + GAP), 1)
+        across = min(across, how.most or across, len(parts))
+    else:
+        rows: list[list[_Column]] = []
+        for part in parts:
+            if rows and (row := _longer(rows[-1], part, theme, max_width)):
+                rows[-1] = row
+            else:
+                rows.append([(part, max_width)])
+        return rows
+    wide = (max_width + GAP) // across - GAP
+    return [
+        [(part, wide) for part in parts[start : start + across]]
+        for start in range(0, len(parts), across)
+    ]
+
+
+def _row_of(parts: Sequence[doc.Part | doc.Group], theme: Theme, max_width: int) -> list[_Column]:
+    """Return parts with the widths in which they fill a row; empty if they need more than it."""
+    needs = [_need(part, theme) for part in parts]
+    if sum(needs) + GAP * (len(needs) - 1) > max_width:
+        return []
+    return [*zip(parts, shared_widths(needs, max_width), strict=True)]
+
+
+def _longer(
+    row: Sequence[_Column], part: doc.Part | doc.Group, theme: Theme, max_width: int
+) -> list[_Column]:
+    """Return the row with one more part at its end; empty if that needs too much width."""
+    return _row_of([*(known for known, _ in row), part], theme, max_width)
+
+
+def _need(part: doc.Part | doc.Group, theme: Theme) -> int:
+    """Return the columns that a part in a frame needs; of maps those of one map."""
+    if isinstance(part, doc.Group):
+        needs = [_need(member, theme) for member in part.parts]
+        side_by_side = part.beside is not None
+        return sum(needs) if side_by_side else max(needs, default=0)
+    if isinstance(part, doc.Maps) and not part.texts:
+        part = part._replace(maps=part.maps[:1])
+    if isinstance(part, doc.Plot):
+        return max(_LEAST_WORDS, _HISTOGRAM * len(part.histograms)) + SIDES
+    return (_natural(part, theme) or _LEAST_WORDS) + SIDES
+
+
+def _across(row: Sequence[_Column], theme: Theme, max_width: int) -> Block:
+    """Return the columns of a row in frames of one height that fill the width."""
+    beside_others = len(row) > 1
+    drawn = [(part, _panels(part, theme, wide, framed=beside_others)) for part, wide in row]
+    kept = [(part, panels) for part, panels in drawn if panels]
+    if not kept:
+        return Block((), max_width)
+    needs = [max(panel.wide for panel in panels) for _, panels in kept]
+    widths = shared_widths(needs, max_width)
+    columns = [
+        _panels(part, theme, wide, framed=beside_others)
+        for (part, _), wide in zip(kept, widths, strict=True)
+    ]
+    tall = max(sum(panel.tall for panel in panels) for panels in columns)
+    blocks = [
+        framed_column(panels, wide, tall, theme)
+        for panels, wide in zip(columns, widths, strict=True)
+    ]
+    return beside(blocks, GAP)
+
+
+def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool) -> list[Panel]:
+    """Return the panels of a column. framed: whether words that stand alone have a frame too."""
+    if isinstance(part, doc.Group):
+        if part.full:
+            return []
+        if part.beside is not None:
+            block = _framed_rows([part], theme, wide)
+            return [Panel(block)] if block.lines else []
+        panels = list[Panel]()
+        for member in part.parts:
+            if isinstance(member, _WORDS) and panels and panels[-1].title is not None:
+                words = part_block(member, theme, wide - SIDES)
+                panels[-1] = panels[-1]._replace(block=_joined([panels[-1].block, words], gap=0))
+            else:
+                panels += _panels(member, theme, wide, framed=framed)
+        return panels
+    if isinstance(part, _WORDS):
+        block = part_block(part, theme, wide - SIDES * framed)
+        return [Panel(block, [] if framed else None)] if block.lines else []
+    if isinstance(part, doc.Maps) and not part.maps:
+        return [Panel(part_block(part, theme, wide))]
+    title, rest = _edge(part, theme, wide - SIDES)
+    block = _filled(rest, theme, wide - SIDES)
+    return [Panel(block, title)] if block.lines else []
+
+
+def _edge(part: doc.Part, theme: Theme, max_width: int) -> tuple[Line, doc.Part]:
+    """Return the title of a part for the edge of its frame, and the part with what is left of it.
+
+    The title of a single map without one above it is that of the map.
+    """
+    assert not isinstance(part, _WORDS)
+    only = part.maps[0] if isinstance(part, doc.Maps) and len(part.maps) == 1 else None
+    words = part.title or (only.words or [(only.name, True)] if only is not None else ())
+    if not words or width(theme.spell(words[0][0])) > max_width - 2:
+        return [], part
+    kept = len(words)
+    while width(theme.dot.join(theme.spell(text) for text, _ in words[:kept])) > max_width - 2:
+        kept -= 1
+    line: Line = []
+    for place, (text, tone) in enumerate(words[:kept]):
+        style = theme.heading if place == 0 else theme.tone(tone or "faint")
+        line += [*[Segment(theme.dot, DIM)] * bool(place), Segment(theme.spell(text), style)]
+    left = [(text, tone or "faint") for text, tone in words[kept:]]
+    if part.title or only is None or not isinstance(part, doc.Maps):
+        return line, part._replace(title=left)
+    return line, part._replace(maps=[only._replace(words=left or [("", False)])])
+
+
+def _filled(part: doc.Part, theme: Theme, max_width: int) -> Block:
+    """Return a part as wide as it is clearer: maps with their weights, narrow tables in columns."""
+    if isinstance(part, doc.Maps) and part.small is None and not part.texts:
+        drawn = [part_block(part._replace(values=on), theme, max_width) for on in (True, False)]
+        return drawn[0] if part.values else min(drawn, key=lambda block: len(block.lines))
+    if not isinstance(part, doc.Table) or part.title or not all(map(_is_plain, part.rows)):
+        return part_block(part, theme, max_width)
+    need, rows = _natural(part, theme) + _BETWEEN, part.rows
+    across = min((max_width + _BETWEEN) // need, len(rows) // _LEAST_ROWS, _MOST_ACROSS)
+    tall = -(-len(rows) // max(across, 1))
+    starts = range(0, len(rows), tall or 1)
+    wide = (max_width + _BETWEEN) // max(len(starts), 1) - _BETWEEN
+    bare = part._replace(more="", hidden=0)
+    pieces = [bare._replace(rows=rows[start : start + tall]) for start in starts] or [part]
+    pieces[-1] = part._replace(rows=pieces[-1].rows)
+    return beside([part_block(piece, theme, wide) for piece in pieces], _BETWEEN)
+
+
+def _is_plain(row: doc.Row) -> bool:
+    """Return whether a row has one line, which may stand at the top of a table."""
+    return len(row.cells) > 1 and not (row.below or row.ruled or row.spaced or row.depth)
+
+
+# Parts ---------------------------------------------------------------------------------------
 
 
 def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Block:

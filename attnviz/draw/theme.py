@@ -25,7 +25,7 @@ Words = Sequence[tuple[str, bool | Tone]]
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
-_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ✓✗"  # every character beyond ASCII that a view writes
+_DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ✓✗╭╮╰╯"  # every character beyond ASCII that a view writes
 _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""
 _HELPS, _HARMS = "░▒█", "-=≡"
@@ -76,6 +76,7 @@ class Theme:
     encoding: of the stream; characters of tokens that it lacks are escaped.
     lines: of the screen, for parts that adapt to its height.
     coarse: whether the console has exactly 256 colours.
+    framed: whether parts have frames with their titles in them.
     """
 
     palette: str = "viridis"
@@ -84,6 +85,7 @@ class Theme:
     encoding: str = "utf-8"
     lines: int = 24
     coarse: bool = False
+    framed: bool = False
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -172,6 +174,11 @@ class Theme:
         if not ground:
             return Style(color=shade, bold=True)
         return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
+
+    @property
+    def heading(self) -> Style:
+        """Return the style of a title in the edge of a frame."""
+        return self.accent() if self.colour else BOLD
 
     def lit(self, step: int) -> Style:
         """Return the style of a cell in the cursor's row or column: a lighter shade of its colour.

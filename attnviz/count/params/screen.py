@@ -44,8 +44,8 @@ from attnviz.count.params.wording import (
 )
 from attnviz.draw import document as doc
 
-_BESIDE = doc.Beside(58)
-"""How the tables of a first screen stand side by side on a wide terminal."""
+_WIDE = 119
+"""The columns from which on the tables of a first screen stand side by side."""
 
 _LEAST_BELOW = 10
 """The lines below the table of cards from which on a first screen shows what else was counted."""
@@ -150,11 +150,10 @@ def _first(
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
-    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+    if columns >= _WIDE:
         if len(cost.spec.stacks) > 1 and _height(parameters) > lines - len(overview.rows) - 5:
             parameters = brief_parameter_table(cost)
-        tables = [parameters, *length_table(case, cost, LENGTHS), *more]
-        return [doc.Group([overview]), doc.Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+        return [doc.beside([overview, *length_table(case, cost, LENGTHS)], parameters, *more)]
     if view.formula or view.per_layer:
         shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
         taken = sum(len(row.below) + 1 for table in shown for row in table.rows)

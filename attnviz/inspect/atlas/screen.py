@@ -34,7 +34,7 @@ _NAMED, _DRAWN, _LISTED = 3, 4, 64
 """The most heads in the finding, with a histogram, and with tables of their own on a page."""
 
 _SIDES = {"key": "to", "query": "from"}
-_WIDE = 100
+_WIDE, _WIDEST = 100, 160
 
 
 def document(report: AtlasReport) -> doc.Document:
@@ -141,6 +141,9 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
         return []
     table = _ranking(report, columns < _WIDE)._replace(title=(), least=3)
     grid = _grid(report)._replace(scale=None)
+    if columns >= _WIDEST and len(report.heads) > 1:
+        distances = _by_distance(report, report.ranking[:_LISTED])
+        return [doc.beside(table, [grid, _histograms(report), distances])]
     if columns >= _WIDE + len(grid.columns) * 7 + 6:
         return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
     return [doc.Group([table]), doc.Group([grid], yields=1)]

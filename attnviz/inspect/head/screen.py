@@ -442,9 +442,13 @@ def _small_tables(card: HeadCard, rows: int) -> list[doc.Table]:
     if card.readers is not None:
         table = path_table(card.readers, rows, brief=True)
         tables.append(("read by", "share of their input", table))
+    # The bars of one card have one scale.
+    longest = max((row.bar[1] for *_, table in tables for row in table.rows if row.bar), default=0)
     return [
         table._replace(
-            title=[(title, True), (remark, False)], least=min(len(table.rows), _LEAST_ROWS)
+            rows=[row._replace(bar=row.bar and (row.bar[0], longest)) for row in table.rows],
+            title=[(title, True), (remark, False)],
+            least=min(len(table.rows), _LEAST_ROWS),
         )
         for title, remark, table in tables
     ]
@@ -508,6 +512,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     groups = [doc.Group([doc.Group(facts), doc.Group(maps)], beside=beside)]
     tables = _small_tables(card, card.top)
     across = max((columns + _GAP) // (_TABLE + _GAP), 1)
+    across = -(-len(tables) // -(-len(tables) // across)) if tables else 1  # rows of one length
     while tables and left >= _LEAST_ROWS + 1:
         row, tables = tables[:across], tables[across:]
         rows = max(min(card.top, left - 1), _LEAST_ROWS)

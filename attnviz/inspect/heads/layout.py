@@ -59,6 +59,12 @@ _MOST_MAPS, _LEGEND = 6, 2
 _WIDE_TITLE = 28
 """The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
 
+_FRAMED, _STRIP, _NARROW_STRIP, _IN_FULL = 108, 32, 13, 2
+"""The columns from which on small maps stand beside large ones, of them and of each of them.
+
+The last is how many heads have a large map there.
+"""
+
 _WIDE_SCALE = 62
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
@@ -300,12 +306,41 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     if _INDENT + across * _CELL > half:
         below = _columns(columns, _lists(report, rest), examples(report, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
+    if columns >= _FRAMED and (strip := _strip(report, lines)) is not None:
+        first = _INDENT + across * _FULL_CELL
+        room = columns - _STRIP - first
+        large = examples(report, room, lines)
+        if any(isinstance(part, doc.Maps) and not part.texts for part in large):
+            kinds: list[list[doc.Part]] = [[grid, *_lists(report, rest)], large, [strip]]
+            members = [doc.Group(parts, spaced=True) for parts in kinds]
+            widths = (first + _FULL_CELL, room, _STRIP)  # at most, with their frames
+            return [doc.Group(members, beside=doc.Beside(0, _GAP, widths=widths))]
     right = examples(report, half, lines)
     if small := _thumbnails(run, half, lines):
         return [_columns(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
     few = run.regions is not None and rest < _LEAST_LINKS
     left = [grid, *([] if few else _lists(report, rest))]
     return [_columns(columns, left, right, wanted=_INDENT + across * _FULL_CELL)]
+
+
+def _strip(report: HeadsReport, lines: int) -> doc.Maps | None:
+    """Return small maps of the next most distinctive heads, as many as two columns have room for.
+
+    None if not even one has.
+    """
+    run = report.first
+    tokens = max(len(run.record.queries), len(run.record.keys))
+    size = (tokens + 1) // 2, max(tokens, _NARROW_STRIP)
+    across = (_STRIP - _GAP) // (size[1] + _GAP)
+    down = lines // (size[0] + 2)
+    if not across or not down or tokens > _SHORT_TEXT:
+        return None
+    maps = []
+    for place in distinctive(report)[_IN_FULL : _IN_FULL + across * down]:
+        label = run.scores(*place).label
+        title = f"{run.name(*place)} {scored(label.short, label.score)}"
+        maps.append(head_map(run, place, [(title, label.is_finding)]))
+    return doc.Maps(maps, [("further heads", True)], small=size, scale=None) if maps else None
 
 
 def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:

@@ -85,14 +85,17 @@ def above_usual(links: WordLinks | None) -> list[WordLink]:
     return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
 
 
-def _agreed_table(run: HeadsRecord, links: Sequence[WordLink], heads: int) -> doc.Table:
+def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) -> doc.Table:
     """Return a table of links between words, each with the head that stands out most for it."""
+    run = report.first
+    asserted = any(telling.why in ("induction", "label") for telling in report.told)
+    none = "no other" if asserted else "none"
     queries, keys = link_names(run.record, LONGEST)
     tested = heads >= FEWEST_HEADS
     said = "furthest above usual first"
     if tested:
         beyond = any(link.beats_chance for link in links)
-        said = "least likely by chance first" if beyond else "none beats chance, nearest first"
+        said = "least likely by chance first" if beyond else f"{none} beats chance, nearest first"
 
     def ends(link: WordLink) -> str:
         return f"{queries[link.query.start]} → {keys[link.key.start]}"
@@ -117,12 +120,14 @@ def links_of(report: HeadsReport, count: int) -> doc.Table | None:
     count: how many links.
     If the text is too long to test, those furthest above the head's usual weight are listed; of
     chosen heads, and with the sink, the strongest. None means that no link of the chosen heads is
-    above its usual weight.
+    above its usual weight, or that the weights are random, so that no link means anything.
     """
     run, agreed, sink = report.first, report.agreed_links, report.view.sink
+    if run.record.model.weights == "random" and not (sink or run.selected):
+        return None
     above = [] if sink else above_usual(agreed)[:count]
     if agreed is not None and above:
-        return _agreed_table(run, above, agreed.heads)
+        return _agreed_table(report, above, agreed.heads)
     if agreed is not None and not (sink or run.selected):
         return None
     of_each = max(-(-count // len(run.heads)), A_HEAD)

@@ -18,7 +18,7 @@ from attnviz.prompts.shown import prompt_document
 _FEW, _MANY = 3, 5
 """How many words are listed of a prediction where there is little room, and where there is much."""
 
-_WIDE, _WIDEST = 110, 190
+_WIDE, _WIDEST = 110, 180
 """The columns from which on a row lists many words, and two tables stand side by side."""
 
 _GAP = 3
@@ -246,7 +246,7 @@ def _far(report: LensReport) -> str:
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen; of many blocks those around the entry are kept, and the last."""
     beside = columns >= _WIDEST
-    words = _MANY if columns >= _WIDE else _FEW
+    words = _MANY - beside if columns >= _WIDE else _FEW
     notes = [doc.Note(_far(report))] if report.far else []
     heads = head_table(report, *((_FEW, _FEW - 1) if columns >= _WIDE else (_FEW - 1, 1)))
     left = lines - len(notes) - 3 - (0 if beside else _LEAST_HEADS + 3)

@@ -226,7 +226,7 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
     table = part_table(report, (rows - of_query, of_query))
     if half >= _TABLE:
         grid = pair_grid(report, min(rows, 2 * _MOST), half, scaled=False)
-        return [words, doc.Group([table, grid], beside=doc.Beside(half, _GAP))]
+        return [words, doc.beside(table, [grid, *_sources(report)])]
     grid = pair_grid(report, height, columns, scaled=False)
     return [words, doc.Group([table]), doc.Group([grid], yields=1)]
 

@@ -33,6 +33,12 @@ _BESIDE = 3
 _LABEL = 14
 """The columns of a label next to a map's row."""
 
+_VALUE = 4
+"""The columns of a cell in which its weight is written."""
+
+_FRAMED = 108
+"""The columns within the frames of a screen from which on both maps and the text stand in it."""
+
 _TALL = 30
 """The least lines of a screen that lists the largest shares below each text."""
 
@@ -221,6 +227,11 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
         return [doc.Group([_texts(report, kept, max((lines - 2) // 2 - 1, 1))])]
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
+    if columns >= _FRAMED:
+        if columns >= 3 * (_VALUE * count + _LABEL):
+            return [doc.beside(*drawn, _texts(report, kept)), key]
+        maps: list[doc.Part | doc.Group] = [*drawn[: lines // (count + _CHROME)]]
+        return [doc.beside(maps, _texts(report, kept)), key]
     # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1

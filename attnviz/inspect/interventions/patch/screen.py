@@ -113,8 +113,7 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
         return [*above, doc.Group(tokens), *[ranked] * (not report.whole_layers)]
     left = columns - full_width(grid) - _GAP
     if left >= _TABLE:
-        parts: list[Part] = [table, one_line(grid, columns - _TABLE - _GAP)]
-        return [*above, doc.Group(parts, beside=doc.Beside(_TABLE, _GAP, yields=True))]
+        return [top, doc.beside(table, [one_line(grid, columns - _TABLE - _GAP), prompts])]
     if left >= _PROMPTS:
         grid, beside = one_line(grid, columns - _PROMPTS - _GAP), doc.Beside(_PROMPTS, yields=True)
         both = doc.Group([doc.Group([prompts]), grid], beside=beside)

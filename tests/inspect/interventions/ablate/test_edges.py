@@ -183,7 +183,7 @@ def test_the_first_screen(redrawn, columns, lines):
         "Without it → cat in every head the loss rises by 0.00664 nats/token (4.345 → 4.351), "
         "no more than random edges of the same distance. One text."
     ) in " ".join(shown.out.split())
-    assert "\n\nHidden in all of them\n" in shown.out
+    assert "Hidden in all of them" in shown.out
     assert "random edges of the same distance hidden instead, mean of 4 draws" in shown.out
 
 
