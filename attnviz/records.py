@@ -196,7 +196,7 @@ class ModelInfo:
     not_finite: the names of tensors of the model with numbers that are not finite.
     backend: the library that ran it. processes: over how many its weights are split.
     layer_types: what each layer is, as the config names it; empty if attention alone mixes tokens
-        in every layer.
+        in every layer. layer_names: the module of each layer, of an ``nn.Module``; else empty.
     """
 
     name: str
@@ -216,6 +216,7 @@ class ModelInfo:
     backend: Literal["numpy", "torch"] = "torch"
     processes: int = 1
     layer_types: tuple[str, ...] = ()
+    layer_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:

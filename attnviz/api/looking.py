@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from attnviz.api.opening import given_prompt, in_own_modes, one_text, open_given
+from attnviz.api.opening import (
+    given_prompt,
+    in_own_modes,
+    is_module,
+    one_text,
+    open_given,
+    refuse_unknown,
+)
 from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import Texts, texts_of
@@ -20,9 +27,10 @@ __all__ = ["capture", "cut", "generate", "heads", "rollout"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel, AnySpans
+    from attnviz.engine.any_module import Module
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.report import GenerateReport
-    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.head_maps import HeadMaps, TokenLabels
     from attnviz.inspect.heads.report import HeadsReport, LongHeads
     from attnviz.inspect.rollout.report import RolloutReport
     from attnviz.measures.registry import Sorting
@@ -32,10 +40,13 @@ if TYPE_CHECKING:
 
 @in_own_modes
 def capture(
-    model: AnyModel,
-    text: str,
-    *,
+    model: AnyModel | Module,
+    text: Any = None,
+    *inputs: Any,
     tokenizer: Any = None,
+    tokens: TokenLabels | None = None,
+    key_tokens: TokenLabels | None = None,
+    batch: int = 0,
     layer: str | int | None = None,
     head: AnyHeads = None,
     kind: Kind | None = None,
@@ -44,11 +55,15 @@ def capture(
     spans: AnySpans = None,
     no_known_labels: bool = False,
     vectors: bool = False,
+    **named: Any,
 ) -> HeadMaps:
     """Return the attention weights of all heads of a model for a text, or of selected heads.
 
     model: a name that ``attnviz.load`` takes, the result of ``attnviz.load``, or a loaded
         transformers model, which is left exactly as it is. tokenizer: of a transformers model.
+        Or any ``nn.Module`` that calls ``nn.MultiheadAttention``, ``scaled_dot_product_attention``
+        or softmax(Q Kᵀ) V, with its own arguments in place of a text: ``capture(module, x)``,
+        ``capture(module, src, tgt, tgt_mask=mask)``.
     layer, head: the heads to return, as ``--layer`` and ``--head`` take them (``"L2H5"``,
         ``"2.*"``, ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
     kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
@@ -56,6 +71,10 @@ def capture(
         the text of the queries.
     truncate, no_known_labels: as the options of that name. spans: see ``heads``.
     vectors: also keep queries, keys and the norms of values, for the page: a second pass.
+    tokens, key_tokens, batch, named: of an ``nn.Module``. tokens: one for each query; by default
+        token ids, or indices. key_tokens: one for each key, by default ``tokens``. batch: the index
+        of the text that is kept. named: the module's own keywords. ``layer`` may be the name of a
+        module, such as ``"decoder.*"``; ``maps.layers`` has them all.
 
     The attention weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
@@ -70,6 +89,24 @@ def capture(
     from attnviz.options import RegionOptions
     from attnviz.regions import region_reader
 
+    if is_module(model) and not isinstance(text, str) and (text is not None or named):
+        from attnviz.inspect.heads.own_modules import ModuleChoice, module_maps
+
+        refuse_unknown("capture", named, capture, model.forward)
+        if tokenizer is not None or truncate or spans is not None or vectors:
+            raise UsageError(
+                "tokenizer, truncate, spans and vectors are for models that read texts"
+            )
+        given = () if text is None else (text, *inputs)
+        named |= {} if target is None else {"target": target}  # the module's, if it has one
+        asked_for = ModuleChoice(layer, head, kind, batch, tokens, key_tokens)
+        return module_maps(model, given, named, asked_for).maps
+    refuse_unknown("capture", named, capture)
+    if inputs or tokens is not None or key_tokens is not None or batch:
+        raise UsageError(
+            "a model that reads a text takes one text, and makes its tokens itself: only an "
+            "nn.Module takes tensors, as in attnviz.capture(module, x, tokens=words)"
+        )
     read = one_text(text, 'attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
     choice = Choice(
@@ -80,7 +117,8 @@ def capture(
         truncate=truncate,
         no_known_labels=no_known_labels,
     )
-    opened = open_given(model, tokenizer, Work(about_tokens(read)))
+    reads: Any = model  # an nn.Module that reads no text is refused
+    opened = open_given(reads, tokenizer, Work(about_tokens(read)))
     reader = region_reader(opened, read, RegionOptions.of({"spans": spans}))
     if reader is not None:
         choice = replace(choice, encode=reader.encode)

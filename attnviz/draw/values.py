@@ -90,6 +90,8 @@ _PLAIN = (
     *("name", "revision", "dtype", "layers", "heads", "kv_heads", "head_dim", "architecture"),
     *("weights", "seed", "device", "backend"),
 )
+_OF_LAYERS = ("layer_types", "layer_names")
+"""The facts with an entry for each layer, which most models do not have."""
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
     return {
         **facts,
         "layers": None if info.is_one_layer else info.layers,
-        **({"layer_types": info.layer_types} if info.layer_types else {}),
+        **{name: getattr(info, name) for name in _OF_LAYERS if getattr(info, name)},
         "notes": info.notes,
     }
 
@@ -132,10 +134,11 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "captured", "given"))
     one_of(given["backend"], ("numpy", "torch"))
     notes = tuple(typed(note, str) for note in facts["notes"])
-    types = tuple(typed(each, str) for each in facts.get("layer_types", ()))
-    if len(types) not in (0, sizes[0]):
-        raise ValueError(f"{len(types)} types of {sizes[0]} layers")
-    return ModelInfo(**given, notes=notes, layer_types=types)
+    for name in _OF_LAYERS:
+        given[name] = tuple(typed(each, str) for each in facts.get(name, ()))
+        if len(given[name]) not in (0, sizes[0]):
+            raise ValueError(f"{len(given[name])} {name} of {sizes[0]} layers")
+    return ModelInfo(**given, notes=notes)
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

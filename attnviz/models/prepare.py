@@ -61,9 +61,12 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     if not isinstance(model, PreTrainedModel):
         kind = type(model).__name__
         article = "an" if kind[0].lower() in "aeiou" else "a"
+        advice = "hand the attention weights of other models to attnviz.heatmap"
+        if isinstance(model, torch.nn.Module):
+            advice = "give it its own inputs, as in attnviz.capture(module, x)"
         raise UsageError(
-            f"expected the name of a model or a loaded transformers model, got {article} {kind}: "
-            "hand the attention weights of other models to attnviz.heatmap"
+            "expected the name of a model or a loaded transformers model, got "
+            f"{article} {kind}: {advice}"
         )
     if tokenizer is None and reads:
         raise UsageError(

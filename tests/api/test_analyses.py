@@ -164,7 +164,7 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
 @pytest.mark.parametrize(
     ("call", "error", "line"),
     [
-        (lambda: attnviz.ablate(moed="zero"), TypeError, "unexpected keyword argument 'moed'"),
+        (lambda: attnviz.ablate(moed="zero"), TypeError, "argument 'moed': did you mean mode?"),
         (lambda: attnviz.ablate(json=True), TypeError, "unexpected keyword argument 'json'"),
         (lambda: attnviz.ablate(mode="none"), UsageError, "mode='none' is not one of 'zero'"),
         (lambda: attnviz.ablate(top=0), UsageError, "top=0 is out of range: expected 1 or more"),

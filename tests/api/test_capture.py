@@ -123,8 +123,7 @@ def opening(*arguments, **options):
         (wrong(None, TEXT), "got a NoneType"),
         (
             wrong(torch.nn.Linear(2, 3), TEXT),
-            "loaded transformers model, got a Linear: hand the attention weights of other models "
-            "to attnviz.heatmap",
+            "loaded transformers model, got a Linear: give it its own inputs, as in .*capture",
         ),
         (lambda model, _: attnviz.capture(model, TEXT), "needs its tokenizer .* give tokenizer="),
         (

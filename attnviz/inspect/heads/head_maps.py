@@ -129,6 +129,11 @@ class HeadMaps(Report):
         return self.report.record.keys.texts
 
     @property
+    def layers(self) -> Mapping[int, str]:
+        """Return the name of the module of each layer of an ``nn.Module``; else empty."""
+        return dict(enumerate(self.report.record.model.layer_names))
+
+    @property
     def weights(self) -> Mapping[tuple[int, int], NDArray[np.floating]]:
         """Return the attention weights (query, key) of each head, by (layer, head)."""
         return MappingProxyType(
@@ -439,7 +444,7 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 _ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may be from one by rounding alone."""
 
-_FEW_HEADS = 8
+FEW_HEADS = 8
 """Up to this many heads are all drawn in full."""
 
 
@@ -517,7 +522,7 @@ def heatmap(
         sums, zeros = layer.weights.sum(-1, keepdims=True), np.zeros_like(layer.weights)
         weights = np.divide(layer.weights, sums, zeros, where=sums > 0)
         shares.append(replace(layer, weights=weights))
-    few = len(layers) * count <= _FEW_HEADS
+    few = len(layers) * count <= FEW_HEADS
     report = heads_report(replace(record, layers=tuple(shares)), selected=few, text=text)
     return HeadMaps(replace(report, record=record), limit=limit)
 

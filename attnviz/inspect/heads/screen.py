@@ -136,7 +136,7 @@ def _provenance(report: HeadsReport, shared: Sequence[str], names: Names) -> lis
     labels = label_source(entry.label for each in report.reports for entry in each.heads)
     words += [labels] if labels else []
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
-    if run.text or not info.is_array:
+    if run.text or not (info.is_array or info.layer_names):
         texts = dict.fromkeys(each.text for each in report.reports)
         parts += [doc.Quote("text", text) for text in texts]
     targets = dict.fromkeys(each.target for each in report.reports if each.target is not None)
