@@ -100,6 +100,7 @@ def scaling(
     d_k: str | None = None,
     seq: int | None = None,
     samples: int | None = None,
+    activation: bool = False,
     layer: str | int | None = None,
     head: AnyHeads = None,
     truncate: bool = False,
@@ -110,7 +111,7 @@ def scaling(
 
     model: the one whose queries and keys are measured; None for random queries and keys of the
         sizes ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by
-        default.
+        default. activation: True returns ReLU, GELU, SiLU and gates as curves instead.
     The options are those of ``attnviz scaling``; see ``ScalingRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError

@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # the options name the metrics, and --help needs no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-Unit = Literal["head", "kv-head", "layer"]
-"""The heads of one ablation: a query head, all that share a key/value head, or all of a layer."""
+Unit = Literal["head", "kv-head", "attention", "ffn", "layer"]
+"""What one ablation takes away: a query head, all heads that share a key/value head, all heads of a
+layer, its feed-forward block, or both of these."""
 
 Mode = Literal["zero", "mean", "resample"]
 """What replaces an ablated head's output: zero, its mean, or its output over another text."""
@@ -130,37 +131,41 @@ class ScanOptions:
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One ablation: heads that are removed together, or edges that are hidden in them.
+    """One ablation: heads and feed-forward blocks that are removed together, or hidden edges.
 
     heads: (layer, head) of each, without repetition, in ascending order, of any layers.
     name: a name such as ``head 3 of every layer``; None if the heads alone describe the ablation.
     edges: pairs (query, key) of tokens. Each of the heads keeps its output, but these queries do
         not see these keys. Without any the heads themselves are removed.
+    feed_forward: the layers whose feed-forward block is removed, in ascending order.
     """
 
     heads: tuple[tuple[int, int], ...]
     name: str | None = None
     edges: tuple[tuple[int, int], ...] = ()
+    feed_forward: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.heads or list(self.heads) != sorted(set(self.heads)):
-            raise ValueError(f"a removal names heads once, in ascending order: {self.heads}")
+        named = [list(self.heads), list(self.feed_forward)]
+        if not any(named) or any(some != sorted(set(some)) for some in named):
+            raise ValueError(f"a removal names its parts once, in ascending order: {named}")
 
     @property
     def layer(self) -> int:
-        """Return the first layer in which a head is ablated."""
-        return self.heads[0][0]
+        """Return the first layer in which something is ablated."""
+        return self.layers[0]
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Return every layer in which a head is ablated."""
-        return tuple(dict.fromkeys(layer for layer, _ in self.heads))
+        """Return every layer in which something is ablated, in ascending order."""
+        return tuple(sorted({*(layer for layer, _ in self.heads), *self.feed_forward}))
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """Return the patch site of each ablated head: its output, or its pattern for edges."""
+        """Return the patch site of each ablated part; for edges the pattern of each head."""
         what: What = "pattern" if self.edges else "output"
-        return tuple(Site(what, layer, head, edges=self.edges) for layer, head in self.heads)
+        heads = (Site(what, layer, head, edges=self.edges) for layer, head in self.heads)
+        return (*heads, *(Site("mlp", layer) for layer in self.feed_forward))
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """Return the heads of this ablation that are in one layer."""

@@ -15,7 +15,7 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Change, Held, Replace
 from attnviz.engine.scan.unembedding import Unembedding
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
 from attnviz.models.model import MaskToken
 from attnviz.records import Input, Kind
@@ -119,6 +119,13 @@ class Runner(Protocol):
     def outputs(self, given: Input) -> Held:
         """Return the heads' outputs over one text, by layer, as NumPy arrays (token, head, dim)."""
 
+    def held(self, given: Input, what: frozenset[What]) -> Held:
+        """Return the values of some kinds in a run over one text, by kind and layer.
+
+        what: the kinds, such as ``output`` or ``mlp``. Raises UnsupportedError if it has no others.
+        """
+        raise UnsupportedError(f"{self.name} has heads alone: nothing else of it can be replaced")
+
     def ends(self, runs: ChangedRuns) -> Ends:
         """Return the final states of a text: unchanged, and with each ablation or patch."""
 
@@ -148,12 +155,6 @@ class SiteRunner(Runner, Protocol):
 
     def plain(self, given: Input) -> Ends:
         """Return the final states of the unchanged model over a text, as a batch of one."""
-
-    def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return the values of some kinds in a run over one text, by kind and layer.
-
-        what: the kinds, such as ``output`` or ``query``.
-        """
 
 
 _SHARE = 0.5

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.ablation import mean_outputs, resampled
+from attnviz.engine.ablation import Outputs, mean_outputs, resampled
 from attnviz.engine.answers import no_foil
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
@@ -50,7 +50,7 @@ class Scan:
             raise no_foil()
         self._runner, self._inputs, self._options = runner, inputs, options
         self._references = references
-        self._mean: Held | None = None
+        self._mean: dict[bool, Held] = {}
         self.notes = runner.notes
 
     def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
@@ -108,8 +108,9 @@ class Scan:
         for variant in variants:
             check_heads(runner.heads, variant.heads)
         order = [wanted[at] for at in runner.ordered([variants[at] for at in wanted])]
+        whole = any(variant.feed_forward for variant in variants)
         with runner.open():
-            replacements = self._replacements(given)
+            replacements = self._replacements(given, self._outputs(whole), whole)
             size = runner.size(given, len(wanted))
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
@@ -153,19 +154,34 @@ class Scan:
         replacements = None
         if self._options.mode == "mean":
             with self._runner.open():
-                replacements = self._means()
+                replacements = self._means(self._runner.outputs)
         return gradient_importance(model, self._inputs, replacements=replacements)
 
-    def _means(self, tokens: int | None = None) -> Held:
-        return mean_outputs(self._runner.outputs, self._runner.kind, self._references, tokens)
+    def _outputs(self, whole: bool) -> Outputs:
+        """Return a function that runs a text and returns what its parts put out.
 
-    def _replacements(self, given: Input) -> Sequence[Held | None]:
+        whole: True returns the outputs of feed-forward blocks in addition to those of heads.
+        """
+        runner = self._runner
+        if not whole:
+            return runner.outputs
+
+        def outputs(given: Input) -> Held:
+            held = runner.held(given, frozenset({"output", "mlp"}))
+            return {place: to_numpy(values) for place, values in held.items()}
+
+        return outputs
+
+    def _means(self, outputs: Outputs, tokens: int | None = None) -> Held:
+        return mean_outputs(outputs, self._runner.kind, self._references, tokens)
+
+    def _replacements(self, given: Input, outputs: Outputs, whole: bool) -> Sequence[Held | None]:
         options, runner = self._options, self._runner
         if options.mode == "zero":
             return [None]
         if options.mode == "resample":
             draws, fitted = resampled(
-                runner.outputs,
+                outputs,
                 runner.kind,
                 given,
                 self._references,
@@ -182,10 +198,10 @@ class Scan:
         if options.per_position:
             # The text's own length decides which positions are needed.
             by_decoder = runner.kind in ("decoder", "cross")
-            return [self._means(len(given.predicted if by_decoder else given.ids))]
-        if self._mean is None:
-            self._mean = self._means()
-        return [self._mean]
+            return [self._means(outputs, len(given.predicted if by_decoder else given.ids))]
+        if whole not in self._mean:
+            self._mean[whole] = self._means(outputs)
+        return [self._mean[whole]]
 
     def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[_Chunk]) -> Scores:
         first = chunks[0]
@@ -256,8 +272,8 @@ def _scored(
     last = ENDING if options.positions == "last" and next_tokens else None
     plain = answer = runner.ends(ChangedRuns(given, variants, replaced, last))
     metrics, near = _output_metrics(plain.hidden, options.positions)
-    whole = (at for at in near if not variants[at].edges)
-    no_op = [at for at in whole if runner.is_no_op(variants[at])]
+    heads = (at for at in near if not variants[at].edges and not variants[at].feed_forward)
+    no_op = [at for at in heads if runner.is_no_op(variants[at])]
     asked, read_out = _asked(runner, given, options.positions), runner.read_out
     baseline: dict[str, float] = {}
     tokens: NDArray[np.float64] | None = None

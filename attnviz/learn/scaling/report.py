@@ -103,6 +103,29 @@ class ScalingCase:
         return after - before
 
 
+NEARLY_ZERO = 0.05
+"""An output of an activation function closer to zero than this passes next to nothing on."""
+
+
+@dataclass(frozen=True)
+class ActivationCurve:
+    """An activation function over its input, or a gate times the input that it multiplies.
+
+    points: (x, value), from left to right. lowest: the point of the least value; None for a gate,
+        and for a function that is never below 0.
+    zero: the share of inputs from N(0, 1) at which the output is exactly 0. nearly: the share at
+        which it is closer to 0 than ``NEARLY_ZERO``. up: what the gate multiplies; None without.
+    """
+
+    name: str
+    formula: str
+    points: tuple[tuple[float, float], ...]
+    lowest: tuple[float, float] | None = None
+    zero: float | None = None
+    nearly: float | None = None
+    up: float | None = None
+
+
 @dataclass(frozen=True, repr=False)
 class ScalingReport(Report, Provenance):
     """The report of ``attnviz scaling``: the effect of the scale 1/√d_k on the softmax.
@@ -112,12 +135,14 @@ class ScalingReport(Report, Provenance):
     keys: number of keys and of queries of a sample; of a model the number of tokens.
     samples: independent draws of each case; 1 for a model.
     model: the model of the queries and keys; None for random ones.
+    activations: activation functions as curves, in place of all cases.
     """
 
     cases: tuple[ScalingCase, ...]
     keys: int
     samples: int = 1
     model: ModelInfo | None = None
+    activations: tuple[ActivationCurve, ...] = ()
 
     command = "scaling"
 
@@ -155,13 +180,22 @@ class ScalingReport(Report, Provenance):
                 }
                 for case in self.cases
             ],
+            **({"activations": [*map(asdict, self.activations)]} if self.activations else {}),
             "finding": self.finding,
             "seen": self.seen,
             "notes": self.notes,
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the table: a row for each measure, and for each bin of a histogram."""
+        """Yield the table: a row for each measure, and for each bin of a histogram.
+
+        Of activation functions it has a row for each point of a curve.
+        """
+        if self.activations:
+            yield ("activation", "up", "x", "value")
+            for curve in self.activations:
+                yield from ((curve.name, curve.up, *point) for point in curve.points)
+            return
         yield _COLUMNS
         for case in self.cases:
             for name, side in case.sides.items():

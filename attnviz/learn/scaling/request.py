@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.options import HeadChoice, IndexBase, Options, Truncation, option
+from attnviz.options import HeadChoice, IndexBase, Options, Truncation, flag, option
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RANDOM = ("--d-k", "--seq", "--samples")
@@ -46,7 +46,17 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 
 
 @dataclass(frozen=True)
-class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors):
+class _Activation(Options):
+    """The option that asks for activation functions instead."""
+
+    activation: bool = flag(
+        "Draw the activation functions of feed-forward blocks instead: ReLU, GELU, SiLU and gates.",
+        brief="Draw ReLU, GELU, SiLU and gates instead.",
+    )
+
+
+@dataclass(frozen=True)
+class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors, _Activation):
     """All options of ``attnviz scaling``."""
 
     def check_source(self, of_model: bool) -> None:
@@ -54,7 +64,10 @@ class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors):
 
         of_model: True if they are those of a model, False if they are random.
         """
+        others = [*["--from-model"] * of_model, *(n for n in self.given() if n != "--activation")]
+        if self.activation and others:
+            raise UsageError(f"--activation draws functions, from no text: leave out {others[0]}")
         reason = "counts random queries and keys: leave --from-model out" if of_model else OF_MODEL
         for name in self.given():
-            if name != "--seed" and (name in _RANDOM) == of_model:
+            if name not in ("--seed", "--activation") and (name in _RANDOM) == of_model:
                 raise UsageError(f"{name} {reason}")

@@ -21,6 +21,7 @@ from attnviz.engine.capture import encoded
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.learn.scaling.activations import activation_curves
 from attnviz.learn.scaling.report import (
     BIN_EDGES,
     HIGH_WEIGHT,
@@ -70,6 +71,8 @@ def scaling(
     UnsupportedError if the model does not expose its queries and keys, or has no scale.
     """
     request.check_source(model is not None)
+    if request.activation:
+        return ScalingReport((), 0, 0, activations=activation_curves())
     if model is None:
         seq = 64 if request.seq is None else request.seq
         samples = 100 if request.samples is None else request.samples

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import counted, percent
+from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import model_words
-from attnviz.learn.scaling.report import BIN_EDGES, ScalingCase, ScalingReport
+from attnviz.learn.scaling.report import (
+    BIN_EDGES,
+    NEARLY_ZERO,
+    ActivationCurve,
+    ScalingCase,
+    ScalingReport,
+)
 
 _LONGEST = 100
 _MOST_DRAWN = 4
@@ -41,6 +48,8 @@ def document(report: ScalingReport) -> doc.Document:
     If a model has many layers or heads, histograms are drawn of the two with the largest and the
     smallest effect of the scale.
     """
+    if report.activations:
+        return _activations(report)
     cases, model = report.cases, report.model
     measured = (
         f"measured on random queries and keys, {counted(report.samples, 'sample')} of "
@@ -86,6 +95,67 @@ def document(report: ScalingReport) -> doc.Document:
     )
 
 
+def _activations(report: ScalingReport) -> doc.Document:
+    """Return the document of activation functions: their curves, a gate's, and a table."""
+    alone = [curve for curve in report.activations if curve.up is None]
+    gates = [curve for curve in report.activations if curve.up is not None]
+    heading: doc.Words = [("activation functions", True), ("feed-forward blocks", False)]
+    drawn: list[tuple[doc.Words, Sequence[ActivationCurve]]] = [
+        ([("Activation functions", True)], alone),
+        ([(f"A gate: {gates[0].formula}", True), ("x is the gate's input", False)], gates),
+    ]
+
+    def plots(rows: int) -> doc.Group:
+        parts = [
+            doc.Plot(
+                words,
+                [doc.Curve(one.name, one.points) for one in some],
+                across="x",
+                ends=(some[0].points[0][0], some[0].points[-1][0]),
+                rows=rows,
+            )
+            for words, some in drawn
+        ]
+        return doc.Group(parts, beside=doc.Beside(38, most=2))
+
+    table = doc.table(
+        alone,
+        doc.ColumnOf("", lambda curve: curve.name, right=False),
+        doc.ColumnOf("f(x)", lambda curve: curve.formula, right=False),
+        doc.ColumnOf("lowest", _lowest),
+        doc.ColumnOf("exactly 0", lambda curve: percent(curve.zero or 0.0)),
+        doc.ColumnOf(f"|f| < {NEARLY_ZERO:g}", lambda curve: percent(curve.nearly or 0.0)),
+        title=[("Of inputs from N(0, 1)", True)],
+    )
+    return doc.Document(
+        "activation functions",
+        "Activation functions of feed-forward blocks",
+        [doc.Group([doc.Facts(heading)]), plots(12), doc.Group([table])],
+        doc.Explanation("scaling", "computed, not measured: each function over its input."),
+        doc.next_steps(["attnviz why --ffn L0: a model's own neurons"]),
+        heading=heading,
+        finding=_activation_words(report),
+        first=lambda columns, lines: [plots(max(min(lines - 11, 18), 6)), doc.Group([table])],
+    )
+
+
+def _lowest(curve: ActivationCurve) -> str:
+    return "0" if curve.lowest is None else "{1:.3f} at {0:.2f}".format(*curve.lowest)
+
+
+def _activation_words(report: ScalingReport) -> str:
+    """Return what tells activation functions apart: where they are zero, and how far below."""
+    dips = {curve.name: curve.lowest[1] for curve in report.activations if curve.lowest}
+    zero = next(curve for curve in report.activations if curve.zero)
+    first, *others = [f"{name} falls to {dip:.3f}" for name, dip in dips.items()]
+    lowest = listed([first, *(other.replace("falls ", "") for other in others)])
+    return (
+        f"{zero.name} puts out 0 for {percent(zero.zero or 0.0, whole=True)} of inputs from "
+        f"N(0, 1), {lowest}: a SiLU gate below 0 passes at most "
+        f"{percent(-dips['SiLU'], whole=True)} on, its sign turned."
+    )
+
+
 def _heading(report: ScalingReport) -> doc.Words:
     """Return the heading in one line: the model, or the sizes of random queries and keys."""
     if report.model is None:
@@ -102,6 +172,8 @@ def _heading(report: ScalingReport) -> doc.Words:
 
 def _finding(report: ScalingReport) -> str:
     """Return the finding: how many queries put nearly all weight on one key, both ways."""
+    if report.activations:
+        return _activation_words(report)
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:

@@ -38,6 +38,32 @@ def test_from_the_bundled_model(run):
         assert case["with_scale"]["score_variance"]["error"] is None
 
 
+def test_activation_functions_are_those_of_torch(run, refused):
+    import torch
+    from torch.nn import functional
+
+    found = run("scaling", "--activation", "--json").document["activations"]
+    functions = {"ReLU": torch.relu, "GELU": functional.gelu, "SiLU": functional.silu}
+    normal = torch.distributions.Normal(0.0, 1.0)
+    inputs = torch.linspace(-8, 8, 400_001, dtype=torch.float64)
+    shares = normal.log_prob(inputs).exp() * 16 / 400_000
+    for curve in found:
+        x, y = torch.tensor(curve["points"], dtype=torch.float64).T
+        own, up = functions.get(curve["name"], functional.silu), curve["up"] or 1.0
+        assert y.numpy() == pytest.approx((own(x) * up).numpy(), abs=5e-7)
+        if curve["up"] is None:
+            values = own(inputs)
+            assert curve["nearly"] == pytest.approx(
+                float(shares[values.abs() < 0.05].sum()), abs=2e-3
+            )
+            assert curve["zero"] == pytest.approx(float(shares[values == 0].sum()), abs=2e-3)
+        if curve["lowest"]:
+            assert curve["lowest"][1] == pytest.approx(float(values.min()), abs=1e-5)
+            assert curve["lowest"][0] == pytest.approx(float(inputs[values.argmin()]), abs=2e-3)
+    assert [curve["lowest"] is None for curve in found] == [True, False, False, True, True, True]
+    assert "leave out --from-model" in refused(2, "scaling", "--activation", "--from-model")
+
+
 def test_a_model_without_a_scale(refused, checkpoint):
     line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
     assert "not the softmax of scaled queries and keys alone" in line

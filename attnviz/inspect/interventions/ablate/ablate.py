@@ -266,11 +266,11 @@ class AblationStudy(Study):
         """
         report = self.report()
         ranked = [e for e in chain(*report.ranking()) if not e.shown(report.metric).unclear]
-        shown = {effect.variant.heads for effect in ranked}
+        shown = {effect.variant for effect in ranked}
         return [
             index
             for index, variant in enumerate(self.plan.variants)
-            if variant.heads in shown or variant.name or (variant.edges and len(variant.heads) > 1)
+            if variant in shown or variant.name or (variant.edges and len(variant.heads) > 1)
         ]
 
     def report(self) -> AblationReport:

@@ -272,14 +272,14 @@ def _loss_name(report: AblationReport) -> str:
         return "answer loss" if report.classes == START_END else "label loss"
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
-    masked = masked or (report.record is not None and "MaskedLM" in report.model.architecture)
+    masked = masked or (seen is None and "MaskedLM" in report.model.architecture)
     return "pseudo-loss" if masked else "loss"
 
 
 def ablates_every(report: AblationReport) -> bool:
     """Return whether every head of the model (or every other unit) was ablated alone."""
     info = report.model
-    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
+    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads}.get(report.unit, 1)
     return len(report.singles) == in_a_layer * len(info.heads_of_layers)
 
 
@@ -369,7 +369,7 @@ def control_words(report: AblationReport) -> str:
     if report.edges:
         draws = counted(report.edge_draws, "draw")
         return f"random edges of the same distance hidden instead, mean of {draws}"
-    return "ablates a random direction of equal norm instead of the head"
+    return f"ablates a random direction of equal norm instead of the {UNITS[report.unit]}"
 
 
 def explanation(report: AblationReport) -> Explanation:

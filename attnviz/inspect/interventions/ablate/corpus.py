@@ -51,6 +51,8 @@ _BASELINE = ("loss", "logit_diff", "output_square")
 
 _HEAD = tuple[WHOLE, WHOLE]
 _TOKEN = tuple[WHOLE, str]
+_REMOVAL = tuple[list[_HEAD], str | None, list[WHOLE]]
+"""The heads, the name and the feed-forward blocks of an ablation; older records lack the last."""
 
 FORM = Form(
     {"kind": Kind, "seed": WHOLE, "mode": Mode, "positions": Positions, "draws": WHOLE}
@@ -58,7 +60,7 @@ FORM = Form(
     | {
         "text": str,
         "tokens": tuple[list[int], list[str], list[bool]],
-        "removals": list[tuple[list[_HEAD], str | None]],
+        "removals": list[_REMOVAL | tuple[list[_HEAD], str | None]],
         "labels": list[tuple[WHOLE, WHOLE, list[str | float | int]]],
         "pair": tuple[_TOKEN, _TOKEN] | None,
     },
@@ -133,7 +135,7 @@ def ablate_over(
         "source": corpus.source,
         "text": first.text,
         "tokens": [tokens.ids, tokens.texts, tokens.special],
-        "removals": [[variant.heads, variant.name] for variant in plan.variants],
+        "removals": [[own.heads, own.name, own.feed_forward] for own in plan.variants],
         "labels": [
             [scores.layer, scores.head, list(scores.label)]
             for scores in (() if seen is None else seen.heads)
@@ -212,8 +214,8 @@ def report_of(record: CorpusRecord) -> AblationReport:
     sums, shown, run = record.tallies.sums, record.shown, record.run
     texts = int(sums.get("texts", 0))
     variants = tuple(
-        Variant(tuple((layer, head) for layer, head in heads), name)
-        for heads, name in shown["removals"]
+        Variant(tuple((layer, head) for layer, head in heads), name, (), tuple(*layers))
+        for heads, name, *layers in shown["removals"]
     )
     kept = [sums[name].view(np.float64) for name in sorted(sums) if name.startswith("kept.")]
     every = [*chain.from_iterable(kept)]

@@ -19,7 +19,7 @@ from attnviz.engine.scan.scan import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge, EdgeAxes, Pairs
-from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.request import FED, AblateRequest
 from attnviz.inspect.interventions.pairs import joining
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, model_identity
@@ -121,6 +121,7 @@ class AblationPlan:
             "texts": _digest(self.inputs),
             "kind": self.kind,
             "removals": f"{len(heads)} ({digest(heads)})",
+            **({"unit": self.request.unit} if self.request.unit in FED else {}),
             "mode": options.mode,
             "reference": _digest(self.references),
             "draws": options.draws,
@@ -234,6 +235,10 @@ def _refuse(model: Model, texts: int, request: AblateRequest) -> None:
             f"{name} is attention alone: there is no prediction that a hidden edge could change; "
             "choose a language model"
         )
+    if request.unit in FED and isinstance(model, OwnAttention):
+        raise UnsupportedError(
+            f"{name} is attention alone, without a feed-forward block: choose --unit attention"
+        )
     if request.target is not None and (not two_stacks or texts > 1):
         why = "has one stack and writes none" if not two_stacks else "is to read several texts"
         raise UsageError(f"--target is the text of one decoder: {name} {why}")
@@ -295,8 +300,8 @@ def choose_ablations(
 ) -> tuple[Variant, ...]:
     """Return the requested ablations.
 
-    There is one for each chosen head, key/value head or layer, or one for all together. A bare
-    ``--head 3`` names a head of every layer; these heads are also ablated together.
+    There is one for each chosen head or other unit, or one for all together. A bare ``--head 3``
+    names a head of every layer; these heads are also ablated together.
     heads: the number of heads of each layer that has any; None if all layers have.
     Raises UsageError for a head that the model does not have.
     """
@@ -311,13 +316,19 @@ def choose_ablations(
             f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
             "key/value heads evenly"
         )
-    sizes = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}
-    size = sizes[request.unit]
+    sizes = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1)}
+    size = sizes.get(request.unit, info.heads)
     first = {(at, head // size * size) for at, numbers in chosen.items() for head in numbers}
     units = [tuple((at, head + other) for other in range(size)) for at, head in sorted(first)]
+    fed = [(at,) if request.unit in FED else () for at, _ in sorted(first)]
+    if request.unit == "ffn":
+        units = [()] * len(fed)
     if request.together:
-        return (Variant(tuple(chain.from_iterable(units))),)
-    singles = tuple(map(Variant, units))
+        joined, layers = (tuple(chain.from_iterable(some)) for some in (units, fed))
+        return (Variant(joined, feed_forward=layers),)
+    singles = tuple(
+        Variant(heads, feed_forward=layers) for heads, layers in zip(units, fed, strict=True)
+    )
     if request.edge is not None:
         whole = request.layer is None and not request.head
         joint = Variant(tuple(chain.from_iterable(units)), "every head" if whole else None)

@@ -40,8 +40,11 @@ _MOST_LISTED = 4
 _OPTIONS = ("reference", "draws", "unit", "method", "positions", "metric", "seed")
 """The options that JSON repeats by their names."""
 
-_LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
-"""What stands before the number of each unit in its name."""
+_LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV"}
+"""What stands before the number of each unit that a layer has several of."""
+
+_OF_LAYER: Mapping[Unit, str] = {"attention": " attention", "ffn": " MLP", "layer": ""}
+"""What stands after the number of the layer in the name of each other unit."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ class Effect:
 
     @property
     def head(self) -> Place | None:
-        """Return the (layer, head) of an ablation of one head; None for several heads."""
-        return self.variant.heads[0] if len(self.variant.heads) == 1 else None
+        """Return the (layer, head) of an ablation of one head; None for other ablations."""
+        alone = len(self.variant.heads) == 1 and not self.variant.feed_forward
+        return self.variant.heads[0] if alone else None
 
     def value(self, name: Metric) -> float:
         """Return the mean of the metric ``name``; NaN if the model does not have it."""
@@ -205,7 +209,7 @@ class AblationReport(Report, Provenance):
             effect_entry(report, effect)
             | {
                 "texts": effect.texts,
-                "removed": " ".join(map(report.head_name, effect.variant.heads)),
+                "removed": " ".join(report.removed(effect.variant)),
             }
             for effect in self.effects
         ]
@@ -225,7 +229,7 @@ class AblationReport(Report, Provenance):
     def singles(self) -> list[Effect]:
         """Return the ablations that have a cell in the grid: of one head, or of one other unit.
 
-        The other units are key/value heads and layers.
+        The other units are key/value heads, and what a layer has once.
         """
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
@@ -328,20 +332,26 @@ class AblationReport(Report, Provenance):
     def cell(self, variant: Variant) -> Place | None:
         """Return the grid cell of an ablation: its layer and its column.
 
-        The column is a head, a key/value head, or 0 for a layer. None if the heads that were
-        ablated together are not one unit of the report.
+        The column is a head, a key/value head, or 0 for a unit that a layer has once. None if
+        what was ablated together is not one unit of the report.
         """
-        layer, head = variant.heads[0]
+        layer = variant.layer
         heads = variant.in_layer(layer)
         if len(variant.layers) > 1 or variant.name is not None:
             return None
-        if self.unit == "layer":
-            return (layer, 0) if len(heads) == self.model.heads else None
+        if self.unit in _OF_LAYER:
+            return (layer, 0) if len(heads) in (0, self.model.heads) else None
+        head = heads[0]
         if self.unit == "kv-head":
             group = self.model.heads // self.model.kv_heads
             whole = tuple(range(head, head + group))
             return (layer, head // group) if heads == whole and head % group == 0 else None
         return (layer, head) if len(heads) == 1 else None
+
+    def removed(self, variant: Variant) -> list[str]:
+        """Return the names of all heads and feed-forward blocks that an ablation takes away."""
+        blocks = [f"L{layer + self.index_base} MLP" for layer in variant.feed_forward]
+        return [*map(self.head_name, variant.heads), *blocks]
 
     def missing(self, variant: Variant) -> str:
         """Return what an ablation takes away: its name, or ``it → cat in L2H5`` for an edge."""
@@ -363,17 +373,19 @@ class AblationReport(Report, Provenance):
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid. column: its index, from 0."""
-        letters = _LETTERS[self.unit]
-        return f"{letters}{column + self.index_base}" if letters else "layer"
+        if self.unit in _OF_LAYER:
+            return _OF_LAYER[self.unit].strip() or "layer"
+        return f"{_LETTERS[self.unit]}{column + self.index_base}"
 
     def name(self, variant: Variant) -> str:
-        """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2``, or those of several heads."""
+        """Return an ablation's name: ``L2H5``, ``L2KV1``, ``L2 MLP``, or those of several parts."""
         place = self.cell(variant)
         if place is not None:
-            return place_name(place, _LETTERS[self.unit], self.index_base)
+            name = place_name(place, _LETTERS.get(self.unit, ""), self.index_base)
+            return name + _OF_LAYER.get(self.unit, "")
         if variant.name is not None:
             return variant.name
-        names = [self.head_name(head) for head in variant.heads]
+        names = self.removed(variant)
         if len(names) <= _MOST_LISTED:
             return " ".join(names)
         return f"{' '.join(names[: _MOST_LISTED - 1])} and {len(names) - _MOST_LISTED + 1} more"
@@ -387,6 +399,7 @@ def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
         "head": head[1] if head else None,
         "name": report.name(variant),
         "removed": [*map(list, variant.heads)],
+        **({"feed_forward": variant.feed_forward} if variant.feed_forward else {}),
         **{name: effect.value(name) for name in METRICS},
     }
     if effect.texts > 1:  # of few texts there is no interval

@@ -29,8 +29,17 @@ from attnviz.options import (
 )
 from attnviz.texts import Texts, texts_of
 
-UNITS: Mapping[Unit, str] = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+UNITS: Mapping[Unit, str] = {
+    "head": "head",
+    "kv-head": "key/value head",
+    "attention": "attention block",
+    "ffn": "MLP",
+    "layer": "layer",
+}
 """What is ablated at once, in words."""
+
+FED: tuple[Unit, ...] = ("ffn", "layer")
+"""The units that take a feed-forward block away."""
 
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
@@ -57,7 +66,13 @@ class _Ablation(Options, panel="What is ablated"):
         words=True,
     )
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
-    unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
+    unit: Unit = option(
+        "UNIT",
+        "Ablate by head, kv-head (heads that share it), attention (all heads of a layer), ffn (its "
+        "feed-forward block) or layer (both).",
+        "head",
+        brief="Ablate by head, kv-head, attention, ffn or layer.",
+    )
     mode: Mode = option(
         "MODE",
         "An ablated head's output becomes zero, its mean over the reference, or that of another "
@@ -82,6 +97,10 @@ class _Ablation(Options, panel="What is ablated"):
             read_edges(self.edge)
             if self.mode != "zero":
                 raise UsageError("--edge hides attention, nothing stands in: leave out --mode")
+            if self.unit in FED:
+                raise UsageError(
+                    f"--edge hides attention, not an MLP: choose --unit head, not {self.unit}"
+                )
         object.__setattr__(self, "reference", texts_of(self.reference, "--reference"))
 
 

@@ -242,6 +242,12 @@ def test_refused(refused, options, said):
     assert said in refused(2, "ablate", CAT, *options)
 
 
+def test_attention_alone_has_no_feed_forward_block(refused):
+    for unit in ("ffn", "layer"):
+        said = refused(5, "ablate", CAT, "--model", "mha", "--unit", unit)
+        assert said.endswith("without a feed-forward block: choose --unit attention")
+
+
 def test_a_text_of_one_token(refused, monkeypatch, texts):
     encode = Bundled.encode
     monkeypatch.setattr(Bundled, "encode", lambda model, text: encode(model, text).cut(1))

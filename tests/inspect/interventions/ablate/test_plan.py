@@ -29,11 +29,22 @@ LAYER = tuple((2, head) for head in range(6))
         (asked(unit="kv-head", layers="1"), [((1, 0), (1, 1), (1, 2)), ((1, 3), (1, 4), (1, 5))]),
         (asked("L0H4", unit="kv-head"), [((0, 3), (0, 4), (0, 5))]),
         (asked("L0H4,5", unit="kv-head"), [((0, 3), (0, 4), (0, 5))]),
-        (asked(unit="layer", layers="2"), [LAYER]),
+        (asked(unit="attention", layers="2"), [LAYER]),
     ],
 )
 def test_what_is_removed_one_after_the_other(request_, expected):
     assert [variant.heads for variant in choose_ablations(request_, INFO)] == expected
+
+
+def test_a_feed_forward_block_is_removed_alone_or_with_the_heads_of_its_layer():
+    blocks = choose_ablations(asked(unit="ffn"), INFO)
+    assert blocks == tuple(Variant((), feed_forward=(layer,)) for layer in range(3))
+    whole = choose_ablations(asked(unit="layer", layers="2"), INFO)
+    assert whole == (Variant(LAYER, feed_forward=(2,)),)
+    both = choose_ablations(asked(unit="ffn", layers="0,2", together=True), INFO)
+    assert both == (Variant((), feed_forward=(0, 2)),)
+    with pytest.raises(UsageError, match="hides attention, not an MLP"):
+        asked(unit="ffn", edge="it->cat")
 
 
 def test_a_bare_number_is_also_removed_from_all_its_layers_at_once():

@@ -81,6 +81,11 @@ def test_names_by_unit(scans):
     whole = Variant(tuple((1, head) for head in range(6)))
     group = Variant(((2, 3), (2, 4), (2, 5)))
     groups, layers = replace(report, unit="kv-head"), replace(report, unit="layer")
+    block = Variant((), feed_forward=(1,))
+    blocks = replace(report, unit="ffn")
+    assert (blocks.name(block), blocks.cell(block), blocks.column(0)) == ("L1 MLP", (1, 0), "MLP")
+    assert replace(report, unit="attention").name(whole) == "L1 attention"
+    assert report.name(Variant(((0, 1),), feed_forward=(0, 1))) == "L0H1 L0 MLP L1 MLP"
     assert report.name(Variant(((1, 4),))) == "L1H4"
     assert replace(report, index_base=1).name(Variant(((1, 4),))) == "L2H5"
     assert (groups.name(group), groups.cell(group)) == ("L2KV1", (2, 1))
