@@ -554,6 +554,8 @@ class Document(NamedTuple):
         if everything is shown at once.
     page: returns what a page shows interactively in place of maps and head grids; None for a page
         of all parts.
+    command: what it answers, such as ``heads``. glossary: the explanation, also if it was not
+        requested, which a page has folded.
     """
 
     name: str
@@ -566,6 +568,8 @@ class Document(NamedTuple):
     finding: str = ""
     first: First | None = None
     page: Callable[[], Page] | None = None
+    command: str = ""
+    glossary: Explanation | None = None
 
     @property
     def whole(self) -> Sequence[Group]:

@@ -66,7 +66,8 @@ class Report(ABC):
         """
         folder = type(self).__module__.rpartition(".")[0]
         shown: Document = import_module(f"{folder}.screen").document(self)
-        return shown.shown(explain=explain, hints=hints)
+        asked = shown.shown(explain=explain, hints=hints)
+        return asked._replace(command=self.command, glossary=shown.explain)
 
     def arrays(self) -> Mapping[str, Writer]:
         """Return the functions that write arrays to files, by the ending of the file's name."""

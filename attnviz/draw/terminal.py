@@ -66,10 +66,10 @@ def terminal_block(
 
 def page_reading(document: doc.Document) -> Sequence[doc.Say]:
     """Return the glossary sentences of an HTML page: of the terms that a terminal would show."""
-    if not document.explain:
+    if not (explanation := document.explain or document.glossary):
         return ()
     shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
-    return [*said_about(document.explain, shown)]
+    return [*said_about(explanation, shown)]
 
 
 def _reading(document: doc.Document, shown: Block, theme: Theme, max_width: int) -> Block:

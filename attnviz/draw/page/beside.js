@@ -12,7 +12,7 @@ function besideMap(capture) {
 async function drawBeside() {
   const panel = $("beside"), name = shown.names[state.head], turn = (drawBeside.turn = {});
   const all = captures.filter((capture) => capture.names.includes(name));
-  panel.hidden = all.length < 2 || state.scope !== "head";
+  panel.hidden = all.length < 2 || !single();
   beside.captures = panel.hidden ? [] : all;
   if (panel.hidden) return;
   await Promise.all(all.map((capture) => capture.open()));

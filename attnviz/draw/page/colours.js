@@ -16,7 +16,7 @@ function ramp(stops) {
 function readColours() {
   const style = getComputedStyle(document.documentElement), value = (name) => style.getPropertyValue(name).trim();
   const dark = document.documentElement.dataset.theme === "dark";
-  const named = ["ground", "panel", "ink", "soft", "rule", "accent", "mark", "grey"];
+  const named = ["ground", "panel", "ink", "soft", "rule", "accent", "grey"];
   colour = Object.fromEntries(named.map((name) => [name, value("--" + name)]));
   colour.hues = value("--hues").split(" ");
   colour.map = ramp(value("--ramp").split(" "));

@@ -126,7 +126,7 @@ class PageCapture:
         most distinctive first. fine: how many of these always have exact numbers.
     verbs: what a query does to a key, and a key of a query, in words. steps: what was written.
     norms: (head, key), the norm of what each key's value writes. notes: why there are none, or no
-        ``query_key``. query, head: that are shown first.
+        ``query_key``. query, key, head: that are shown first; -1 for no key.
     """
 
     name: str
@@ -149,6 +149,7 @@ class PageCapture:
     query_key: QueryKey | None = None
     notes: Sequence[str] = ()
     query: int = 0
+    key: int = -1
     head: int = 0
 
     def link(self, query: int, key: int) -> str:
@@ -321,6 +322,7 @@ def _pooled(capture: PageCapture, step: int) -> PageCapture:
         keys=keys,
         texts=("", ""),
         query=capture.query // step,
+        key=capture.key // step,  # -1 stays
         **MAPS_ALONE,
     )
 
@@ -368,7 +370,7 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
             )
             for step in capture.steps
         ],
-        "view": {"head": capture.head, "query": capture.query},
+        "view": {"head": capture.head, "query": capture.query, "key": capture.key},
         "heads": {
             "layer": [head.layer for head in heads],
             "head": [head.head for head in heads],

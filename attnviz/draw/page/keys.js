@@ -3,22 +3,22 @@
 const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
 function stepHead(by) {
-  const order = offered().filter(passes), at = order.indexOf(state.head);
+  const order = offered().filter(passes), at = order.indexOf(chosen());
   if (order.length) choose(order[(at + by + order.length) % order.length]);
 }
 
 /** The neighbour of the chosen head in the picture of all heads. */
 function neighbour(key) {
-  const { layer, head } = shown.heads;
+  const { layer, head } = shown.heads, now = chosen();
   if (state.sort !== "layer") {
-    const order = offered(), at = order.indexOf(state.head);
+    const order = offered(), at = order.indexOf(now);
     const columns = getComputedStyle($("grid")).gridTemplateColumns.split(" ").length;
     const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[key];
     return order[Math.max(0, Math.min(order.length - 1, at + by))];
   }
   const by = ARROWS[key];
-  const found = shown.names.findIndex((_, i) => layer[i] === layer[state.head] + by[0] && head[i] === head[state.head] + by[1]);
-  return found < 0 ? state.head : found;
+  const found = shown.names.findIndex((_, i) => layer[i] === layer[now] + by[0] && head[i] === head[now] + by[1]);
+  return found < 0 ? now : found;
 }
 
 function moveToken(key) {
@@ -47,10 +47,22 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Let go of what a click holds; if nothing is held, of the pinned heads. */
+/** Let go of what a click holds, of a head that is looked into, of one that stands alone, of the pinned heads. */
 function letGo() {
+  if (!state.locked && (kept >= 0 || state.card)) {
+    state.card = false;
+    return choose(chosen());
+  }
+  if (!state.locked && state.view === "one") return setView("both");
   const key = state.direction === "to" ? -1 : state.key;
   set({ hover: false, ...(state.locked ? { locked: false, key } : { pins: [] }) }, "head");
+}
+
+/** Zoom the map, or all heads where they are the view. */
+function zoom(by) {
+  if (state.view !== "all" || $("pictures").contains(document.activeElement)) return zoomBy(by);
+  some.zoom = by ? Math.max(0, Math.min(4, some.zoom + by)) : 0;
+  redraw("grid");
 }
 
 function following(choices, now) {
@@ -67,7 +79,8 @@ const KEYS = {
   c: ["the next text, at the same head", () => switchTo((state.capture + 1) % captures.length)],
   r: ["attends to, is attended by", () => setDirection(following(directions(), state.direction))],
   o: ["order of the heads", () => { set({ sort: following(orders(), state.sort) }, "legend", "grid"); }],
-  "+": ["zoom in", () => zoomBy(1)], "-": ["zoom out", () => zoomBy(-1)], 0: ["whole map", () => zoomBy(0)],
+  "+": ["zoom in", () => zoom(1)], "-": ["zoom out", () => zoom(-1)], 0: ["whole map", () => zoom(0)],
+  m: ["all heads over the whole width, heads beside one, one head alone", () => setView(following(views(), state.view))],
   t: ["table of the weights", () => { $("weights").open = !$("weights").open; }],
   d: ["light or dark", toggleTheme],
   Escape: ["let go of what a click holds; unpin all", letGo],

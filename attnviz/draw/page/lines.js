@@ -1,6 +1,7 @@
 /* Lines between two columns of tokens, for the chosen head and the pinned ones. */
 
-const lineView = { row: 21 };
+/** Dashes tell pinned heads apart that have one label. */
+const lineView = { row: 21 }, DASHES = [[], [7, 3], [2, 3], [8, 3, 2, 3], [4, 4], [1, 5]];
 
 function drawLines() {
   const scroller = $("lines"), { n, m } = shown, { cell, top: over } = mapView.places;
@@ -11,7 +12,7 @@ function drawLines() {
   const { pen, wide, high, top } = viewport(scroller, scroller.clientWidth - 2, places.height);
   const centre = (at) => start + (at + 0.5) * row - top;
   pen.clearRect(0, 0, wide, high);
-  const maps = [heads(), ...pinned().map((head) => [head])].map((chosen) => shown.map(chosen, state.mode));
+  const maps = [heads(), ...pinned().map((head) => [head])].map((chosen) => filtered(shown.map(chosen, state.mode)));
   const dim = state.hover || state.locked, room = maps.length * 34 + 80;
   const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
   const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
@@ -22,7 +23,8 @@ function drawLines() {
     pen.globalAlpha = strong ? 0.15 + 0.85 * strongly : strongly * (dim ? 0.1 : 0.45);
     pen.lineWidth = strong ? 1 + 3.5 * strongly : 1.25;
     pen.strokeStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
-    const shift = (at - (maps.length - 1) / 2) * 2.5;
+    const shift = (at - (maps.length - 1) / 2) * Math.min(2.5, (row * 0.7) / maps.length);
+    pen.setLineDash(state.scope === "over" ? [] : DASHES[at % DASHES.length]);
     pen.beginPath();
     pen.moveTo(from, centre(i) + shift);
     const bend = (to - from) * 0.4, [start, end] = [centre(i) + shift, centre(j) + shift];
@@ -30,7 +32,7 @@ function drawLines() {
     pen.stroke();
   };
   const least = n > 60 ? 0.08 : 0.02;
-  maps.forEach((values, at) => {
+  if (state.scope !== "over") maps.forEach((values, at) => {
     for (let i = first; i < last; i++)
       for (let j = 0; j < m; j++) if (strength(values[i * m + j]) >= least && !isActive(i, j)) line(i, j, values[i * m + j], at, false);
   });
@@ -43,11 +45,13 @@ function drawLines() {
     }
   });
   pen.globalAlpha = 1;
+  pen.setLineDash([]);
   pen.textBaseline = "middle";
   const reachedBy = new Map(), farSide = state.direction === "to" ? "keys" : "queries";
   drawn.forEach((found, at) => found.forEach(([other, value]) => {
     if (strength(value) >= 0.02) reachedBy.set(other, [...(reachedBy.get(other) ?? []), [at, value]]);
   }));
+  const wideOf = Math.min(6, 72 / maps.length);
   const column = (side, tokens, x, align, width) => {
     for (let i = Math.max(0, Math.floor(top / row) - 1); i < tokens.length && centre(i) < high + row; i++) {
       const chosen = (side === "queries" ? state.query : state.key) === i && ((side === farSide ? dim : true));
@@ -59,11 +63,11 @@ function drawLines() {
       if (reached) reached.forEach(([at, value]) => {
         pen.globalAlpha = Math.sqrt(strength(value));
         pen.fillStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
-        const w = 5, x0 = align === "right" ? from - 6 - at * 6 : to + 1 + at * 6;
-        pen.fillRect(x0, centre(i) - row / 2 + 2, w, row - 4);
+        const x0 = align === "right" ? from - wideOf - at * wideOf : to + 1 + at * wideOf;
+        pen.fillRect(x0, centre(i) - row / 2 + 2, wideOf - 1, row - 4);
         pen.globalAlpha = 1;
       });
-      const shift = maps.length * 6 + 6;
+      const shift = maps.length * wideOf + 6;
       pen.fillStyle = near || reached || !dim ? colour.ink : colour.soft;
       pen.font = `${near || chosen ? "600 " : ""}13px ${FONT}`;
       pen.textAlign = align;

@@ -73,7 +73,7 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     });
   }
   if (marks) {
-    pen.strokeStyle = colour.mark;
+    pen.strokeStyle = colour.ink;
     pen.lineWidth = 1.5;
     const row = top - y + query * cell, column = left - x + key * cell;
     const across = (cell < 8 ? m : shown.seen(query)) * cell, over = (shown.causal ? key : 0) * cell;
@@ -81,9 +81,23 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     if (key >= 0) pen.strokeRect(column, top - y + 0.75 + over, cell, Math.max(1, n * cell - over - 1.5));
     if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
   }
+  pen.textBaseline = "middle";
+  pen.textAlign = "center";
+  if (cell >= 30) {
+    const values = current();
+    pen.font = `11px ${FONT}`;
+    for (let i = Math.max(0, Math.floor(y / cell)); i < n && top - y + i * cell < high; i++)
+      for (let j = Math.max(0, Math.floor(x / cell)); j < m && left - x + j * cell < wide; j++) {
+        const value = weight(i, j, values);
+        if (strength(value) < 0.005 || value !== value) continue;
+        pen.fillStyle = inkOn(tint(value));
+        pen.fillText(told(value), left - x + (j + 0.5) * cell, top - y + (i + 0.5) * cell);
+      }
+  }
+  const place = marks && found();
+  if (place) tag(pen, weight(place.query, place.key), left - x + place.key * cell, top - y + place.query * cell, cell);
   pen.restore();
   const space = Math.max(1, Math.ceil((slanted ? 13 : 14) / cell));
-  pen.textBaseline = "middle";
   const ink = (on) => { pen.fillStyle = on ? colour.ink : colour.soft; pen.font = `${on ? "600 " : ""}12px ${FONT}`; };
   const shows = (at, chosen) => at === chosen || (at % space === 0 && (chosen < 0 || Math.abs(at - chosen) * cell >= 12));
   pen.textAlign = "right";
@@ -109,6 +123,23 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     pen.fillText(cut(pen, shown.keys.tokens[j], 116), 0, 0);
     pen.restore();
   }
+}
+
+/** Mark a cell with a frame and its number. */
+function tag(pen, value, x, y, side) {
+  const size = Math.max(side, 5);
+  pen.lineWidth = 5;
+  pen.strokeStyle = colour.ground;
+  pen.strokeRect(x + (side - size) / 2, y + (side - size) / 2, size, size);
+  pen.lineWidth = 2.5;
+  pen.strokeStyle = colour.ink;
+  pen.strokeRect(x + (side - size) / 2, y + (side - size) / 2, size, size);
+  if (side >= 30) return; // its number stands in it
+  pen.font = `600 12px ${FONT}`;
+  pen.fillStyle = colour.ink;
+  pen.fillRect(x + side + 4, y + side / 2 - 9, 32, 18);
+  pen.fillStyle = colour.ground;
+  pen.fillText(told(value), x + side + 20, y + side / 2 + 0.5);
 }
 
 function drawMap() {

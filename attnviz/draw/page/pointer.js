@@ -30,6 +30,25 @@ function listen() {
       lock(same);
     });
   }
+  const grid = $("grid"), headOf = (event) => Number(event.target.closest("[data-head]")?.dataset.head ?? -1);
+  grid.addEventListener("pointermove", (event) => {
+    if (event.pointerType !== "touch" && headOf(event) >= 0) preview(headOf(event));
+    $("app").classList.toggle("left", event.clientX > innerWidth / 2);
+  });
+  grid.addEventListener("pointerleave", () => preview());
+  grid.addEventListener("click", (event) => {
+    const head = headOf(event);
+    if (head < 0) return;
+    set.step = true;
+    state.card = true;
+    choose(head);
+  });
+  grid.addEventListener("dblclick", (event) => headOf(event) >= 0 && setView("one"));
+  grid.addEventListener("wheel", (event) => {
+    if (state.view !== "all" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 1 : -1);
+  }, { passive: false });
   for (const element of [map, lines, text]) element.addEventListener("pointerleave", () => { if (!state.locked) set({ hover: false }, "token"); });
   map.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && !event.metaKey) return;
@@ -40,6 +59,7 @@ function listen() {
   map.addEventListener("scroll", () => drawMap(), { passive: true });
   lines.addEventListener("scroll", () => drawLines(), { passive: true });
   $("sort").addEventListener("change", (event) => set({ sort: event.target.value }, "grid"));
+  $("between").addEventListener("change", (event) => set({ between: event.target.value }, "head"));
   $("capture").addEventListener("change", (event) => switchTo(Number(event.target.value)));
   const clicks = {
     previous: () => stepHead(-1), next: () => stepHead(1), pin: () => togglePin(),
@@ -90,5 +110,7 @@ async function switchTo(capture, changes = {}) {
   set({ capture, head, pins: again(state.pins), ...place, ...changes });
   if (!modes()[state.mode]) state.mode = "raw";
   if (!orders()[state.sort]) state.sort = "layer";
+  if (!betweens()[state.between]) state.between = "";
+  state.off.clear();
   drawAll();
 }

@@ -1,14 +1,17 @@
 """Writes a document with maps as the interactive page: its words, its data, and the scripts.
 
 The scripts and the style sheet stand in this folder, one idea each, and are joined when a page is
-written. The page's policy names them by their digests, so that nothing else can run or load.
+written; the scripts are packed, and ``unpack.js`` hands them to the browser as they are here. The
+page's policy names them by their digests, so that nothing else can run or load.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +22,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING
+from attnviz.draw.provenance import share
 from attnviz.draw.svg import png_uri, safe
 from attnviz.draw.terminal import page_reading
 
@@ -51,21 +55,25 @@ def page_html(
     data = page_data(page)
     heads = {head.name for capture in data.captures for head in capture.heads}
     facts, notes = _facts(document)
-    above = [*map(_line, [*facts[:_FACTS], *notes, *data.notes])]
+    made = [f"Made by attnviz {document.command}"] if document.command else []
+    above = [*map(_line, [*facts[:_FACTS], *made, *notes, *data.notes])]
     if more := "".join(map(_line, facts[_FACTS:])):
         above.append(f"<details><summary>How it was measured</summary>{more}</details>")
     if reading := "".join(_line(part.text) for part in page_reading(document)):
-        above.append(f"<details open><summary>How to read this</summary>{reading}</details>")
+        opened = " open" * bool(document.explain)
+        above.append(f"<details{opened}><summary>How to read this</summary>{reading}</details>")
     filled = {
         "policy": (
             f"default-src 'none'; script-src {digest(source('early.js'))} "
-            f"{digest(joined_scripts(SCRIPTS))}; style-src {digest(source('page.css'))}; "
+            f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; "
+            f"style-src {digest(source('page.css'))}; "
             "img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         "name": safe(document.name),
         "style": source("page.css"),
         "early": source("early.js"),
         "finding": safe(document.finding or document.title),
+        "guide": _guide(data.captures, page, document.finding),
         "facts": "\n".join(above),
         "pictures": "\n".join(_picture(capture, palette) for capture in data.captures),
         "document": "\n".join(written(heads)),
@@ -74,7 +82,8 @@ def page_html(
             f'<script type="text/plain" id="block-{number}">{text}</script>'
             for number, text in enumerate(data.blocks)
         ),
-        "script": joined_scripts(SCRIPTS),
+        "code": packed_scripts(),
+        "unpack": source("unpack.js"),
     }
     template = (_HERE / "page.html").read_text("utf-8")
     yield re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template).rstrip("\n")
@@ -82,6 +91,35 @@ def page_html(
 
 def _line(text: str) -> str:
     return f'<p class="soft">{safe(text)}</p>'
+
+
+def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
+    """Return a line that says what the page shows, with the number of the first place to look at.
+
+    It is empty where the first map is no map of weights.
+    """
+    capture = captures[0]
+    if capture.limit or not capture.of_heads:
+        return ""
+    shown = "Each row is a token (query); dark cells are the tokens it attends to (keys)."
+    for query, weight in _first_weight(captures, page):
+        even = 1 / (query + 1 if capture.causal else len(capture.keys))
+        if share(weight) in finding:
+            shown += f" {share(weight)} means {weight:.0%} of its attention; "
+            shown += f"spread evenly: {share(even)}."
+    if re.search(r"\busual\b", finding):
+        shown += " Usual: the mean weight of the head's links at that distance."
+    return _line(shown)
+
+
+def _first_weight(captures: Sequence[PageCapture], page: Page) -> Iterator[tuple[int, float]]:
+    """Yield the query and the weight of the first place to look at, if it is shown."""
+    for look in page.look[:1]:
+        name = page.captures[look.capture].heads[look.head].name
+        places = [at for at, head in enumerate(captures[0].heads) if head.name == name]
+        if look.capture == 0 and places and len(captures[0].queries) > look.query:
+            weight = float(captures[0].weights[places[0]][look.query, look.key])
+            yield from [(look.query, weight)] if math.isfinite(weight) else []
 
 
 def _facts(document: doc.Document) -> tuple[list[str], list[str]]:
@@ -117,6 +155,12 @@ def source(name: str) -> str:
 def joined_scripts(names: Sequence[str]) -> str:
     """Return scripts of this folder as one."""
     return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
+
+
+@cache
+def packed_scripts() -> str:
+    """Return the page's scripts as base64 of a zlib stream, as a page has them."""
+    return base64.b64encode(zlib.compress(joined_scripts(SCRIPTS).encode(), 9)).decode("ascii")
 
 
 def digest(text: str) -> str:

@@ -32,7 +32,8 @@ function lookButton({ capture, head, query, key, says }) {
 }
 
 async function start() {
-  Object.assign(state, shown.view);
+  Object.assign(state, shown.view, { hover: shown.view.key >= 0 });
+  for (const [name, plain] of PLAIN) if (name === "view") state.view = plain;
   await readLink(location.hash || data.link);
   $("capture").hidden = captures.length < 2;
   $("look").replaceChildren(...data.look.map(lookButton));
@@ -47,14 +48,16 @@ async function start() {
 }
 
 /** Close the tables, which stand behind the scripts so that a long one holds up nothing. */
-addEventListener("DOMContentLoaded", () => {
+const whole = () => {
   for (const table of $("document").querySelectorAll("details")) {
     table.open = !document.documentElement.classList.contains("js");
     const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
     for (const room of table.querySelectorAll(".scroll")) for (const name in said) room.setAttribute(name, said[name]);
   }
   document.documentElement.classList.add("whole");
-});
+};
+if (document.readyState === "loading") addEventListener("DOMContentLoaded", whole);
+else whole();
 
 start().catch((error) => {
   document.documentElement.classList.remove("js");

@@ -37,6 +37,7 @@ function shadeWords() {
     span.className = span.classList.contains("special") ? "special" : "";
     if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
     span.title = "";
+    delete span.dataset.told;
   }
   for (const [at, value] of links(values)) {
     const span = words[sides[1]][at], word = tint(value);
@@ -53,7 +54,8 @@ function shadeWords() {
     const hidden = y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight;
     if (!box.matches(":hover") && hidden) box.scrollTop = y - box.clientHeight / 2;
   }
-  const other = from ? state.query : state.key;
+  const other = from ? state.query : state.key, place = found(), end = place && words.keys[place.key];
+  if (end && !from && state.query === place.query) end.dataset.told = told(weight(place.query, place.key));
   if (other >= 0 && (state.hover || state.locked)) words[sides[1]][other]?.classList.add("k");
 }
 

@@ -2,7 +2,7 @@
 
 function drawNeuron() {
   const panel = $("neurons");
-  panel.hidden = !(shown.vectors || shown.notes.length) || state.scope !== "head";
+  panel.hidden = !(shown.vectors || shown.notes.length) || !single();
   $("neuron-notes").textContent = shown.notes.join(" ");
   $("neuron").hidden = $("neuron-words").hidden = !shown.vectors;
   if (panel.hidden || !panel.open || !shown.vectors) return;

@@ -129,6 +129,7 @@ def page_capture(
         query_key=products,
         notes=() if run.vectors is None else run.vectors.notes,
         query=look[0].query if look else len(queries) - 1,
+        key=look[0].key if look and look[0].head == order[0] else -1,
         head=order[0],
     )
 

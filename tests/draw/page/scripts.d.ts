@@ -6,6 +6,6 @@ declare namespace drawBeside { let turn: object }
 declare namespace drawThumbs { let turn: object }
 declare namespace makeWords { let of: object }
 declare namespace drawTop { let timer: ReturnType<typeof setTimeout> }
-declare namespace set { let timer: ReturnType<typeof setTimeout> }
+declare namespace set { let timer: ReturnType<typeof setTimeout>; let step: boolean }
 declare namespace reckon { let turn: object }
 declare namespace print { let theme: string }

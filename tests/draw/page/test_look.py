@@ -74,7 +74,7 @@ def test_the_chosen_head_is_in_view(opened, mary, width, head):
 def test_what_is_read_first_stands_first(opened, mary):
     """Long tables and pictures stand behind the scripts, so that they hold up nothing."""
     content = mary.read_text()
-    parts = ("<h1>", '<main id="app"', 'id="data"', '"use strict"', 'id="static"', 'id="document"')
+    parts = ("<h1>", '<main id="app"', 'id="data"', 'id="code"', 'id="static"', 'id="document"')
     places = [content.index(part) for part in parts]
     assert places == sorted(places)
     assert opened(mary).page.locator("#document details[open]").count() == 0

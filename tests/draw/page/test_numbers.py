@@ -119,7 +119,7 @@ def large(tmp_path_factory):
 def test_a_large_page_says_how_far_its_numbers_are(opened, large):
     report, path = large
     assert path.stat().st_size <= 4_600_000
-    shown = opened(path, "#L3H3&q=200")
+    shown = opened(path, "#L3H3&q=200&view=both")
     coarse = [at for at in range(144) if not shown.js(f"shown.exact({at})")]
     fine = next(at for at in range(144) if shown.js(f"shown.exact({at})"))
     sink = np.arange(256) == 0
