@@ -67,7 +67,7 @@ class TextBlock:
 
     @property
     def texts(self) -> Texts:
-        """Return the texts as those of a command, whose messages name lines of the corpus."""
+        """Return the block's texts for a command, with line numbers for its messages."""
         texts, numbers = (line.text for line in self.lines), (line.number for line in self.lines)
         return Texts(tuple(texts), "", tuple(numbers), self.first)
 
@@ -159,7 +159,7 @@ def under_torchrun() -> bool:
 
 
 def is_corpus(file: Path) -> bool:
-    """Return True if the texts of ``--texts`` are too many to be kept: a large file, or no file."""
+    """Return True if ``--texts`` names a corpus: a large or Parquet file, or a hub's data set."""
     if os.path.isfile(file):  # unlike Path, False for a name too long
         return file.suffix.lower() == ".parquet" or file.stat().st_size > TEXT_BYTES
     return not os.path.exists(file) and _is_data_set(str(file))

@@ -191,7 +191,10 @@ class CorpusRecord:
         return f"shard {listed([str(part.shard) for part in self.parts])}"
 
     def check(self, form: Form, name: str) -> None:
-        """Raise LoadError, which says ``name``, if a record from a file is not of its command."""
+        """Raise LoadError if the record lacks what its command stores, or has it in another form.
+
+        form: what the command stores. name: of the file, for the message.
+        """
         with damaged(name, _ADVICE):
             facts, kept = {**self.run, **self.shown}, self.tallies
             check_form(form, facts, kept.arrays, kept.texts, self.texts)

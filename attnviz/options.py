@@ -86,7 +86,10 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
 
 
 def flag(help: str, **more: Any) -> Any:
-    """Declare an option that is on or off."""
+    """Declare a field as an option that is off by default, and on if its name is typed.
+
+    help: a sentence about it. more: as for ``option``.
+    """
     return option("", help, False, **more)
 
 

@@ -423,12 +423,12 @@ class HeadLabel(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Return True if the name is a finding about the head, not about this text only."""
+        """Return True if the name is a tested finding; False if it only describes the weights."""
         return self.source != "none"
 
     @property
     def is_known(self) -> bool:
-        """Return True if the name comes from the model card or from an earlier ``patterns``."""
+        """Return True if the label was measured on other texts, before: see ``source``."""
         return self.source in ("card", "patterns")
 
 
@@ -460,10 +460,10 @@ class HeadScores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HeadVectors:
-    """What makes the weights of a run, and what they move, as far as a model shows it.
+    """The vectors behind the attention weights of a run, as far as the model shows them.
 
     norms: ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
-    queries, keys: (head, token, d) of each layer; factor: of their products before the softmax.
+    queries, keys: (head, token, d) of each layer; factor: multiplies their products, the scores.
     notes: what is missing, and why.
     """
 
@@ -514,7 +514,7 @@ class HeadsRecord:
 
     @property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Return the (layer, head) of each head, in their order."""
+        """Return (layer, head) of each of ``heads``, in the same order."""
         return tuple(entry.place for entry in self.heads)
 
     def rests(self, layer: int, head: int) -> bool:

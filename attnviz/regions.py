@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 def given_text(
     asked: ChatOption, argument: str | None, file: Path | None, command: str = "heads"
 ) -> str:
-    """Return the text to run the model on; a chat as a ``Chat``, while no template is known.
+    """Return the text to run the model on; a ``Chat``, to be finished by a template, for a chat.
 
     asked: the options with the chat. argument: TEXT as typed. file: that of ``--file``.
     command: the command to name in an example in a message.
@@ -53,7 +53,7 @@ def chat_or_text(asked: ChatOption, argument: str | None, file: Path | None) -> 
 
 
 def as_chat(messages: list[Message]) -> Chat:
-    """Return messages as the text that they stand for: their contents, a line each."""
+    """Return messages as a ``Chat``, whose string is their contents, a line each."""
     texts = list[str]()
 
     def noted(_: int, text: str, __: bool) -> str:

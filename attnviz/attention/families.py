@@ -185,7 +185,7 @@ _ANSWERED = linear("qa_outputs", "2")
 
 
 def llama_heads(name: str) -> dict[str, Head]:
-    """Return the heads of Llama and its relatives by model class. name: the start of these."""
+    """Return Llama's output heads by model class. name: with which the class names begin."""
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
@@ -214,7 +214,7 @@ def gpt_heads(
 def encoder_heads(
     name: str, model: Head, predictions: Head, by_text: Head, **others: Head
 ) -> dict[str, Head]:
-    """Return the heads of BERT and its relatives by model class, for ``Family.heads``.
+    """Return the output heads of BERT and its relatives by model class, for ``Family.heads``.
 
     name: the start of class names. model, predictions, by_text: the heads of the bare model, of the
     masked language model and of the classifier of texts. others: of less usual classes.

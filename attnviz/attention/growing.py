@@ -54,7 +54,7 @@ class GrowingRun:
         self.bytes = sum(values.nbytes for values in self.held.values())
 
     def each(self) -> list[GrowingRun]:
-        """Return the run of each text alone."""
+        """Return a run of its own for each text of this run."""
         found = []
         for text in range(len(self.end)):
             run = copy(self)

@@ -224,9 +224,8 @@ class NumpyAttention:
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
         """Return each head's output and the attention weights for the new tokens of a causal text.
 
-        x: (token, d_model), of the new tokens alone. past: the cached keys and values; theirs are
-        added. The outputs are (heads, new token, value_dim), the weights (heads, new token, every
-        token).
+        x: (token, d_model), of the new tokens alone. past: the cache, which gets their keys too.
+        The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
         """
         new = x.shape[-2]
         query, key, value = self.heads_of(x, x, x, range(past.tokens, past.tokens + new))
@@ -240,8 +239,8 @@ class NumpyAttention:
     ) -> Floats:
         """Return self-attention over x (..., token, d_model), computed ``rows`` queries at a time.
 
-        The output (..., token, output_width) equals that of a call, but only one block of weights
-        is in memory at a time. ``observe(start, weights)`` gets each block (..., heads, rows, keys)
+        The output (..., token, output_width) is that of attention computed at once, but only one
+        block of weights is stored. ``observe(start, weights)`` gets each, (..., heads, rows, keys),
         of the queries from ``start`` on; if causal, without the keys after its last query.
         """
         query, key, value = self.heads_of(x, x, x)

@@ -468,7 +468,7 @@ def _scale(stack: NumpyStack, centred: Floats) -> Floats:
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
-    """Return the change of a norm's output for one of its input, with the scale of ``given``."""
+    """Return a norm's change for a ``change`` of its input, with its scale for ``given``."""
     scale = _scale(stack, _centred(stack.shape, given))
     return _centred(stack.shape, change) / scale * stack._gain(name)
 

@@ -74,7 +74,7 @@ def likeliest_answer(logs: NDArray[np.float64]) -> AnswerSpan:
 
 
 def no_foil() -> UsageError:
-    """Return the error for a question about the start of an answer against its end."""
+    """Return the error for ``--foil`` with a question-answering model, which has no foils."""
     return UsageError(
         "--foil: the start and the end of an answer are chosen among tokens, not against each "
         "other; leave it out"

@@ -72,7 +72,7 @@ class AttentionCall:
 
     @property
     def here(self) -> AttentionCall:
-        """Return the same call with nothing but the heads of this process."""
+        """Return the same call as if the heads of this process were all: without ``split``."""
         return self if self.split is None else replace(self, split=None)
 
     def attending(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
@@ -142,8 +142,8 @@ class AttentionCall:
     def is_causal(self) -> bool:
         """Return True if the fused function hides later keys from each query in this call.
 
-        It does so without a mask and with several queries, if the option ``is_causal``, or without
-        it the module's attribute, is true.
+        It does so if there is no mask, there are several queries, and ``is_causal`` is true: the
+        option of the call or, if that is not given, the attribute of the module.
         """
         said = self.options.get("is_causal")
         own = getattr(self.module, "is_causal", True) if said is None else said
@@ -238,7 +238,7 @@ class IncompleteError(Exception):
 class SoftmaxWatch(FunctionWatch):
     """Hands every softmax over keys and every fused attention call to ``notice`` while active.
 
-    This is a base class. A softmax over anything but keys, such as experts, is told by its shape.
+    This is a base class. Its shape tells whether a softmax is over keys, or over experts, say.
     batch: the number of texts. lengths: the numbers of tokens that an axis over queries or keys can
         have.
     """
@@ -438,7 +438,7 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
 
 @contextmanager
 def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
-    """Run the block without the hooks that transformers adds to return attention weights."""
+    """Remove the hooks that transformers adds inside this context to return attention weights."""
     hooks = [(module, set(module._forward_hooks)) for module in model.modules()]
     marked = [module for module in model.modules() if _MARK in module.__dict__]
     try:

@@ -46,20 +46,20 @@ class Backend(Protocol):
         cells: int | None = BLOCK_CELLS,
         held: Held = "auto",
     ) -> None:
-        """Run the model once over inputs of one length.
+        """Run the model once over inputs of one length; hand attention weights to ``observer``.
 
-        Hand the requested attention weights to ``observer``. cells: the most attention weights in a
-        block; None hands over whole matrices. held: how a long text is read; a model in NumPy is
-        always read in blocks. Raises UsageError if whole matrices are needed and do not fit into
-        memory, UnsupportedError if this attention cannot be read in blocks.
+        cells: the most weights in a block that is handed over; None hands over whole matrices.
+        held: whether torch stores blocks or whole matrices of a layer; NumPy always takes blocks.
+        Raises UsageError if whole matrices are needed and do not fit into memory, UnsupportedError
+        if this attention cannot be computed in blocks.
         """
 
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
-        """Run the model once over inputs of one length, and hand its layers to ``reader``.
+        """Run the model once over inputs of one length; hand sums over attention to ``reader``.
 
-        Their sums are computed where the attention is, without their weights. Raises
-        UnsupportedError if this attention is no softmax over a range of keys, perhaps before the
-        first layer or after some.
+        The sums of each layer's rows are computed on the model's device, without storing weights.
+        Raises UnsupportedError, perhaps after some layers, if attention is no softmax over a range
+        of keys.
         """
 
     def observe_queries_keys(
@@ -69,7 +69,7 @@ class Backend(Protocol):
 
         wants: returns True for a wanted layer, given its index. Of an encoder–decoder the encoder
             is observed.
-        Raises UnsupportedError also if the model does more with them than scale, add and softmax.
+        Raises UnsupportedError if the model does more with them than scale, add and softmax.
         """
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
@@ -86,7 +86,7 @@ class Backend(Protocol):
 
         tokens: what an encoder runs on. begun: the first tokens of the text. kind: the attention to
         observe. removed: heads whose outputs are set to zero. Raises UsageError for heads that do
-        not exist, UnsupportedError also if the model does not predict the next token.
+        not exist, UnsupportedError if the model does not predict the next token.
         """
 
     def open_attributor(self, given: Input) -> Attributor:
@@ -102,9 +102,10 @@ class Backend(Protocol):
         """
 
     def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
-        """Return what the model would predict without its later blocks, and what heads write.
+        """Return what the model predicts after each block, and what each head adds to the logits.
 
-        Raises UsageError for a position or token that does not exist.
+        asked: the position, and the token whose logit is followed. Raises UsageError if one of them
+        does not exist.
         """
 
     @property
@@ -117,7 +118,7 @@ class Backend(Protocol):
         """Return a torch model whose heads can be ablated. given: a text for a short trial.
 
         kind: the kind of attention. labels: True looks for the layer that puts out the labels of a
-            classifier. several: True also takes one that gives a text several labels.
+            classifier. several: True also accepts a classifier that gives a text several labels.
         """
 
     def open_scan(

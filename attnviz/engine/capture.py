@@ -38,7 +38,7 @@ class Choice:
         None takes the model's default.
     truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
     no_known_labels: True leaves out labels of heads that were measured before.
-    encode: tokenizes the text, with its regions, in place of the model's ``encode``; None for that.
+    encode: returns the text's tokens with their regions; None takes the model's own ``encode``.
     """
 
     layers: str | None = None

@@ -28,15 +28,15 @@ class DeviceSizes:
     device: its name in torch, such as ``cuda``; ``numpy`` is a processor without torch.
     block_cells: the attention weights in a block that goes to the host, over all heads and texts.
     cells, rows: the most weights, and the most rows, in a block of attention that is reduced to
-        sums. Of a block of causal attention, half of a square of ``rows`` is computed in vain.
-    sums_from: the tokens from which on a text is scored through sums where attention is computed,
-        not through its maps on the host; None: by the memory of the maps.
+        sums. In causal attention, half of the last ``rows`` × ``rows`` weights are wasted work.
+    sums_from: the shortest text, in tokens, that is scored by sums on this device, and not by maps
+        on the host; None decides by the memory that the maps need.
     tile: the rows and words of a tile of compared logits.
-    clean_bytes: of the clean logits and probabilities of positions that are compared at once.
-    chunk_bytes: of the differences of hidden states that are computed at once.
-    kept_bytes: of the logits of other prompt pairs that are kept in main memory.
+    clean_bytes: bytes of the unchanged run's logits and probabilities that are compared at once.
+    chunk_bytes: bytes of differences of hidden states that are computed at once.
+    kept_bytes: bytes of logits of other prompt pairs that stay in main memory.
     pass_tokens: the tokens of a pass, over all rows; a larger batch is no faster.
-    buffer_bytes: of a block's buffers at once; None calls a block on the whole batch. glibc returns
+    buffer_bytes: bytes of a block's buffers; None runs a block on the whole batch. glibc returns
         buffers of 32 MB and more to the system, as well as free memory beyond twice the largest;
         filling new pages costs a tenth of a matrix product.
     batch_tokens: the tokens of short texts that run in one pass.
@@ -103,7 +103,7 @@ OF = {
 
 
 def sizes(device: str, free: int | None = None) -> DeviceSizes:
-    """Return the sizes for a kind of device, such as ``cuda`` or ``cuda:1``; ``numpy`` is none.
+    """Return the sizes for a device, such as ``cuda:1``, or ``numpy`` for a run without torch.
 
     free: the bytes that may be used on it. On a GPU no size takes more than an eighth of them;
         None, or a processor, sets no such limit.

@@ -49,10 +49,10 @@ class _Layer:
 
 
 def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Module]:
-    """Return for each layer the feed-forward module whose (first) output is added to the stream.
+    """Return by layer the module whose (first) output feed-forward adds to the residual stream.
 
-    model: borrowed. probe: an input of a few tokens. Layers that share a module all name it.
-    Raises UnsupportedError if the module cannot be determined.
+    model: inside ``HookPoints.borrowed``. probe: a few tokens to try it on. Layers that share a
+    module have the same entry. Raises UnsupportedError if a module cannot be determined.
     """
     layers = {
         point.layer: _layer(model, point)

@@ -38,7 +38,7 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 class ForwardPass:
     """A planned run of a transformers model over one batch of texts.
 
-    model: the whole model, whose state is borrowed. module: the part of it that runs. inputs: its
+    model: the whole model, in evaluation mode. module: the part of it that runs. inputs: its
         arguments: ``input_ids`` (batch, token) and, of an encoder–decoder, ``decoder_input_ids``.
     kinds: the kinds of attention that it computes. wanted: those of them that are requested.
     compare: True if the observed pass may first be compared with a plain pass.
@@ -62,7 +62,7 @@ class ForwardPass:
 
     @property
     def lengths(self) -> set[int]:
-        """Return the numbers of tokens that an axis over queries or keys can have."""
+        """Return the lengths, in tokens, that an axis of queries or keys can have in this run."""
         texts = (_SOURCE, _TARGET)
         return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
 

@@ -41,9 +41,9 @@ class HookedCall:
     what: What = "output"
 
     def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """Return this call with another of its tensors.
+        """Return the description of another tensor of the same call.
 
-        what: its name. tensor: (batch, token, head, dim).
+        what: the name of that tensor. tensor: the tensor itself, (batch, token, head, dim).
         """
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
@@ -109,7 +109,7 @@ class HookPoints(ABC):
     ) -> Iterator[None]:
         """Edit the head outputs of each pass inside this context with ``intervention``.
 
-        The model must be borrowed. order: the indices of the attention calls in the order in which
+        Open ``borrowed`` first. order: the indices of the attention calls in the order in which
         they run; None means ascending. inside: further tensors of the calls to edit: those of
         ``ATTENDED``, and ``pattern``. Raises UnsupportedError if the model does not show one of
         them.
@@ -120,7 +120,7 @@ class HookPoints(ABC):
 
     @contextmanager
     def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
-        """Hide keys in each pass of the borrowed model over ``given`` inside this context.
+        """Hide keys in each pass over ``given`` inside this context, which is inside ``borrowed``.
 
         hide: returns the hidden keys of an attention call. Their scores become −inf before the
             softmax, which then runs over the other keys.
@@ -222,7 +222,7 @@ class CallCounter:
             yield
 
     def edit(self, outputs: Tensor) -> Tensor:
-        """Return the edited outputs of the latest taken call: (batch, token, head, dim)."""
+        """Return the edited outputs (batch, token, head, dim) of the call taken last."""
         number, point = self._taken
         if outputs.shape[2:] != (point.heads, point.dim):
             raise LostTrackError(f"attention call {number} has outputs of another shape")
@@ -256,10 +256,10 @@ class CallCounter:
 
 
 def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
-    """Return for each module the nearest module above it that is an entry of a ``ModuleList``.
+    """Return for each module under ``root`` the block that contains it, by the module's ``id``.
 
-    Both the given and the found modules stand for blocks of layers; the keys are the modules'
-    ``id``.
+    Its block is the nearest module above it that is an entry of a ``ModuleList``; a module without
+    one has no entry.
     """
     blocks: dict[int, nn.Module] = {}
 

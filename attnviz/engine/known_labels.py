@@ -52,11 +52,11 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 
 
 def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple[str, ...]:
-    """Return typed choices of heads, with the names of its heads in the place of a label.
+    """Return typed choices of heads, with each label replaced by the names of its heads.
 
-    typed: such as ``induction`` or ``L0H0,induction``. base: the number of the first layer and head
-        in these names, 0 or 1. What is no label stays as it is.
-    Raises UsageError if no labels of the model's heads are known, or if none has this one.
+    typed: such as ``induction`` or ``L0H0,induction``; names of heads stay. base: the number of the
+        first layer and head in names, 0 or 1.
+    Raises UsageError for a label if no labels of the model are known, or if no head has this label.
     """
     return tuple(
         ",".join(_of_label(model, kind, part, base) for part in choice.split(","))

@@ -78,7 +78,7 @@ def with_labels(
 
 
 def gives_a_number(model: Any) -> bool:
-    """Return True if a head of this model of transformers puts out a number and no label."""
+    """Return True for a transformers model with a regression head: it predicts a number."""
     problem, count = (getattr(model.config, name, None) for name in ("problem_type", "num_labels"))
     is_number = problem == "regression" or ((count or 0) < 2 and problem != _SEVERAL)
     return bool(is_number and model.base_model is not model)

@@ -89,7 +89,7 @@ def matrix_of(module: Any, like: Tensor) -> Tensor:
 
 
 def packed_layers(root: nn.Module) -> str:
-    """Return words on a linear layer of another library, and what to do; empty if there is none."""
+    """Return an error's end: a layer of another library, and what to do; empty if none is there."""
     kind = next(map(type, _foreign(root)), None)
     if kind is None:
         return ""
@@ -102,7 +102,7 @@ def packed_layers(root: nn.Module) -> str:
 def require_rows_apart(root: Any) -> None:
     """Raise UnsupportedError if a linear layer quantises the tokens of a text together.
 
-    What it computes of a token then depends on all others, as a trial of foreign layers shows.
+    Its output for a token then depends on all tokens. Layers of other libraries are tried for this.
     """
     for module in _foreign(root):
         kind, (inputs, _) = type(module), linear_size(module) or (0, 0)

@@ -45,7 +45,7 @@ class Observer(Protocol):
     def wants(self, kind: Kind, layer: int) -> bool:
         """Return True if the attention weights of this layer are wanted.
 
-        Others run at full speed.
+        A layer that is not wanted runs at full speed.
         """
 
     def observe(
@@ -85,9 +85,10 @@ _LONG, _LARGE = 1_000, 2**28
 
 
 def reads_sums(info: ModelInfo, tokens: int, reduce: Reduce) -> bool:
-    """Return whether a text is read through sums over its maps, without the maps themselves.
+    """Return True if a text is to be scored by sums over its attention maps, without the maps.
 
-    info: of the model. tokens: how many the text has. reduce: as the user chose.
+    info: the facts of the model. tokens: the length of the text. reduce: the user's choice; with
+    ``auto``, torch sums long texts whose maps need much memory.
     """
     large = tokens >= _LONG and 4 * tokens**2 * info.layers * info.heads >= _LARGE
     return reduce == "fused" or (reduce == "auto" and large and info.backend == "torch")
@@ -106,10 +107,10 @@ def sums_or_maps(
     *,
     short: bool = False,
 ) -> _Sums | _Maps:
-    """Return what is read of a text: ``sums()`` where ``reads_sums`` says so, otherwise ``maps()``.
+    """Return ``sums()`` for a text that ``reads_sums`` says is to be summed, otherwise ``maps()``.
 
-    Maps are read, too, of attention that has no sums, unless the user asked for these.
-    info, tokens, reduce: see ``reads_sums``. short: True reads sums of a short text, too.
+    If ``sums`` raises UnsupportedError, return ``maps()``, unless the user chose ``fused``.
+    info, tokens, reduce: see ``reads_sums``. short: True sums a short text, too.
     """
     if short or reads_sums(info, tokens, reduce):
         try:
@@ -127,7 +128,10 @@ class SumsReader(Protocol):
         """Return True if sums of this layer are wanted."""
 
     def sums(self, text: int, kind: Kind, layer: int, found: ReducedLayer) -> None:
-        """Read from ``found`` the sums over the rows of a layer. text: the index of the text."""
+        """Take the sums over the rows of one layer's attention weights, and keep what is needed.
+
+        text: the index of the text in the batch. found: computes the sums that are asked of it.
+        """
 
 
 def hand_over(
@@ -166,9 +170,9 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return how many queries fit into a block of at most ``cells`` attention weights.
+    """Return how many queries, at least one, a block of at most ``cells`` weights can have.
 
-    At least one. texts, heads, keys: how many there are in a block.
+    texts, heads, keys: how many of these the block has for each query.
     """
     return max(1, cells // (texts * heads * keys))
 

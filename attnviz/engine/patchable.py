@@ -152,11 +152,11 @@ def run_pass(
     order: Sequence[int] | None = None,
     inside: Collection[What] = (),
 ) -> ForwardOutput:
-    """Run the borrowed ``model`` once with an intervention, and return its result.
+    """Run ``model``, prepared by ``HookPoints.borrowed``, once with an intervention.
 
     By default the vocabulary projection runs on no position: it takes almost half of a small
-    model's time, and its logits over all ablations would fill the memory. The few labels of a
-    classifier are computed; what it pools for them stands at every token then.
+    model's time, and its logits over all ablations would fill the memory. A classifier's labels are
+    few and always computed; ``projected`` then repeats the pooled state at every token.
 
     intervention: edits the pass; None runs the model unobserved. more: further texts of the same
     length, as further rows. project_all: True projects every position. order: the indices of the

@@ -41,12 +41,11 @@ layers are blocks in a list.
 class SiteSort(NamedTuple):
     """One kind of patch site, such as heads' outputs or queries, with its names.
 
-    words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it; its tokens are then those of the keys.
-    by_position: True if it depends on a token's position, and means something else at another one.
-    last: True if all tokens together carry everything, so that only the last one is patched unless
-        others are chosen.
-    note: what the help adds to the name. lead: the words before the name of a site in a sentence.
+    words: a plural noun for these values, such as ``head outputs``. hook: where they are replaced.
+    shared: True if all query heads of a group share one such value, computed from the key's token.
+    by_position: True if a value means something else at another position than its token's.
+    last: True if only the last token is patched by default: all tokens together carry everything.
+    note: words behind the sort's name in the help. lead: words before a site's name in a sentence.
     """
 
     words: str

@@ -85,7 +85,8 @@ class Probing:
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
         """Return an input of random tokens that are repeated; None if it does not fit the context.
 
-        length: the number of random tokens. copies: how often each occurs. seed: of their choice.
+        length: the number of distinct tokens. copies: how often their sequence stands in a row.
+        seed: of their choice.
         """
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
@@ -137,7 +138,7 @@ class Probing:
     def read_layers(
         self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
     ) -> dict[int, ReadLayer]:
-        """Return what ``read`` returns of the sums of each layer, by its index.
+        """Return by layer what ``read`` computes from the sums over its attention rows.
 
         Raises UnsupportedError as ``Backend.read_sums``.
         """

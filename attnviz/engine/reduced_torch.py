@@ -55,10 +55,10 @@ class TorchLayer:
     """The attention of one layer over one text; its methods are those of ``ReducedLayer``.
 
     query: (head, query, dim). key: (key/value head, key, dim). first, past: the keys that each
-    query sees. sink: (head,), the score of a learned sink; None without sinks. cap: of the scores,
-    None without. bias: what is added to the score of each key, such as by ALiBi (Press et al.
-    2022), (head, key) or (1, key); None for nothing. output: (query, head, dim) before sinks take
-    their share; None once the layer has run. Narrow numbers are computed in float32.
+    query sees. sink: (head,), the score of a learned sink; None without sinks. cap: the softcap of
+    the scores, or None. bias: (head, key) or (1, key), added to the score of each key, such as by
+    ALiBi (Press et al. 2022), or None. output: (query, head, dim) before sinks take their share;
+    None once the layer has run. Numbers in half precision are computed in float32.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class TorchLayer:
         return _numpy(found / self.heads)
 
     def kept(self) -> Tensor:
-        """Return the share of each row that no sink takes, (query, head, 1)."""
+        """Return the share (query, head, 1) of attention that keys get, and no learned sink."""
         if self._sink is None:
             return torch.ones((), device=self._query.device)
         share: Tensor = 1 - (self._sink[..., 0] - self._log_sums).exp2()
@@ -287,7 +287,7 @@ class TorchLayer:
                     found[:, :, :, at, self._index(queries[there])] = mass[(..., *there)]
 
     def mixed(self, value: Tensor) -> Tensor:
-        """Return the heads' outputs (query, head, dim), each the mean of its values.
+        """Return the heads' outputs (query, head, dim): the values, averaged by attention weight.
 
         value: (key/value head, key, dim).
         """
@@ -420,7 +420,7 @@ def layer_of(
     """Return the attention of one text in an attention call, for sums over its rows.
 
     text: its index in the call. allowed: the options that keep attention a plain softmax. known:
-    what was read of masks before. make: makes a ``TorchLayer``, or one of its kind.
+    a cache of the masks read so far. make: makes a ``TorchLayer`` or a layer of a subclass.
     Raises IncompleteError if the call does more than a softmax over ranges of keys.
     """
     extra = {name for name, value in call.options.items() if value is not None} - allowed
@@ -446,7 +446,7 @@ def layer_of(
 
 
 def every_key(queries: int, keys: int, *, causal: bool) -> Ranges:
-    """Return the ranges of attention without a mask. causal: no query sees a later key."""
+    """Return the range of keys that each query sees without a mask: all, or if causal no later."""
     end = np.arange(1, queries + 1) if causal else np.full(queries, keys)
     return np.zeros(queries, np.int64), np.minimum(end, keys)
 

@@ -91,7 +91,7 @@ EQUAL_TILES = (Tile(64, 64, 4, 2), Tile(64, 32, 4, 2), Tile(16, 16, 4, 2))
 
 
 class KernelRun:
-    """What the layers of one pass share: facts of the texts on the GPU.
+    """What the layers of one pass share: a cache of facts about the texts, on the GPU.
 
     tiles, equal_tiles: see ``TILES``; the interpreter takes small ones.
     """
@@ -103,7 +103,10 @@ class KernelRun:
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
     def kept(self, key: Any, owner: Any, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` makes, once for a key. owner: is kept, so that its id stays its."""
+        """Return the cached result of ``make`` for ``key``, computed at the key's first use.
+
+        owner: the object whose ``id`` is in the key, kept alive so that no other gets this id.
+        """
         if key not in self._kept:
             self._kept[key] = owner, make()
         return self._kept[key][1]
@@ -184,10 +187,10 @@ class TritonLayer(TorchLayer):
         return self._tried(lambda: self._single(keys, logs), partial(super().single, keys))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
-        """Return the largest weights of each head.
+        """Return each head's largest weights as (weight, query, key), the largest first.
 
-        The ``number`` largest stand in the ``number`` rows whose largest weights are largest: only
-        these rows are computed.
+        number: how many. hidden: (key,), keys to leave out. Only the ``number`` rows of a head with
+        the largest maxima are computed, since no others can have one of these weights.
         """
         logs = self._log_sums.flatten(0, 1)
         found: list[list[tuple[float, int, int]]] = self._tried(
@@ -553,10 +556,11 @@ def _in_rows(tensor: Tensor) -> Tensor:
 
 
 def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[_Parts]:
-    """Return columns (key, column) as parts in float16, behind those that the kernel needs itself.
+    """Return columns (key, column) split into float16 parts, in batches for one kernel call each.
 
-    Zeros and ones are one part, other numbers up to three: 33 bits. tile: the keys of a tile.
-    Each of the list has at most ``_MOST_PARTS``; a column is the sum of what they give for it.
+    A column is the sum of its parts: one for zeros and ones, up to three (33 bits) for others. A
+    batch has at most ``_MOST_PARTS``, behind columns of the kernel's own. tile: keys in a tile.
+    bucket: keys in a bucket of the sums over buckets, or None.
     """
     keys, many = columns.shape
     rest = columns.double()

@@ -40,8 +40,8 @@ def removal_effects(
     """Remove every head of the wanted kind, one at a time, and return the effects on one text.
 
     wanted: the text and the kind of attention. advance: called with the share that is done, in [0,
-    1]; what it raises ends the run. Raises UsageError for a text of one token and for results that
-    are not numbers, UnsupportedError if heads cannot be removed.
+    1]; an exception that it raises ends the run. Raises UsageError for a text of one token and for
+    results that are not finite, UnsupportedError if heads cannot be removed.
     """
     with reading_segments(model, wanted.given.text):
         return _effects(model, wanted, advance)

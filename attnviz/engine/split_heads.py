@@ -27,9 +27,9 @@ from attnviz.records import Bools, Ints
 
 @dataclass(frozen=True)
 class HeadSplit:
-    """How the heads of a layer are split: over how many processes, and which part is here.
+    """How the heads of a layer are split over processes, and which part is in this process.
 
-    group: the processes, as torch.distributed names them. rank: the index of this one.
+    size: how many processes. rank: the index of this one. group: their torch.distributed group.
     """
 
     size: int

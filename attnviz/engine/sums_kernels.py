@@ -233,10 +233,10 @@ def sum_equal(
     CAP: tl.constexpr, BIAS: tl.constexpr, IN: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Write the weight on earlier equal tokens, and on those after them, (head, 2, order, query).
+    """Write to out_ptr (head, 2, order, query) each query's weight on earlier equal tokens.
 
-    The grid is (tiles of queries, orders, heads). sorted_ptr, begin_ptr: (order, query), see
-    ``Equals.sorted``.
+    The second of the two is the weight on the tokens just after those. The grid is (tiles of
+    queries, orders, heads). sorted_ptr, begin_ptr: (order, query), see ``Equals.sorted``.
     """
     order, head = tl.program_id(1), tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
@@ -286,7 +286,7 @@ def take_single(
     CAP: tl.constexpr, BIAS: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
     QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """Write the weight of each query on the key of ``key_ptr`` (query,): (head, query).
+    """Write to out_ptr (head, query) each query's weight on the key in key_ptr (query,).
 
     The grid is (tiles of queries, heads).
     """

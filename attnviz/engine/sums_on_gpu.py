@@ -26,10 +26,10 @@ _LEFT_BYTES = 2**30
 
 
 def layer_maker() -> Callable[..., TorchLayer]:
-    """Return what makes the layers of one pass, with the arguments of ``TorchLayer``.
+    """Return a function that makes each layer of one pass, with the arguments of ``TorchLayer``.
 
-    They are a ``TritonLayer`` where the queries are on a GPU of NVIDIA or AMD, which torch calls
-    ``cuda`` both, and Triton is there.
+    It returns a ``TritonLayer`` if the queries are on a GPU of NVIDIA or AMD (torch calls both
+    ``cuda``) and Triton is installed; otherwise a ``TorchLayer``.
     """
     run: Any = None
 
@@ -60,7 +60,7 @@ def _kernels() -> Any:
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Let ``cuda`` multiply float32 exactly inside this context: TF32 has 10 bits of a score."""
+    """Make ``cuda`` multiply in full float32 inside this context: TF32 keeps 10 bits of a score."""
     chosen = torch.get_float32_matmul_precision()
     try:
         if device.type == "cuda":
@@ -73,9 +73,9 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[None]:
-    """Check a GPU's memory before a pass that is read through sums; return what is left after it.
+    """Check a GPU's memory for a pass with sums in this context; free unused memory on leaving.
 
-    texts, tokens: how many texts, of how many tokens. Raises UsageError if they do not fit.
+    texts, tokens: how many texts, of how many tokens each. Raises UsageError if they do not fit.
     """
     device = device_of(model.model)
     require_room(
@@ -94,7 +94,7 @@ def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[N
 
 
 def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
-    """Return about the bytes that a pass takes at most, with the sums of one text at a time.
+    """Return roughly the most bytes that a pass takes, with the sums of one text at a time.
 
     A layer holds the states before and after it, and beside them its queries, keys and values with
     the sums over its rows, or later what its feed-forward network makes of the states.

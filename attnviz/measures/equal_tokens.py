@@ -22,7 +22,7 @@ _MOST = 16
 class Pairs(NamedTuple):
     """Pairs of a query and an earlier key, in some orders of the tokens of a text.
 
-    number: of the orders. queries, orders, keys: (pair,), sorted by the query, then by the order.
+    number: how many orders there are. queries, orders, keys: (pair,), by query, then by order.
     """
 
     number: int
@@ -32,10 +32,10 @@ class Pairs(NamedTuple):
 
 
 def equal_pairs(orders: Ints) -> tuple[Pairs, Pairs] | None:
-    """Return the pairs of a token and an earlier equal one, and of a token and the one after that.
+    """Return all pairs of a query and an earlier equal token, and of it and the token after that.
 
-    orders: the ids of the same tokens in several orders, (order, token). None if there are too many
-        pairs to keep.
+    orders: the ids of the same tokens in several orders, (order, token). Return None if there are
+        too many pairs to store.
     """
     length = orders.shape[1]
     places = np.argsort(orders, axis=-1, kind="stable")
@@ -88,6 +88,7 @@ def mass_on(weights: Weights, keys: Bools) -> tuple[Weights, Bools]:
     """Return each row's summed weight on the keys of a mask, and which rows have such keys.
 
     weights: (..., rows, keys). keys: boolean (orders, rows, keys), for each order of the tokens.
+    The results are (..., orders, rows) and (orders, rows).
     """
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
     by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)

@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 
 
 class Evidence(NamedTuple):
-    """The evidence of one text that heads have one label, by head.
+    """How strongly one text speaks for one label, for each head.
 
     An event is a query for which the label names a key. events: number of different events in the
     text.

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def exact(values: ArrayLike) -> Integers:
-    """Return numbers as exact sums (..., 2) of one term, rounded to multiples of 2⁻⁵⁶.
+    """Return each number as an exact sum: two whole numbers (..., 2), in multiples of 2⁻⁵⁶.
 
     Raises ValueError for a number that is not finite, or not below 2³⁰ in size.
     """
@@ -32,7 +32,7 @@ def exact(values: ArrayLike) -> Integers:
 
 
 def known_exact(values: Floats) -> Integers:
-    """Return numbers as exact sums (..., 2) of one term, NaN as zero; see ``exact``."""
+    """Return ``exact(values)`` with zero in place of NaN."""
     return exact(np.where(np.isnan(values), 0, values))
 
 
@@ -48,7 +48,7 @@ def total(sums: Integers) -> Floats:
 
 
 def mean(sums: Integers, counts: ArrayLike) -> Floats:
-    """Return the means of exact sums (..., 2) of ``counts`` terms each; NaN for no term."""
+    """Return the means (...) of exact sums (..., 2) of ``counts`` terms; NaN without a term."""
     number = np.asarray(counts, np.float64)
     nothing = np.full(sums.shape[:-1], np.nan)
     return np.asarray(np.divide(total(sums), number, out=nothing, where=number > 0))

@@ -62,22 +62,22 @@ class KnownLabels(NamedTuple):
     date: str = ""
 
     def named(self) -> dict[tuple[int, int], HeadLabel]:
-        """Return the label of each head that has one, without measures of a text."""
+        """Return by (layer, head) the label of each head that has one, without a text's measure."""
         labels = self.heads.items()
         return {head: self.label(name, score) for head, (name, score) in labels if name is not None}
 
     def label(self, name: str, score: float) -> HeadLabel:
-        """Return a label from this source, without measures of a text.
+        """Return a head's label from this source, without a measure on the present text.
 
-        name: of the label. score: in [0, 1].
+        name: of the label. score: its measure in the source, in [0, 1].
         """
         return label_of(name, score, source=self.source, date=self.date)
 
 
 def label_of(name: str, score: float, base_rate: float = math.nan, **more: Any) -> HeadLabel:
-    """Return a label of this name, with the letter and the words of its measure.
+    """Return a head's label of this name, with the letter and the words of its measure.
 
-    score, base_rate, more: the other fields of the label.
+    score, base_rate, more: the other fields of ``HeadLabel``.
     """
     measure = label_named(name)
     words = {"short": measure.short, "said": measure.said, **more}
@@ -167,7 +167,7 @@ def best_label(
 
 
 def strongest(reached: Mapping[str, float]) -> str | None:
-    """Return the name of the largest strength, of ties the first in the registry; None without any.
+    """Return the name of the largest strength, the first in the registry of equals; None if empty.
 
     reached: the strengths by name.
     """
@@ -187,6 +187,6 @@ def _is_clear(
 
 
 def label_look(label: HeadLabel) -> tuple[str, str]:
-    """Return what a head does in words, and its colour; that of a mere description is empty."""
+    """Return a label's words and its colour, RRGGBB; empty for a description or a sink."""
     found = label.is_finding and label.name not in SINKS
     return label.said, label_named(label.name).colour if found else ""

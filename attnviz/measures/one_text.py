@@ -162,10 +162,10 @@ def _number(value: float | None) -> float:
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """Return the heads that a full map shows best: each label's strongest, then the others.
+    """Return (layer, head) of up to ``count`` heads whose maps show most, the best one first.
 
-    count: how many. Heads that attend elsewhere come before those that attend to their own token;
-        then the peaked ones, the attention sinks, and last the most even ones.
+    The strongest head of each label comes first, then the others. Heads that attend to another
+    token come before those that attend to their own; then peaked ones, sinks, the most even ones.
     """
     ranked = sorted(heads, key=_clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}

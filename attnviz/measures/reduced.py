@@ -47,7 +47,7 @@ class Reduced(NamedTuple):
 
 
 class EqualGroups(NamedTuple):
-    """Groups of equally many equal tokens. order: (group,), the order of the tokens they are of.
+    """Groups of equal tokens, of about equal size. order: (group,), the index in ``Equals.ids``.
 
     places: (group, number), their positions in growing order; −1 fills a shorter group up.
     """
@@ -85,7 +85,7 @@ class Equals:
 
     @cached_property
     def latest(self) -> Ints:
-        """Return the latest earlier token that equals each, (order, token); −1 without one."""
+        """Return for each token (order, token) the last equal one before it; −1 without one."""
         places, begins = self.sorted
         before = np.where(begins < np.arange(places.shape[1]), np.roll(places, 1, axis=-1), -1)
         latest = np.empty_like(places)
@@ -94,15 +94,15 @@ class Equals:
 
     @property
     def groups(self) -> Sequence[EqualGroups]:
-        """Return the groups of many equal tokens."""
+        """Return the groups of equal tokens that are so many that ``pairs`` leaves them out."""
         return self._split[0]
 
     @property
     def pairs(self) -> NDArray[np.int32]:
-        """Return the pairs (3, pair) of equal tokens in the other groups, sorted by the query.
+        """Return (query, key, order) of each pair of equal tokens not in ``groups``, as (3, pair).
 
-        They are each query, a key that it sees, and the order. The key equals the query, or follows
-        one that does: then the order is greater by ``orders``.
+        The query sees the key. The key equals the query, or follows a token that does: then the
+        order is greater by the number of orders. Pairs are sorted by the query.
         """
         return self._split[1]
 
@@ -158,18 +158,18 @@ class ReducedLayer(Protocol):
         *,
         far: bool = False,
     ) -> Reduced:
-        """Return the sums over all rows.
+        """Return sums over the keys for each query of each head, without storing any weight.
 
-        columns: (key, column). buckets: the tokens of a bucket of ``pooled``. equals: the equal
-        tokens of ``Reduced.equal``. far: whether ``Reduced.far`` is wanted, of attention that sees
-        later keys.
+        columns: (key, column), the factors of the weights in ``Reduced.mixed``. buckets: how many
+        tokens a bucket of ``Reduced.pooled`` has; None computes none. equals: the text's equal
+        tokens, for ``Reduced.equal``. far: True computes ``Reduced.far``.
         """
 
     def rows(self, start: int, stop: int) -> Weights:
         """Return the attention weights (head, rows, key) of the queries from start to stop."""
 
     def outputs(self, queries: Sequence[int]) -> Weights:
-        """Return the heads' outputs (head, row, dim) of some queries, while the layer runs."""
+        """Return the heads' outputs (head, row, dim) of some queries; only while the layer runs."""
 
     def strongest(self, number: int, hidden: Bools) -> list[list[tuple[float, int, int]]]:
         """Return each head's largest weights as (weight, query, key), the largest first.
@@ -181,9 +181,9 @@ class ReducedLayer(Protocol):
         """Return the weight (head, query) of each query on one key. keys: (query,), all seen."""
 
     def sources(self, shares: Weights) -> Weights:
-        """Return where shares of the queries come from, (row, key): Σᵢ shares[row, i]·Ā[i, key].
+        """Return (row, key): Σᵢ shares[row, i]·Ā[i, key], where Ā is attention averaged over heads.
 
-        Ā is the mean over the heads. shares: (row, query).
+        shares: (row, query), rows of numbers to be passed from the queries back to their keys.
         """
 
 
@@ -201,7 +201,7 @@ class _Ranges:
         return np.asarray(before[self.past] - before[self.first])
 
     def inside(self, keys: Ints) -> Bools:
-        """Return which queries see a key. keys: one a query."""
+        """Return a mask (query,): whether each query sees its key in ``keys`` (query,)."""
         return np.asarray((keys >= self.first) & (keys < self.past))
 
 
@@ -237,7 +237,7 @@ class EvenRows(_Ranges):
 
     @cached_property
     def columns(self) -> tuple[Mapping[bytes, int], Columns]:
-        """Return the columns (key, column) that were asked until now, and the index of each."""
+        """Return the index of each column asked for until now, and the columns (key, column)."""
         known = {_name(column): column for column in self.asked}
         places = {name: at for at, name in enumerate(known)}
         every = [np.empty((len(self.text.keys), 0)), *(each[:, None] for each in known.values())]
@@ -263,9 +263,9 @@ class EvenRows(_Ranges):
 
     @cached_property
     def has_equal(self) -> tuple[Bools, Bools]:
-        """Return which queries see an earlier equal token, and which the one after it.
+        """Return masks (order, query): whether each query sees an earlier token that equals it.
 
-        Each is (order, query), for the latest earlier equal token.
+        The second mask is whether it sees the token after such a one, other than itself.
         """
         nearest = latest = self.equals.latest
         own = nearest == self.queries - 1  # what follows the token just before is the query itself

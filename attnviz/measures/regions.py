@@ -77,8 +77,9 @@ class RegionSums:
         self._take(both, even, seen @ outside, start)
 
     def add_sums(self, rows: AttentionRows | None, even: AttentionRows) -> None:
-        """Add all rows of a layer to the sums; None only asks ``even`` for what will be needed.
+        """Add all rows of a layer to the sums.
 
+        rows: None adds nothing, so that ``even`` learns which columns will be asked of a layer.
         even: the rows of uniform attention over the same keys.
         """
         every, outside = self._columns

@@ -252,9 +252,9 @@ Sorting = Literal[
 
 
 def label_named(name: str) -> Measure:
-    """Return the label of this name; an unknown name is that of a user's own relation.
+    """Return the measure that gives the label ``name``.
 
-    Such a relation has the letter ``r``.
+    An unknown name is a relation that a user has annotated; its letter is ``r``.
     """
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
@@ -263,7 +263,7 @@ def label_named(name: str) -> Measure:
 
 
 def said_name(name: str) -> str:
-    """Return the display name of a score, which people also type; a user's keeps its own."""
+    """Return a score's name as people read and type it; one that a user has made is unchanged."""
     measure = MEASURES.get(name)
     return name if measure is None else measure.scored or measure.said
 
@@ -308,7 +308,7 @@ def typed_names(known: Iterable[str]) -> dict[str, str]:
     """Return the name of a measure for each string by which a person may call it.
 
     known: the names of the measures. The strings, in small letters, are a measure's display name,
-        its short form, and its name in JSON, which files had once.
+        its short form, and its name in JSON, as earlier files have it.
     """
     found: dict[str, str] = {}
     for name in known:

@@ -61,7 +61,7 @@ class Conditions:
 
     @property
     def without_first(self) -> bool:
-        """Return whether key 0 was removed from the weights before the measures."""
+        """Return True if key 0 was removed from the weights before they are measured."""
         return self.view == "without-first"
 
     def lacks(self, measure: Measure) -> Need | None:
@@ -85,7 +85,7 @@ class Conditions:
         return {name: every[name] for name in kept if self.lacks(MEASURES[name]) is None}
 
     def even_formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
-        """Return the ``formulas`` of which uniform attention gives a base rate."""
+        """Return those of ``formulas`` that have a base rate: their value for uniform attention."""
         return {name: FORMULAS[name] for name in self.formulas(names) if name in FORMULAS}
 
 
@@ -199,7 +199,7 @@ class AttentionRows(Protocol):
         """Return how many keys of a mask (key,) each row can attend to, (rows,)."""
 
     def at(self, keys: NDArray[np.int64]) -> Rows:
-        """Return each row's weight on one key, and which rows see that key. keys: one a row."""
+        """Return each row's weight on its key in ``keys`` (rows,), and which rows see their key."""
 
     def signed(self) -> Weights:
         """Return each row's mean signed distance to its keys in tokens, Σⱼ A[i, j]·(j − i)."""
@@ -328,7 +328,7 @@ class RowBlock:
 
 
 def alike(by_row: NDArray[Any], values: Weights) -> Any:
-    """Return numbers by row as an array, or as a tensor where ``values`` are one."""
+    """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged."""
     return by_row if isinstance(values, np.ndarray) else values.new_tensor(by_row)
 
 
@@ -340,7 +340,7 @@ def counted(values: Weights, counts: Bools) -> Weights:
 
 
 def summed(values: Weights, axis: int = -1) -> Any:
-    """Return sums over an axis in float64; of a tensor, they stay on its device."""
+    """Return sums over an axis in float64; sums of a tensor stay on its device."""
     if isinstance(values, np.ndarray):
         return values.sum(axis, dtype=np.float64)
     double = values.new_empty(0).double().dtype

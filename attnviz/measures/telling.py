@@ -61,7 +61,7 @@ _VERBS = _AUXILIARY | {*_IRREGULAR.split()}
 
 
 class Telling(NamedTuple):
-    """A link that is worth saying, and the reason why.
+    """A link between two words that is worth telling a reader, and the reason why.
 
     link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
     *induction* and *label* between the two tokens that it links most.
@@ -77,12 +77,11 @@ class Telling(NamedTuple):
 def told(
     record: AttentionRecord, links: WordLinks | None, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> list[Telling]:
-    """Return the links of a text that are worth saying, the first one first.
+    """Return the links of a text that are worth telling a reader, the most interesting one first.
 
-    links: those between words, tested; None if there were too many to test. labels: of each (layer,
-    head); only those that other texts gave count.
-    Where nothing is worth saying it is the *nearest* to beating chance; nothing if every link is
-    about as usual.
+    links: the tested ones; None if there were too many to test. labels: by (layer, head); only
+    those that other texts gave count. If no link is worth telling, the result is the one *nearest*
+    to beating chance, or empty if that link's weight is hardly above its habit.
     """
     known = {head: label.name for head, label in labels.items() if label.is_known}
     induction = {head for head, name in known.items() if name == "induction"}

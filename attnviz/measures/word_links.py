@@ -99,7 +99,7 @@ class WordLink(NamedTuple):
 
     @property
     def beats_chance(self) -> bool:
-        """Return whether chance hardly brings such a link, and at least two heads make it."""
+        """Return True if ``chance`` is small enough and at least two heads make the link."""
         return self.chance < CHANCE and self.heads >= 2
 
 
@@ -121,7 +121,7 @@ class WordLinks(NamedTuple):
 
     @property
     def nearest(self) -> WordLink | None:
-        """Return the link least likely by chance; None if every link is about as usual."""
+        """Return the link least likely by chance; None if its weight is hardly above its habit."""
         link = next(iter(self.links), None)
         return None if link is None or link.weight - link.habit < NO_MORE else link
 

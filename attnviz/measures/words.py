@@ -152,7 +152,7 @@ WordPlaces = tuple[Word | None, Word | None]
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Return the position of a word among the queries and among the keys, each perhaps None.
+    """Return where a word is among the queries, and among the keys; None for where it is not.
 
     wanted: see ``find_in``.
     Raises UsageError if it is in neither.

@@ -48,8 +48,8 @@ _FIRST_VALUES = (True, False, None, "gaussian", "eva", "orthogonal")
 class LoraAdapter:
     """A LoRA adapter in a directory, as peft saves it.
 
-    name: of the model as the user gave it. base: the name of its base model, and revision, that of
-    the base on the hub; None for the model in the same directory. tensors: those of its file.
+    name: the model as the user named it. base, revision: the name of its base model, and that
+    model's revision on the hub; None if the base is in the same directory. tensors: of its file.
     Raises UnsupportedError if it does more than LoRA, LoadError if its files are damaged.
     """
 
@@ -78,7 +78,7 @@ class LoraAdapter:
 
     @property
     def note(self) -> str:
-        """Return the sentence for the reader that says what is shown."""
+        """Return a note that this adapter is merged into the weights of its base model."""
         where = "beside it" if self.base is None else repr(self.base)
         return f"its LoRA adapter is merged into the model {where} (tensors: {len(self._parts)})"
 
@@ -122,10 +122,10 @@ class LoraAdapter:
         return found
 
     def on(self, names: Collection[str], turned: Collection[str]) -> dict[str, Change]:
-        """Return the changes by the name of the tensor that they change.
+        """Return the adapter's change of each tensor of the base that it changes, by its name.
 
         names: of the base's tensors, which may have a prefix more or less than in the adapter.
-        turned: those that are stored as (in, out). Raises LoadError if a change has no tensor.
+        turned: those that are stored as (in, out). Raises LoadError if the base lacks a tensor.
         """
         found: dict[str, Change] = {}
         for path, parts in self._parts.items():

@@ -93,7 +93,7 @@ _lookup = _Lookup()
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """Let ``answer`` choose the attention function of the modules that this thread runs."""
+    """Let ``answer`` choose the attention functions of this thread's modules in this context."""
     token = _answer.set(answer)
     _lookup.enter()
     try:

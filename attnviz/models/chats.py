@@ -35,7 +35,7 @@ class ChatText(NamedTuple):
     """A chat as the text that a model's template makes of it.
 
     places: the character ranges (start, end) in ``text`` of the messages' texts: of contents, their
-        parts and thoughts, in order. owners: the index of the message of each.
+        parts and thoughts, in order. owners: for each range the index of its message.
     """
 
     text: str
@@ -71,8 +71,8 @@ def chat_text(
     """Return a chat as the text that a model's template makes of it; see ``finished_chat``.
 
     The character ranges of the texts are found with the template itself, run once more over
-    placeholders. Raises UnsupportedError if it leaves a content out, repeats a text or changes more
-    than blanks at its ends.
+    placeholders. Raises UnsupportedError if the template leaves a content out, repeats a text or
+    changes more than blanks at its ends.
     """
     text, texts = finished_chat(name, template, chat, answering), list[tuple[int, str, bool]]()
 
@@ -106,7 +106,7 @@ def finished_chat(
     """Return the text that a model's template makes of a chat.
 
     answering: whether it ends where the assistant's answer begins. Raises UsageError if the
-    template refuses the chat, or writes a list of parts as it stands.
+    template refuses the chat, or cannot read contents that are lists of parts.
     """
     text = _rendered(name, template, chat, answering)
     parts = [one["content"] for one in chat if isinstance(one.get("content"), list)]
@@ -159,10 +159,10 @@ _BYTES = 2**28
 
 
 def confined(name: str, program: Callable[[], str]) -> str:
-    """Return the text that a program returns, run in a copy of this process that ends with it.
+    """Run ``program`` in a forked process with limits, and return the text that it returns.
 
     An error of attnviz that it raises is raised here. Raises LoadError if it takes too much time or
-    memory. Systems without ``fork`` run it without limits.
+    memory. Systems without ``fork`` run it without limits. name: of the model, for messages.
     """
     if not hasattr(os, "fork"):
         return program()

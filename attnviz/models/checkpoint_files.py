@@ -62,8 +62,8 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
-    One of sentence-transformers stands for its transformer, such as ``0_Transformer``. Raises
-    LoadError if it may not be read, UsageError for a revision of a directory.
+    For a directory of sentence-transformers it is the transformer's in it, ``0_Transformer``, say.
+    Raises LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
@@ -88,7 +88,7 @@ def has_vocabulary(names: Collection[str]) -> bool:
 
 
 def side_files(names: Collection[str], with_code: bool) -> list[str]:
-    """Return which of the names are a tokenizer's files, ``with_code`` Python files too."""
+    """Return those of ``names`` that are a tokenizer's files, or if ``with_code`` Python files."""
     patterns = (*_SIDE, "*.py") if with_code else _SIDE
     return sorted(name for name in names if _matches(name, patterns))
 
@@ -190,7 +190,10 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return where a safetensors file's tensors begin, in bytes, and its header; or LoadError."""
+    """Return where a safetensors file's tensors begin, in bytes, and its header.
+
+    Raises LoadError if the file is damaged.
+    """
     with damaged(path.name), path.open("rb") as file:
         length = _header_length(file)
         header = parse_json(file.read(length), f"the header of {path.name}", _HEADER_BYTES)

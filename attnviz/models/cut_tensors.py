@@ -34,7 +34,7 @@ class OutputProjection:
 
     module: the projection's name within the model.
     axis: the axis of its weight along which the heads lie.
-    plain: False if it computes something else with it, as a quantised or wrapped one does.
+    plain: False if the module is quantised or wrapped, so that changing its weight has no effect.
     """
 
     module: str

@@ -67,7 +67,7 @@ def find_checkpoint(
 ) -> Snapshot:
     """Return the directory with the files of a checkpoint; download them if not cached.
 
-    name: a directory or a hub id; of an adapter's, the directory is that of its base. with_code:
+    name: a directory or a hub id; for an adapter, the result is its base's directory. with_code:
     True downloads Python files too. progress: called as ``progress(file, done, total)`` in bytes.
     Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
     if it is not in the cache, and the network is not to be used or does not answer; UsageError for

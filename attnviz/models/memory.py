@@ -69,7 +69,7 @@ def free_memory(device: torch.device | None = None) -> int | None:
 
 
 def keep_freed() -> None:
-    """Let glibc keep freed memory for the next arrays: returning it took a tenth of a scan."""
+    """Make glibc keep freed memory for new arrays: to return it took a tenth of a scan's time."""
     import ctypes  # only to run a model
 
     tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -110,7 +110,7 @@ def processors() -> float | None:
 
 
 def memory_left() -> int | None:
-    """Return the bytes of memory that the control groups leave, cached pages too; None for all."""
+    """Return the bytes that control groups still allow, with cached pages; None without a limit."""
     found = []
     for group in _groups("memory"):
         for limit, used, cached in (

@@ -68,8 +68,8 @@ class Model(Protocol):
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens.
 
-        Special tokens are not added next to the same that the text spells, and to no FinishedText;
-        a cut text keeps them. Raises LoadError if the tokenizer gives ids that the model has no
+        None is added to a FinishedText, nor next to an equal one that the text itself spells; a cut
+        text keeps them. Raises LoadError if the tokenizer gives ids that the model has no
         embedding for, UsageError if not even the special tokens fit into ``limit``.
         """
 
@@ -77,7 +77,7 @@ class Model(Protocol):
         """Return notes for the reader about a run over these tokens, besides ``info.notes``."""
 
     def vocabulary(self) -> Vocabulary:
-        """Return the plain tokens, and the special ones around every text, a start token too."""
+        """Return the model's plain tokens, and the special ones that begin and end every text."""
 
 
 class Placed(NamedTuple):
@@ -103,7 +103,7 @@ class ChatTemplate(NamedTuple):
 
 
 class FinishedText(str):
-    """A text that a chat template wrote, with its special tokens: encoded without any more."""
+    """A text that a chat template wrote, with all its special tokens: the tokenizer adds none."""
 
     __slots__ = ()
 
@@ -229,10 +229,10 @@ class TwoStackModel(Model, Protocol):
         """Return at most ``limit`` tokens of a decoder text, shifted behind its start token."""
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text, of at most ``limit`` tokens, that takes the likeliest ones.
+        """Return the decoder text that the model generates, always taking the likeliest token.
 
-        tokens: the encoder's text. It begins with the decoder's start token and ends before the end
-        token. Raises UsageError if the model has no language-model head.
+        tokens: the encoder's text. The result has at most ``limit`` tokens, from the decoder's
+        start token to before the end token. Raises UsageError for a model without a language head.
         """
 
 
@@ -272,7 +272,7 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
 
 
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
-    """Return notes for the reader about a model that was ``trained`` on so many tokens at once."""
+    """Return notes if a text is longer than the longest in training, or has unknown tokens."""
     notes = []
     if trained is not None and len(tokens) > trained:
         notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")

@@ -63,8 +63,8 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stack: its layers. opened: its tokenizer. stored: the tensors in its files. options: those of
-    ``StackModel`` that no tokenizer says.
+    stack: its layers. opened: its tokenizer. stored: the tensors in its files. options: further
+    arguments of ``StackModel``.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class NumpyCheckpoint(StackModel):
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model's facts; after a non-finite run they name the non-finite tensors."""
+        """Return the model's facts, with the tensors that caused a run that was not finite."""
         if self._broken is None and not self.stack.finite:
             self._broken = self.stored.not_finite()
             notes = (*self._info.notes, *broken_words(self._broken))

@@ -197,7 +197,7 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with valid sizes, for too small or large ones and for remainders."""
+    """Raise UsageError, with valid sizes, for sizes out of range or that do not divide evenly."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

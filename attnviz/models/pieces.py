@@ -54,12 +54,12 @@ def looks_special(text: str) -> bool:
 
 
 def undone(pieces: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of the pieces of an unknown tokenizer; those that look special stay."""
+    """Return the pieces of an unknown tokenizer as texts; special-looking ones are unchanged."""
     return tuple(map(reader_by(pieces), pieces))
 
 
 def reader_by(pieces: Iterable[str], verbatim: Collection[str] = ()) -> ReadPiece:
-    """Return what turns a piece into text, by the marks that some of ``pieces`` bear.
+    """Return a function that turns a piece into text, chosen by marks such as ``▁`` in ``pieces``.
 
     It leaves those in ``verbatim``, and those that look special, as they are.
     """
@@ -123,7 +123,7 @@ def as_spelled(tokens: Tokens, added: Sequence[int], special: Collection[int]) -
 
 
 def placed_tokens(tokens: Tokens, sides: Sequence[int | None]) -> Placed:
-    """Return tokens of ``as_spelled`` with their places. sides: the text of each, or None."""
+    """Return tokens of ``as_spelled`` with their offsets. sides: as in ``Placed``, of all."""
     left = [sides[at] for at in tokens.places]
     return Placed(replace(tokens, kept=(), spans=()), tokens.spans, left)
 

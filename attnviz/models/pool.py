@@ -44,7 +44,8 @@ def in_turn(
     """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
     run: NumPy code for several threads. Its exception is raised in the task's turn, and later tasks
-        are dropped. Tasks that it shares itself run in the same threads. operations: of all tasks.
+        are dropped. If it calls this function itself, the same threads run those tasks.
+    operations: of all tasks together; for few of them no threads are started.
     """
     given = list(tasks)
     pool, depth = getattr(_thread, "inside", (None, 0))

@@ -106,10 +106,10 @@ def is_packed(tensor: Any) -> bool:
 
 
 def whole_weight(module: nn.Module, name: str = "weight") -> Any:
-    """Return a parameter of a module whole and with its numbers, wherever they are; None without.
+    """Return a module's whole parameter ``name``, wherever it is stored; None if it has none.
 
-    One that is split is gathered, one in memory or on disk is read. A quantised layer may have a
-    method of this name or a packed tensor, which are none.
+    A split parameter is gathered, one in memory or on disk is read. A quantised layer's packed
+    tensor, or method of this name, is no parameter.
     """
     found: Any = getattr(module, name, None)
     if not hasattr(found, "is_meta") or is_packed(found):  # a method is no tensor

@@ -51,8 +51,8 @@ def quietly() -> Iterator[None]:
 class ErrorsAs(AbstractContextManager[None]):
     """A context in which an error of library code is replaced by what ``translate`` returns for it.
 
-    Every error is passed to it, since untrusted files and servers can raise any exception. None
-    suppresses the error.
+    ``translate`` gets every error, since untrusted files and servers can raise any; it returns None
+    to suppress the error.
     """
 
     def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:

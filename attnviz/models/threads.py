@@ -111,7 +111,7 @@ def workers(tasks: int = sys.maxsize) -> int:
 def blas_alone() -> Iterator[None]:
     """Run each matrix product of NumPy on the calling thread alone inside this context.
 
-    The number of threads before is restored as soon as no block is open.
+    The number of threads before is restored as soon as no such context is open.
     """
     blas = _libraries().get("blas")
     with _lock:

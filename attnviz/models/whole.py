@@ -53,7 +53,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def table_rows(table: nn.Module, config: Any) -> int:
-    """Return the number of token embeddings in a table, which may be wrapped; else the config's."""
+    """Return the number of rows of a table of token embeddings; if it is hidden, the config's."""
     known = (getattr(part, "num_embeddings", None) for part in table.modules())
     rows = (one for one in known if isinstance(one, int))
     weight = getattr(table, "weight", None)

@@ -17,7 +17,7 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its index as a string, such as ``“Tom” (4)``; of a piece the whole word.
+    """Return a token's whole word and the token's index as a string, such as ``“Tom” (4)``.
 
     place: the index of the token. quotes: put it in quotes.
     """

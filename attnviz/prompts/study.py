@@ -93,7 +93,7 @@ def read_prompts(
 
 
 def splits_logits(model: StackModel) -> bool:
-    """Return whether NumPy can split the logits of this model."""
+    """Return True if NumPy can split this model's logits into contributions of its parts."""
     return NumpyAttributor.of(model) is not None
 
 
@@ -128,7 +128,7 @@ def no_decoder(model: Model) -> UsageError:
 
 
 def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:
-    """Return the index of the token that an option names, of a word that of its last token.
+    """Return the index of the token that an option names; a word stands for its last token.
 
     typed: an index or a word (``WORD:2`` is its second occurrence); None gives None.
     Raises UsageError, with the name of the option, if the tokens do not have it.
@@ -231,7 +231,7 @@ class PromptStudy(Generic[Given, Question]):
 
 
 def control_count(wanted: int | None, prompts: int) -> int:
-    """Return the number of controls of each prompt: as many as wanted, else 20, of several 5."""
+    """Return the controls of each prompt: ``wanted``, or for None 20, of several prompts 5."""
     return (5 if prompts > 1 else 20) if wanted is None else wanted
 
 

@@ -19,7 +19,7 @@ from attnviz.records import Floats, Input
 
 
 class EnteredBlock(NamedTuple):
-    """The call of a block of layers: its module, the stream that enters, and the whole call."""
+    """A recorded call of a block: its module, the entering residual stream, all its arguments."""
 
     block: nn.Module
     stream: Tensor
@@ -27,18 +27,18 @@ class EnteredBlock(NamedTuple):
     kwargs: dict[str, Any]
 
     def on(self, stream: Tensor) -> Callable[[], object]:
-        """Return a function that repeats the call with another stream."""
+        """Return a function that repeats the call with another residual stream."""
         if self.args:
             return partial(self.block, stream, *self.args[1:], **self.kwargs)
         return partial(self.block, **{**self.kwargs, "hidden_states": stream})
 
 
 class BlockAlone:
-    """Computes the query and the keys that one head reads from any stream.
+    """Computes one head's query and keys from any residual stream that enters its block.
 
-    call: the block's own. point: the head's attention call. given: the text.
+    call: the recorded call of the block. point: the head's attention call. given: the text.
     by_product: True finds query and keys as the factors of the scores, in a model that computes
-        attention by itself. head, query: their indices.
+        attention by itself. head, query: the indices of the head and of the query's token.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ RMS_NORM = ("input", "normalized_shape", "weight", "eps")
 
 
 def by_head(factor: Tensor) -> Tensor:
-    """Return (head, token, dim) for a factor (..., token, dim) of the scores of one text."""
+    """Return the queries or keys (..., token, dim) of one text as (head, token, dim)."""
     return factor.flatten(0, -3)
 
 

@@ -41,7 +41,7 @@ _TOKENS = 4096
 class Integrated(NamedTuple):
     """Each token's share of a measure, by integrated gradients.
 
-    shares: (token,). change: of the measure, from the baseline to the text. steps: of the integral.
+    shares: (token,). change: the measure of the text − that of the baseline. steps: of the sum.
     gap: |sum of the shares − change| / |change|.
     """
 
@@ -99,7 +99,7 @@ class _Way:
             self._change = rows[list(given.ids)] - self._base  # (token, width)
 
     def values(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the measure (step,) at steps from 0, the baseline, to 1, the text."""
+        """Return the measure (step,) at points ``at`` from 0, the baseline, to 1, the text."""
         with torch.no_grad():
             found: NDArray[np.float64] = self._run(self._points(at)).cpu().numpy()
         return found

@@ -90,9 +90,9 @@ class LensReading:
 
 
 def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
-    """Return the predictions from the logits (place, vocab) before the first and after each block.
+    """Return the prediction before the first block and after each block.
 
-    answer: the id of the word that is followed.
+    logits: (place, vocab), a row for each of these. answer: the id of the word that is followed.
     """
     logs = log_softmax(logits)
     end = np.exp(logs[-1])
@@ -115,9 +115,9 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
 def head_readings(
     heads: Sequence[HeadKey], logits: Iterator[Array], answer: int
 ) -> tuple[HeadReading, ...]:
-    """Return what each head raises and lowers.
+    """Return for each head which words' logits it raises and lowers, and the answer's change.
 
-    heads: their keys. logits: for each of them what it adds to every logit, (vocab,).
+    logits: for each of ``heads`` what it adds to every logit, (vocab,).
     answer: the id of the word that is followed.
     """
     found = []

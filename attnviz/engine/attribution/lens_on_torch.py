@@ -72,11 +72,11 @@ class _Choice(NamedTuple):
 
     @property
     def row(self) -> int | None:
-        """Return the index of the token whose logits are needed, None for all."""
+        """Return the index of the token whose logits are needed; None if those of all are."""
         return self.place if self.tokens is None else None
 
     def among(self, logits: Tensor) -> Tensor:
-        """Return (..., choice) from logits (..., token, vocab), of one token or of all."""
+        """Return from logits (..., token, vocab) those of the possible answers, (..., choice)."""
         return logits[..., 0, :] if self.tokens is None else logits[..., self.tokens, self.end]
 
 

@@ -86,8 +86,8 @@ class TorchAttributor(Attributor):
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
         """Return the attributor of a model; the texts to be split may differ from ``given``.
 
-        info: names the model in messages. opened: the model itself. given: a text for a trial
-        whether tokens see later tokens. Raises UsageError if the model predicts no tokens.
+        info: names the model in messages. opened: the model itself. given: a text on which it is
+        tried whether tokens see later ones. Raises UsageError if the model predicts no tokens.
         """
         if opened.head is None:
             raise no_logits(info.name)
@@ -140,7 +140,7 @@ class TorchAttributor(Attributor):
         return _Predicted(place, own, answer, foil, top)
 
     def predicted_answer(self, given: Input, asked: AskedLogit) -> _Predicted:
-        """Return what a question-answering model predicts; its answer's start by default."""
+        """Return a question-answering model's logits of the answer's start, or end if asked for."""
         logits = logits_of(self.model, given, None).double()
         logs = log_chances_of_places(logits.cpu().numpy(), given.text)
         span = likeliest_answer(logs)
@@ -218,7 +218,7 @@ class TorchAttributor(Attributor):
 
 
 def tolerance_of(run: FollowedRun, own: Tensor) -> float:
-    """Return how far a sum of parts may be from a logit. run: of that dtype. own: (vocab,)."""
+    """Return how far parts may sum off a logit by rounding. own: the model's logits (vocab,)."""
     rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
     return rounding * float(own.abs().max())
 
@@ -289,11 +289,11 @@ class FollowedRun:
     def before_cap(
         self, own: Tensor, answer: int, foil: int | None, tolerance: float
     ) -> tuple[float | None, float | None]:
-        """Return the c of a softcap c·tanh(x / c), and the logit difference before it.
+        """Return c, and x(answer) − x(foil), in a model whose logits are c·tanh(x / c).
 
-        Without a softcap both are None. The difference is NaN if the function is no such softcap.
-        own: the logits (vocab,) of the unobserved model. answer, foil: token ids; foil may be None.
-        tolerance: how far the recomputed logits may differ from ``own``.
+        Both are None in a model that does not cap its logits. The difference is x(answer) without a
+        foil, and NaN if c·tanh(x / c) is further than ``tolerance`` from the model's logits.
+        own: these logits (vocab,), of an unobserved pass. answer, foil: token ids.
         """
         if (cap := self.cap) is None:
             return None, None
@@ -357,9 +357,10 @@ def logits_of(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 def batch_logits(model: PatchableModel, given: Input, place: int | None, *more: Input) -> Tensor:
-    """Return logits (text, token, vocab), with a row for each text, or that a hook makes of one.
+    """Return the logits (text, token, vocab) of several texts of the same length.
 
-    place: as for ``logits_of``. more: further texts of the same length.
+    place: the index of the only token to return; None for all. more: the texts after ``given``. A
+    hook of the caller may turn one text into several rows of the batch.
     """
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

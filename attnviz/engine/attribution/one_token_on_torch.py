@@ -26,9 +26,10 @@ from attnviz.records import Input
 def torch_one_token_logits(
     model: PatchableModel, named: Model, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
-    """Yield the logits over texts of one token, see ``one_token``; named: gives the model's name.
+    """Yield for each head, and some tokens at a time, what it adds to the logits over each token.
 
-    Raises UsageError if the model does not predict the next token.
+    Each item is (head, token ids, (token, vocab)); see ``one_token``. named: the model, for its
+    name in errors. Raises UsageError if the model does not predict the next token.
     """
     with torch.no_grad(), model.hook_points.borrowed():
         causal = is_causal(model, probe_of(Input.of_ids(tokens[:1])))

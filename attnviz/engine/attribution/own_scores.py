@@ -105,10 +105,9 @@ class _ScoreWatch(SoftmaxWatch):
 def factors_of(
     func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Tensor, Tensor] | None:
-    """Return what may be queries (..., query, dim) and keys (..., key, dim) of a torch call.
+    """Return the queries (..., query, dim) and keys (..., key, dim) that a torch call may multiply.
 
-    They are the factors of a product of many matrices, or are handed to torch's fused attention.
-    None if the call is of another kind.
+    The call is a product of many matrices, or torch's fused attention; None for any other call.
     """
     if func is functional.scaled_dot_product_attention:
         given = named(FUSED_INPUTS, args, kwargs)
@@ -123,9 +122,9 @@ def factors_of(
 def own_scores(
     run: Callable[[], object], given: Input, call: int, *, zero: int | None = None
 ) -> OwnScores | None:
-    """Return what is seen at one softmax over keys while ``run`` runs, which it ends.
+    """Run ``run`` up to one softmax over keys, and return the queries, keys and scores seen there.
 
-    None if the softmax is not met, or without a product before it. given: the text.
+    Return None if ``run`` has no such softmax, or no product before it. given: the text.
     call: the index of the softmax. zero: the index of a product to compute with a query of zeros.
     """
     watch = _ScoreWatch((len(given.text), len(given.predicted)), call, zero)

@@ -20,7 +20,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return the queries, keys and values of both texts."""
+    """Return each layer's queries, keys and values in both texts, with each sender's part."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))

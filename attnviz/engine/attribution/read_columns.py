@@ -17,10 +17,10 @@ from attnviz.engine.hook_points import Function, FunctionWatch
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return x Wᵀ, whose first and second derivative skip what is zero.
+    """Return x Wᵀ, whose first and second derivatives leave out rows and columns of zeros.
 
-    x: (..., in). weight: (out, in). A second derivative may only be taken at a slope that is zero
-    where it is zero for all slopes, such as one of random numbers.
+    x: (..., in). weight: (out, in). The second derivative takes a zero in the first's slope as zero
+    for every slope: take random numbers as the slope where the result is read.
     """
     apply: Callable[..., Tensor] = _Product.apply
     return apply(x, weight.detach())

@@ -82,7 +82,7 @@ class Leaf:
 
 
 class ResidualPass(FunctionWatch):
-    """Runs a borrowed model over texts of one length and tracks what enters the residual stream.
+    """Runs a model over texts of one length and tracks what enters the residual stream.
 
     watch: its ``edit`` is called with the output of the heads of each attention call.
     reading: True also tracks the queries, keys and values. by_product: True takes queries and keys
@@ -395,7 +395,7 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Return True if any observed query, key or value depends on a leaf. leaf: its index.
+        """Return True if a tracked query, key or value depends on the leaf with this index.
 
         None depends on a leaf without elements, such as XLM's keys of earlier calls.
         """

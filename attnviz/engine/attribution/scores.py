@@ -62,10 +62,10 @@ class StreamPart(NamedTuple):
 
 
 class AskedLink(NamedTuple):
-    """A request to split the lead of one key, as one query of one head sees it.
+    """A request to split one key's lead: how far its score is above that of other keys.
 
     head: (kind of attention, layer, head). query, key: indices of tokens.
-    than: the key that it is compared with; None for the mean of all others that the query sees.
+    than: the key to compare with; None for the mean of all others that the query sees.
     """
 
     head: HeadKey
@@ -120,15 +120,15 @@ class SplitScores:
         return whole
 
     def limited(self, scores: Floats) -> NDArray[np.float64]:
-        """Return the input of the softmax for scores (..., key): capped, plus bias and mask."""
+        """Return the softmax's input for scores (..., key): these capped, plus bias and mask."""
         capped = scores if self.softcap is None else self.softcap * np.tanh(scores / self.softcap)
         found: NDArray[np.float64] = capped + self.added
         return found
 
     def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
-        """Return c (key,), so that the lead is Σ_v c_v · score_v.
+        """Return c (key,) such that Σ_v c_v · score_v is the key's lead over other keys.
 
-        than: the one that it is compared with; None for the mean of the other visible keys.
+        than: the key to compare with; None for the mean of the other visible keys.
         """
         found = np.zeros(len(self.weights))
         others = [each for each in self.visible if each != key] if than is None else [than]
@@ -137,7 +137,7 @@ class SplitScores:
         return found
 
     def matrix(self, coefficients: Floats) -> NDArray[np.float64]:
-        """Return the lead by (part of the query, part of the key), before a softcap, in nats.
+        """Return the lead split into (part of the query, part of the key), uncapped, in nats.
 
         coefficients: (key,), as ``coefficients`` returns them; or 1 at one key and 0 elsewhere,
             which gives the parts of that key's score.
@@ -155,14 +155,17 @@ class SplitScores:
         return float(logs[self.visible] @ coefficients[self.visible])
 
     def by_distance(self, coefficients: Floats) -> float | None:
-        """Return how much of the lead, in nats, is a bias by distance; None without such a bias."""
+        """Return the bias by distance in the lead, in nats; None if the scores have no such bias.
+
+        coefficients: (key,), as ``coefficients`` returns them.
+        """
         has_bias = self.added[self.visible].any()
         return self.lead(self.added, coefficients) if has_bias else None
 
     def weight(self, scores: Floats, key: int) -> NDArray[np.float64]:
-        """Return the weights (...) of a key for scores (..., key) in place of the model's own.
+        """Return the weights (...) that one key would get from scores (..., key).
 
-        A learned sink keeps its score.
+        scores: before softcap, bias and mask, which are applied. A learned sink keeps its score.
         """
         logits, own = self.limited(scores), self.limited(self.scores)
         total = _log_sum(logits[..., self.visible])
@@ -175,10 +178,10 @@ class SplitScores:
 
     @cached_property
     def own_logs(self) -> NDArray[np.float64]:
-        """Return the logarithms (key,) of the model's attention weights A.
+        """Return ln A (key,) of the model's attention weights A.
 
-        For a weight too small for a number it is the score that the parts sum to, shifted as the
-        scores of the other keys are.
+        Where A underflows to 0, it is computed as the sum of the score's parts minus the logarithm
+        of the softmax's denominator.
         """
         logs, sums = np.log(np.maximum(self.weights, _VANISHED)), self.limited(self.scores)
         shift = (logs - sums)[self._known].max(initial=-np.inf)
@@ -187,7 +190,7 @@ class SplitScores:
 
     @cached_property
     def gap(self) -> float:
-        """Return the largest error, in nats, of the sums' differences between two visible keys."""
+        """Return how far, in nats, the summed parts miss the difference of two keys at most."""
         apart = (self.own_logs - self.limited(self.scores))[self._known]
         return float(np.ptp(apart)) if len(apart) else float("nan")
 
@@ -204,7 +207,7 @@ class SplitScores:
 
     @property
     def tallies(self) -> bool:
-        """Return True if the sums give the model's own weights, up to rounding."""
+        """Return True if the summed parts give the model's own weights, up to rounding."""
         return self.gap <= self.tolerance  # False for NaN
 
 
@@ -230,10 +233,10 @@ class ScoreSplitter(ABC):
 
     @abstractmethod
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
-        """Return what the parts of each side add to the same lead in other texts: (text, part).
+        """Return what each part of query and key adds to the same lead in other texts.
 
-        texts: the others, of as many tokens each, which run together. known: the split of the
-            first one.
+        The two results are (text, part), for the query and for the keys. texts: run together, of
+            as many tokens each as the first text. known: the split of that text.
         """
 
 

@@ -105,7 +105,7 @@ class _Reader:
         return query, key
 
     def leads(self, asked: AskedLink, known: SplitScores) -> SideLeads:
-        """Return what the parts of each side add to a lead, (text, part), in a run of several."""
+        """Return (text, part), for query and keys: what each part adds to a lead in each text."""
         towards = (known.coefficients(asked.key, asked.than) * known.scale).astype(self._read.dtype)
         query, key, _ = self._attention.inputs(self._read)
         by_query, by_key = np.zeros_like(query), np.zeros_like(key)
@@ -129,7 +129,7 @@ class _Reader:
     def without(self, query: int, scale: float, parts: int) -> dict[ReadSide, Floats]:
         """Return the scores (part, key) of a query if the norm reads the stream without a part.
 
-        The first result is of the query without it, the second of the keys. parts: how many.
+        One result leaves the part out for the query, the other for the keys. parts: their number.
         """
         stream = self._read if self._after else self._run.given[self._name]
         own_query, own_key, _ = self._attention.inputs(self._read)

@@ -180,7 +180,7 @@ class _TrackedRun:
         self._leaves = _by_part(self._flow.leaves, model.hook_points.found, self._point.layer)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Keep what a call mixes; end the pass at the call that is asked for."""
+        """Record a call's weights and values; end the pass at the head's own call."""
         if number == self._end:
             raise ReachedError
         mixing = None if self._watch is None else self._watch.take(point, slice(None))
@@ -272,7 +272,7 @@ class _TrackedRun:
         }
 
     def leads(self, split: SplitScores, asked: AskedLink) -> SideLeads | None:
-        """Return what the parts of each side add to a lead, by two reverse passes.
+        """Return (text, part), for query and keys: what each part adds to a lead, from gradients.
 
         Return None if the query or key vectors are not tracked, or if the parts of several texts
         cannot be told apart: then they do not add up to each text's lead.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @cache
 def sums_halves(device: str, dtype: torch.dtype) -> bool:
-    """Return whether torch multiplies such halves on such a device into sums in float32."""
+    """Return True if torch can multiply matrices of ``dtype`` on ``device`` and sum in float32."""
     if device == "cpu" or dtype not in (torch.float16, torch.bfloat16):
         return False
     one = torch.ones(16, 16, device=device, dtype=dtype)
@@ -27,7 +27,7 @@ def sums_halves(device: str, dtype: torch.dtype) -> bool:
 
 
 def summed(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Return rows · matrixᵀ in float32, both in the same half precision."""
+    """Return rows · matrixᵀ in float32; rows and matrix have the same half-precision type."""
     return torch.mm(rows, matrix.T, out_dtype=torch.float32)
 
 

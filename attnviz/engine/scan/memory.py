@@ -94,9 +94,9 @@ class _Watch(TorchDispatchMode):
 
 @contextmanager
 def fused_activations(root: nn.Module) -> Iterator[None]:
-    """Replace each activation under ``root`` that equals the fused GELU by that one.
+    """Replace inside this context each tanh GELU under ``root`` by torch's fused function.
 
-    The replacement lasts as long as this context.
+    The fused function gives the same values.
     """
     with ExitStack() as restored:
         for module in root.modules():

@@ -141,7 +141,7 @@ class Patching:
 
     @property
     def answers(self) -> bool:
-        """Return True if tokens of the prompt stand for words: the answer's start is predicted."""
+        """Return True for question answering: the prediction is the prompt's token to start at."""
         return self._runner.answers
 
     @property

@@ -78,9 +78,9 @@ class ScanPlan:
 
 
 def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
-    """Return the plan for the borrowed ``model``, found on a few tokens of ``given``.
+    """Return the plan for running ``model``, found on a few tokens of ``given``.
 
-    positions: the predictions that the scan measures.
+    positions: the predictions that the scan measures. Call it inside ``HookPoints.borrowed``.
     """
     probe = probe_of(given)
     record = RecordBlocks(model.root, model.hook_points)
@@ -154,9 +154,9 @@ def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) 
 
 
 def require_own(model: PatchableModel, given: Input) -> None:
-    """Raise UnsupportedError if observing the borrowed ``model`` changes its results.
+    """Raise UnsupportedError if observing ``model`` changes its results.
 
-    This is tested once for each length class. given: the text of the test.
+    This is tested once for each length class, inside ``HookPoints.borrowed``. given: the text.
     """
     place = model.kind, class_of(given)
     known = _own.setdefault(model.root, set())
@@ -310,9 +310,9 @@ def _replaced_input(head: nn.Module, rows: Tensor) -> Iterator[None]:
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
-    """Return True if no hidden state of the borrowed ``model`` sees a later token of ``probe``.
+    """Return True if no hidden state of ``model`` depends on a later token of ``probe``.
 
-    Where another last token moves the first state by rounding alone, the attention weights tell.
+    If another last token changes the first state only by rounding, the attention weights decide.
     """
     if model.ours:
         return True

@@ -110,9 +110,10 @@ class Runner(Protocol):
         """Return the indices of ablations or patches in the order in which a pass reaches them."""
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Call ``found``, which runs the model; if it fails, call it without sharing passes.
+        """Return ``found()``; if the model cannot run changes together, repeat it one by one.
 
-        given: the text that it runs. changes: how many ablations or patches it makes in a pass.
+        found: runs the model. given: the text that it runs. changes: how many ablations or patches
+        it makes in a pass. Raises UsageError if memory runs out.
         """
         return found()
 

@@ -42,7 +42,7 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of some kinds in the borrowed model.
+    """Return the way to patch sites of some kinds in the plan's model.
 
     what: the kinds. Raises UnsupportedError if there is none.
     """

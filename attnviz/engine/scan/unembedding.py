@@ -79,10 +79,11 @@ class Unembedding:
     given: DeviceSizes | None = None
 
     def of_answers(self, places: Sequence[int], tokens: int) -> Unembedding:
-        """Return what reads all tokens of a text at once: their logits as the start of an answer.
+        """Return an unembedding that gives each token's logit as the start of an answer.
 
-        Its rows are (row, tokens · width). places: the tokens that may be the answer; others get a
-        logit so low that their probability is zero. tokens: how many the text has.
+        It reads rows (row, tokens · width), the states of all tokens of a text side by side.
+        places: the tokens that may be the answer; others get probability zero. tokens: how many the
+        text has.
         """
 
         def starts(rows: Array) -> Array:
@@ -318,11 +319,11 @@ def _against(
 def compared_answers(
     clean: NDArray[np.float64], changed: NDArray[np.float64], label: int | None
 ) -> Comparison:
-    """Compare answers of changed runs with the unchanged run's: ``position`` is start and end.
+    """Return a comparison of the answers of changed runs with that of the unchanged run.
 
     clean, changed: logits (token, 2) and (change, token, 2) of the tokens that may be the answer.
-    The loss is -ln p of the start and of the end that the unchanged run predicts.
-    label: 0 compares the start alone, 1 the end alone, None both.
+    label: 0 compares its start, 1 its end, None both, as two positions of ``Comparison``. The loss
+    is -ln p of the start and of the end that the unchanged run predicts.
     """
     some = [0, 1] if label is None else [label]
     before, after = (log_softmax(each.swapaxes(-1, -2)) for each in (clean, changed))
