@@ -54,6 +54,13 @@ _PIECE = 2**20
 _LINES = 2**20
 """The most lines that a list of texts may have."""
 
+_NO_UTF8 = {
+    b"\x1f\x8b": "it is packed by gzip: unpack it first",
+    b"PK\x03\x04": "it is a zip archive, as office documents are: save its texts as CSV or lines",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "convert it first: iconv -f UTF-16 -t UTF-8"),
+}
+"""What to do with files that are no UTF-8, by how they begin."""
+
 _GROWN = 8
 """Bytes of memory that the values of a JSON file may take per byte that such a file may have.
 
@@ -201,9 +208,10 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        begun = [advice for start, advice in _NO_UTF8.items() if content.startswith(start)]
         raise failure(
             f"{name} is not UTF-8: byte {error.start + 1} is 0x{error.object[error.start]:02x}; "
-            "convert it first, for example with iconv -t UTF-8"
+            f"{(begun or ['convert it first, for example with iconv -t UTF-8'])[0]}"
         ) from error
 
 

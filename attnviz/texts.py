@@ -364,7 +364,7 @@ def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> s
         entry = parse_json(line, name)
     except LoadError as error:
         cause = error
-    text = entry.get(field) if isinstance(entry, dict) else None
+    text = entry.get(field) if isinstance(entry, dict) else entry
     if isinstance(text, str) and text.strip():
         return text
     quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"

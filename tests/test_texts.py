@@ -1,5 +1,6 @@
 """Where a text comes from, or many of them, or rows of a file, and what is none."""
 
+import gzip
 import io
 import json
 import sys
@@ -70,6 +71,9 @@ def test_what_is_not_utf8_names_the_byte(tmp_path, monkeypatch):
     path.write_bytes("Das Mädchen".encode("latin-1"))
     with pytest.raises(LoadError, match=r"latin\.txt is not UTF-8: byte 6 is 0xe4; convert"):
         read_text(None, path)
+    path.write_bytes(gzip.compress(b"A text."))
+    with pytest.raises(LoadError, match="packed by gzip: unpack it first"):
+        read_text(None, path)
     type_in(monkeypatch, b"\xff\xfea\x00")
     with pytest.raises(LoadError, match="standard input is not UTF-8: byte 1 is 0xff"):
         read_text("-", None)
@@ -125,6 +129,8 @@ def test_json_lines(tmp_path):
     for name in ("many.jsonl", "many.ndjson", "many"):
         path = written(tmp_path, name, b'{"text": "one", "id": 7}\n\n{"text": "t\\u00e9o"}\n')
         assert read_texts_file(path, "--texts").texts == ("one", "téo")
+    path = written(tmp_path, "texts.jsonl", b'"one"\n"two"\n')
+    assert read_texts_file(path, "--texts").texts == ("one", "two")
     path = written(tmp_path, "many.txt", b"{curly} start\nnext\n")
     assert read_texts_file(path, "--texts").texts == ("{curly} start", "next")
 

@@ -66,16 +66,17 @@ def weight_axis(module: Any) -> int | None:
     return None
 
 
-def matrix_of(module: Any, like: Tensor) -> Tensor:
+def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
     """Return the matrix (input, output) by which a module multiplies, from its outputs on a basis.
 
-    like: a tensor of the module's dtype and device. Raises UnsupportedError if it is not linear.
+    like: a tensor of the module's dtype and device. inputs: how many it reads, if the module does
+    not say. Raises UnsupportedError if it is not linear.
     """
     matrix: Tensor
     if (axis := weight_axis(module)) is not None:
         matrix = whole_weight(module).movedim(axis, 0)
         return matrix
-    inputs, _ = linear_size(module) or (0, 0)
+    inputs, _ = linear_size(module) or (inputs, 0)
     shift = module.forward(like.new_zeros(1, 1, inputs))[0]
     matrix = module.forward(torch.eye(inputs).to(like)[None])[0] - shift
     x = _trial(inputs, like)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -43,9 +43,13 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
     probe = _MapsAfterSoftmax()
-    with borrowed(whole, "eager"), linear_maps(forward.module, probe.enter), probe:
-        forward.run()
-    found = [_described(names[id(module)], module, model.info.heads) for module in probe.found]
+    with ExitStack() as hooks, borrowed(whole, "eager"):
+        for module in whole.modules():
+            hooks.callback(module.register_forward_pre_hook(probe.pass_by).remove)
+        with linear_maps(forward.module, probe.enter), probe:
+            forward.run()
+    heads = model.info.heads
+    found = [_described(names, *mapped, heads) for mapped in probe.found]
     projections = [projection for projection in found if projection is not None]
     if not found or len(projections) < len(found):
         raise UnsupportedError(
@@ -61,25 +65,53 @@ class _MapsAfterSoftmax(SoftmaxWatch):
     def __init__(self) -> None:
         super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands next to the keys
         self._mixed = False
-        self.found: list[nn.Module] = []
+        self._entered: list[tuple[nn.Module, Any]] = []
+        self.found: list[tuple[nn.Module, list[nn.Module], Tensor]] = []
 
     def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
-        self._mixed = True
+        self._mixed, self._entered = True, []
         return compute()
 
+    def pass_by(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Record what a module gets after a softmax; called before every module."""
+        if self._mixed and len(args) == 1:
+            self._entered.append((module, args[0]))
+
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Record a linear map if a softmax came before; called before every linear map."""
-        if self._mixed:
-            self.found.append(module)
+        """Record a linear map, and the modules around it that get the same, after a softmax.
+
+        It is called before every linear map.
+        """
+        if self._mixed and args:
+            same = [outer for outer, given in self._entered if given is args[0]]
+            around = [one for one in same if one is not module and module in one.modules()]
+            self.found.append((module, around, args[0]))
             self._mixed = False
 
 
-def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | None:
+def _described(
+    names: Mapping[int, str],
+    module: nn.Module,
+    around: Sequence[nn.Module],
+    merged: Tensor,
+    heads: int,
+) -> OutputProjection | None:
+    """Return the projection that a linear map is, or a linear wrapper that computes more than it.
+
+    names: of all modules, by id. around: the modules that may wrap it, the outermost first.
+    merged: what all of them got. None for a map that does not read the heads.
+    """
     size = linear_size(module)
     if size is None or size[0] % heads:
         return None
+    for outer in around:
+        found = outer.forward(merged)
+        if isinstance(found, Tensor) and not nearly_equal(found, module.forward(merged)):
+            with suppress(UnsupportedError):  # what is not linear is no projection
+                matrix_of(outer, merged, size[0])
+                return OutputProjection(names[id(outer)], 1, False)
     axis = weight_axis(module)
-    return OutputProjection(name, 1 if axis is None else axis, axis is not None)
+    return OutputProjection(names[id(module)], 1 if axis is None else axis, axis is not None)
 
 
 def _layers(modules: list[str]) -> list[int]:
@@ -124,7 +156,7 @@ class ValueNorms:
             )
         module: Any = self._model.model.get_submodule(projection.module)
         if not projection.plain and layer not in self._matrices:
-            self._matrices[layer] = matrix_of(module, value)
+            self._matrices[layer] = matrix_of(module, value, heads * value.shape[-1])
         weight = self._matrices.get(layer)  # (heads · dim, output)
         if weight is None:
             weight = whole_weight(module).movedim(projection.axis, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -215,7 +216,11 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     """
     path = directory / "config.json"
     if not path.is_file():
-        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
+        found = next(iter(sorted(directory.glob("*.gguf"))), None)
+        typed = (
+            "" if found is None else f"; attnviz params {shlex.quote(str(found))} counts its GGUF"
+        )
+        raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json{typed}")
     with damaged(f"the config.json of {name!r}"):
         fields: dict[str, Any] = _plain(read_json(path))
     for field, expected, fits in _FIELDS:
@@ -264,8 +269,9 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
         if field == "attention_types" and value is not None:
             with damaged(f"attention_types in the config.json of {name!r}"):
                 repeated(value, _MOST_REPEATED)
-        listed = value if isinstance(value, list) else [value]
-        number = sum(one for one in listed if isinstance(one, int))
+        listed = [n for n in (value if isinstance(value, list) else [value]) if isinstance(n, int)]
+        indices = listed == sorted(set(listed)) and len(listed) > 1  # of layers, no numbers of them
+        number = max(listed) if indices else sum(listed)
         allowed = _MOST_REPEATED if _REPEATED.fullmatch(field) else _LIMITS.get(field, number)
         if number > allowed:
             raise LoadError(

@@ -293,8 +293,9 @@ def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> No
 
 # What is no model -------------------------------------------------------------------------------
 
+_GGUF = "a GGUF file"
 _BEGINNINGS = (
-    (b"GGUF", "a GGUF file"),
+    (b"GGUF", _GGUF),
     (b"PK\x03\x04", "a zip archive (as torch.save and NumPy's savez write too)"),
     (b"\x89HDF", "an HDF5 file"),
     (b"\x93NUMPY", "a NumPy array"),
@@ -311,6 +312,12 @@ _ENDINGS = {
 _TYPED = "a model is given as its directory or hub id"
 
 
+def is_gguf(name: str) -> bool:
+    """Return True for the path of a GGUF file; a bare name without an ending is a hub id."""
+    path = Path(os.path.expanduser(name))
+    return bool(path.suffix or os.sep in name) and path.is_file() and _kind(path) == _GGUF
+
+
 def no_model(name: str) -> LoadError:
     """Return the error for a path that is no model's directory: what it is, and what to type."""
     path = Path(os.path.expanduser(name))
@@ -319,8 +326,11 @@ def no_model(name: str) -> LoadError:
     if not path.is_file():
         return LoadError(f"{name!r} is a device or a pipe, {_TYPED}")
     kind, advice = _kind(path), "config.json, model.safetensors and the tokenizer's files lie in it"
-    if kind.startswith("a GGUF"):
-        advice = "GGUF is not read: take the checkpoint in safetensors that it was made from"
+    if kind == _GGUF:
+        advice = (
+            f"attnviz params {shlex.quote(name)} counts it; its weights are not read: take the "
+            "checkpoint in safetensors that it was made from"
+        )
     elif (path.parent / "config.json").is_file():
         advice = f"type {shlex.quote(os.path.dirname(name) or '.')}, where it lies"
     return LoadError(f"{name!r} is {kind}, {_TYPED}: {advice}")

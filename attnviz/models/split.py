@@ -23,7 +23,10 @@ _QUERIES, _KEYS = {"q_proj", "q_b_proj", "query_key_value", "qkv_proj"}, {"k_pro
 
 def device_of(model: Any) -> torch.device:
     """Return the device for a model's inputs, also if its weights are stored on another one."""
-    device = getattr(getattr(model, "_hf_hook", None), "execution_device", None)
+    parts = model.modules() if hasattr(model, "_hf_hook") else ()
+    hooks = (getattr(part, "_hf_hook", None) for part in parts)  # accelerate's, outermost first
+    devices = (getattr(hook, "execution_device", None) for hook in hooks)
+    device = next((one for one in devices if one is not None), None)
     found: torch.device = model.device if device is None else torch.device(device)
     return found
 

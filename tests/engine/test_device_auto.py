@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 import attnviz
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models import placement
-from attnviz.models.split import whole_weight
+from attnviz.models.split import device_of, whole_weight
 
 from ..quick import one_in
 
@@ -72,6 +73,13 @@ def test_a_weight_on_disk_is_read_whole(on_disk, whole):
     found = whole_weight(on_disk.model.lm_head)
     assert torch.equal(found, whole.model.lm_head.weight)
     assert on_disk.model.lm_head.weight.is_meta
+
+
+def test_a_model_that_accelerate_offloaded_whole_takes_its_inputs_where_it_computes(whole):
+    from accelerate import cpu_offload
+
+    offloaded = cpu_offload(copy.deepcopy(whole.model))
+    assert (offloaded.device.type, device_of(offloaded).type) == ("meta", "cpu")
 
 
 @pytest.mark.parametrize("what", ["verify", "prune"])

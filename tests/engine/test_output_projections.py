@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from attnviz.engine.projections import find_output_projections
 from attnviz.inspect.prune.store import difference_from_masked
@@ -39,6 +40,31 @@ def test_each_layer_names_its_projection(name):
         layer: (pattern.format(layer), axis) for layer in layers
     }
     assert state_of(model.model) == before
+
+
+class Tuned(nn.Module):
+    """An adapter of one's own around a linear layer, which does not say how wide it is."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.change = base, nn.Linear(base.in_features, base.out_features)
+
+    def forward(self, x):
+        return self.base(x) + self.change(x)
+
+
+def test_a_wrapper_is_the_projection_if_it_computes_more_than_what_it_wraps():
+    whole = small_model("llama")
+    attention = whole.model.layers[1].self_attn
+    attention.o_proj = Tuned(attention.o_proj)
+    plain = whole.model.layers[0].self_attn
+    plain.o_proj = nn.Sequential(plain.o_proj, nn.Dropout())
+    found = find_output_projections(prepared("llama", whole, None, torch.device("cpu")))
+    assert [(one.module, one.plain) for one in found.values()] == [
+        ("model.layers.0.self_attn.o_proj.0", True),
+        ("model.layers.1.self_attn.o_proj", False),
+        ("model.layers.2.self_attn.o_proj", True),
+    ]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom", "t5"])

@@ -10,7 +10,7 @@ from attnviz.models.resolve import resolve
 from attnviz.models.whole import embedding_rows
 
 FILES = {
-    "model.gguf": (b"GGUF\3\0\0\0", "a GGUF file.*GGUF is not read"),
+    "model.gguf": (b"GGUF\3\0\0\0", "a GGUF file.*attnviz params .*model.gguf counts it"),
     "model.safetensors": (b"\x40\0\0\0\0\0\0\0{", "a safetensors file"),
     "config.json": (b'{"model_type": "gpt2"}', "a JSON file"),
     "pytorch_model.bin": (b"PK\3\4", "a zip archive"),

@@ -125,9 +125,9 @@ def quantisation_fields(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool
     """
     for fields in (config, _text(config)):
         for key in ("quantization_config", "compression_config", "quantization"):
-            about = fields.get(key)
-            if isinstance(about, dict) and about:
-                return about, fields is not config
+            if about := fields.get(key):
+                known = isinstance(about, dict)  # what else stands there names no known scheme
+                return about if known else {"quant_method": str(about)[:40]}, fields is not config
     return {}, False
 
 

@@ -23,7 +23,7 @@ from attnviz.count.params.families import (
 )
 from attnviz.count.params.request import SHAPE, spec_from_options
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.resolve import resolve
+from attnviz.models.resolve import is_gguf, resolve
 from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
 from attnviz.reading import PACKAGED, damaged, fits
 
@@ -132,7 +132,7 @@ def find_spec(
     """
     if shapes_first and name in shape_names():
         return _shape(find_shape(name), name)
-    if name.endswith(".gguf"):
+    if name.lower().endswith(".gguf") or is_gguf(name):
         return _gguf(name)
     source = resolve(name)
     if source.kind == "shape" and source.shape is not None:

@@ -158,7 +158,7 @@ def _matrices(model: nn.Module) -> Iterator[WeightMatrix]:
         yield WeightMatrix((name.removesuffix(".weight"),), kind, inputs, outputs, *copies)
 
 
-def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:
+def _kept(model: Any) -> tuple[tuple[LayerCache, ...], ...] | None:
     """Return what each layer of a model caches, taken from the cache that a forward pass returns.
 
     Layers with attention cache K·(D + D) numbers for each token: keys and values. Layers with a
@@ -166,7 +166,8 @@ def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:
     state numbers (Mamba 1: channels × state), often in float32 whatever the model's dtype is. The
     layers are those of ``transformers/cache_utils.py``. None for a model without a cache or with
     one of another form, and for a pass that needs the values of its parameters. Nothing is
-    computed: tensors on the meta device have no values.
+    computed: tensors on the meta device have no values. A model that reads images too, and does not
+    run without them, caches what its decoder does.
     """
     try:
         with third_party("no pass without weights"), torch.no_grad(), torch.device("meta"):
@@ -176,7 +177,9 @@ def _kept(model: nn.Module) -> tuple[tuple[LayerCache, ...], ...] | None:
             output = model(input_ids=read, use_cache=True, return_dict=True)
             caches = [value for value in output.values() if type(value) is DynamicCache]
     except LoadError:
-        return None
+        decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+        alone = decoder in (None, model) or model.config.is_encoder_decoder
+        return None if alone else _kept(decoder)
     if len(caches) != 1 or any(type(i).__module__ != _CACHES for i in caches[0].layers):
         return None
     return tuple(tuple(_of_layer(layer)) for layer in caches[0].layers)

@@ -230,8 +230,11 @@ def _variants(
                     form = str(group.get("format") or about.get("format"))
                     yield form, every if "Linear" in targets else targets, weights
             return
-        case "gptq" if about.get("checkpoint_format") == "marlin" or about.get("is_marlin_format"):
-            variant = "marlin"
+        case "gptq":
+            marlin = about.get("checkpoint_format") == "marlin" or about.get("is_marlin_format")
+            variant = "marlin" if marlin else variant
+            chosen = about.get("modules_in_block_to_quantize")  # a list of lists
+            every = [name for names in chosen or () for name in _listed(names)] or every
         case "bitsandbytes":
             variant = "4bit double" if about.get("bnb_4bit_use_double_quant") else "4bit"
             variant = "8bit" if about.get("load_in_8bit") or about.get("_load_in_8bit") else variant

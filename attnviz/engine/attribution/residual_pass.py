@@ -222,6 +222,8 @@ class ResidualPass(FunctionWatch):
     # What is followed ------------------------------------------------------------------------
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is Tensor.requires_grad_:  # as hooks for training call it: no number changes
+            return func(*args, **kwargs)
         found = [one for one in tree_leaves((args, kwargs)) if is_followed(one)]
         marks = {mark_of(one) for one in found}
         name = name_of(func)

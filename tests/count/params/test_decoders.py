@@ -129,6 +129,23 @@ def test_what_nobody_can_build(config, says):
     assert "\n" not in str(caught.value)
 
 
+def test_a_list_of_layers_is_no_number_of_them():
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 96}
+    config = {**sizes, "model_type": "bert", "kept_layers": list(range(100))}
+    assert count_on_meta(config, name="x").total > 0
+
+
+def test_a_model_that_needs_images_caches_what_its_decoder_does():
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
+    text = {**sizes, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+    vision = {**sizes, "num_attention_heads": 4}
+    kinds = {"text_config": {**text, "model_type": "gemma"}, "vision_config": vision}
+    named = {"model_type": "paligemma", "architectures": ["PaliGemmaForConditionalGeneration"]}
+    made = count_on_meta({**named, **kinds}, name="x", run=True)
+    assert [layer.per_token for layer in made.kept or ()] == 3 * [2 * 2 * 16]
+    assert made.notes == ("the activations of the vision tower are not counted",)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

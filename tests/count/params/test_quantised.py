@@ -254,6 +254,13 @@ def test_widths_and_modules_of_their_own(tmp_path):
     check(tmp_path, tensors_of(pack), about)
 
 
+def test_gptq_may_name_the_modules_that_it_quantises(tmp_path):
+    chosen = [["self_attn.q_proj", "self_attn.o_proj"], ["mlp.up_proj"]]
+    ends = tuple(name for names in chosen for name in names)
+    about = said("gptq", bits=4, group_size=128, modules_in_block_to_quantize=chosen)
+    check(tmp_path, tensors_of(lambda name: gptq() if name.endswith(ends) else None), about)
+
+
 @pytest.mark.parametrize(
     ("ignored", "left_out"),
     [
@@ -282,6 +289,7 @@ def test_modules_that_are_left_out(tmp_path, ignored, left_out):
         ({"quant_method": "fp8", "ignore": ["re:" + ".*" * 9]}, "the modules re:"),
         (compressed("marlin-24", INT4_GROUPS), "compressed-tensors marlin-24"),
         ({"bits": "four"}, "an unnamed format"),
+        ("zipped", "zipped"),
     ],
 )
 def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(tmp_path, about, named):

@@ -192,6 +192,14 @@ def test_a_model_whose_parts_do_not_add_up_says_so():
     assert not found.tallies
 
 
+def test_a_hook_that_asks_for_gradients_changes_nothing():
+    """As ``enable_input_require_grads`` sets it, which training with adapters calls."""
+    model, (_, given) = small_model("llama"), asked("llama")
+    plain = opened("llama", model, given).attribute(given)
+    model.enable_input_require_grads()
+    assert opened("llama", model, given).attribute(given).heads == plain.heads
+
+
 @pytest.mark.parametrize("change", [torch.sin, lambda stream: stream.cumsum(-1)])
 def test_a_stream_that_is_lost_is_refused_and_the_model_left_alone(change):
     model, (_, given) = small_model("llama"), asked("llama")
