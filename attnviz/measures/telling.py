@@ -3,25 +3,28 @@
 The candidates stand in this order, and the first that has evidence is said:
 
 1. *induction*: a token that repeats, from which a head that is known as an induction head attends
-   to what followed the earlier copy; also where only one piece of a word does so;
+   to what followed the earlier copy; also where only one piece of a word does so, and, if there is
+   nothing else, to a mark, as in code;
 2. *reference*: a link that beats chance from a pronoun to an earlier content word, or from a word
    to another copy of it;
 3. *label*: a head whose known label is about two words, coreference or subject, and that links
-   two such words here: a pronoun, or what looks like a verb, to a content word before it, rather
-   one further away than its neighbour;
-4. *apart*: any other link that beats chance between two words that are no neighbours, content
-   words first;
-5. *local*: the same between neighbours.
+   two such words here: a pronoun, or what looks like a verb, to a noun before it; pronouns first,
+   then words that are no neighbours;
+4. *apart*: any other link that beats chance between two content words that are no neighbours;
+5. *asked*: a pronoun, a word that repeats, or a verb, and the word before it that a reader of the
+   text would connect with it, where some head does so, but not beyond chance;
+6. *apart* with a function word, then *local*: links that beat chance between neighbours.
 
-The evidence of 1 and 3 is the label, which other texts gave, and the weight here; that of the
-others is the chance of ``attnviz.measures.word_links``. The words of 2 and 3 are English: a text in
-another language has the other candidates.
+The evidence of 1 and 3 is the label, which other texts gave, and that the word gets most of what
+the query gives to words other than the sink, at least ``LEAST`` of it. That of the others is the
+chance of ``attnviz.measures.word_links``; *asked* has none, and no more is said than its weight.
+The pronouns and verbs are English: a text in another language has the other candidates.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -30,13 +33,23 @@ from numpy.typing import NDArray
 
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
-from attnviz.measures.words import is_mark, word_text, words_of_tokens
+from attnviz.measures.words import is_mark, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
 
-Why = Literal["induction", "reference", "label", "apart", "local", "nearest"]
+Why = Literal["induction", "reference", "label", "apart", "asked", "local", "nearest"]
 
-LEAST = 0.4
-"""The least weight of a link by which a labelled head is said to do here what its label says."""
+LEAST = 0.3
+"""The least share of a query's attention outside the sink that a labelled head must give to a word
+to be said to do here what its label says."""
+
+_OVER_UNIFORM = 2.0
+"""The multiple of uniform attention that this share must be, up to a half: early words see few."""
+
+_ALONE = 0.4
+"""The least weight of one head that answers what a person would ask, without any other evidence."""
+
+LIGHT = 0.2
+"""The weight below which nothing is said of a link, however much of the attention the sink has."""
 
 _PRONOUNS = """
 he she it they him her them his hers its their theirs himself herself itself themselves who which
@@ -52,19 +65,23 @@ said told went saw took gave made knew thought found met came left paid got ran 
 wrote felt kept held brought bought sold sent lost won began fell heard read led drew grew threw
 broke chose drove rose wore sang ate drank slept caught taught built spent understood forgot
 """
-_AUXILIARIES = "is are was were am has have had does do did will would can could"
+_AUXILIARIES = "is are was were am has have had do does did will would can could"
+_BARE = "do does did will would can could shall should may might must"
+_ADVERBS = "not never n't also always ever still"
 
 PRONOUNS = frozenset(_PRONOUNS.split())
 _FUNCTION_WORDS = PRONOUNS | {*_OTHERS.split()}
 _AUXILIARY = frozenset(_AUXILIARIES.split())
 _VERBS = _AUXILIARY | {*_IRREGULAR.split()}
+_BEFORE_VERBS = frozenset(_BARE.split())
+_SUBJECTS = frozenset(["he", "she", "it", "they", "i", "you", "we", "who", "which"])
 
 
 class Telling(NamedTuple):
     """A link between two words that is worth telling a reader, and the reason why.
 
     link: between two words, of the head that makes it. weight: of that head, in [0, 1]; in
-    *induction* and *label* between the two tokens that it links most.
+    *induction*, *label* and *asked* between the two tokens that it links most.
     copy: the tokens of the earlier word that the key followed, in *induction*; else None.
     """
 
@@ -84,13 +101,20 @@ def told(
     to beating chance, or empty if that link's weight is hardly above its habit.
     """
     known = {head: label.name for head, label in labels.items() if label.is_known}
-    induction = {head for head, name in known.items() if name == "induction"}
     tested = [_of_chance(record, link) for link in (links.beyond_chance if links else [])]
-    references = [telling for telling in tested if telling.why == "reference"]
-    ordered = [*_repeats(record, induction), *references, *_labelled(record, known)]
-    for why in ("apart", "local"):
-        others = [telling for telling in tested if telling.why == why]
-        ordered += sorted(others, key=lambda telling: not _joins_content(record, telling.link))
+    ordered = list[Telling]()
+    if record.kind != "cross":
+        text = _Text(record)
+        ordered = _repeats(text, {head for head, name in known.items() if name == "induction"})
+        ordered += [telling for telling in tested if telling.why == "reference"]
+        ordered += _labelled(text, known)
+    others = [telling for telling in tested if telling.why != "reference"]
+    joining = [telling for telling in others if _joins_content(record, telling)]
+    if record.kind != "cross" and not ordered:
+        joining += _asked(text)
+    ordered += joining
+    others = [telling for telling in others if telling not in joining]
+    ordered += sorted(others, key=lambda telling: telling.why == "local")
     if ordered or links is None or (nearest := links.nearest) is None:
         return ordered
     return [Telling("nearest", nearest, nearest.weight)]
@@ -137,9 +161,11 @@ def _alone(
     return WordLink(query, key, layer, head, mean, habit=math.nan, heads=1, chance=math.nan)
 
 
-def _joins_content(record: AttentionRecord, link: WordLink) -> bool:
+def _joins_content(record: AttentionRecord, telling: Telling) -> bool:
+    """Return whether a link joins two content words that are no neighbours."""
+    link = telling.link
     ends = word_text(record.queries, link.query), word_text(record.keys, link.key)
-    return all(map(is_content, ends))
+    return telling.why == "apart" and all(map(is_content, ends))
 
 
 def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
@@ -149,83 +175,159 @@ def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
     return all(map(is_mark, between))
 
 
-def _repeats(record: AttentionRecord, heads: Container[tuple[int, int]]) -> list[Telling]:
+class _Text:
+    """The words of a record, and which of them a person would connect with an earlier one."""
+
+    def __init__(self, record: AttentionRecord) -> None:
+        self.record, self.tokens = record, record.queries
+        self.words = word_ranges(record.queries)
+        self.texts = [word_text(self.tokens, word) for word in self.words]
+        self.left_out = sink_of(record)[1]
+        self.plain = [not self.left_out[list(word)].any() for word in self.words]
+        self.pronouns = [text.lower() in PRONOUNS for text in self.texts]
+        self.verbs = [_is_verb(text, self._before(at)) for at, text in enumerate(self.texts)]
+        self.nouns = [
+            plain and is_content(text) and not verb
+            for text, verb, plain in zip(self.texts, self.verbs, self.plain, strict=True)
+        ]
+
+    def _before(self, at: int) -> str:
+        """Return the word before one, adverbs such as “not” left out."""
+        before = (text.lower() for text in reversed(self.texts[:at]))
+        return next((text for text in before if text not in _ADVERBS.split()), "")
+
+    def are_neighbours(self, one: int, other: int) -> bool:
+        """Return whether no word stands between two words, which may be the same one."""
+        return _are_neighbours(self.tokens, self.words[one], self.words[other])
+
+    def attended(
+        self, weights: NDArray[np.floating], queries: Sequence[int]
+    ) -> Iterator[tuple[int, int, float]]:
+        """Yield the word that a head attends to most from each of some words, with the weight.
+
+        weights: of the head, (query, key). The weight is the largest one between two tokens; the
+        sink does not count, and a word that gets little is left out.
+        """
+        starts = [word.start for word in self.words]
+        for at in queries:
+            rows = np.where(self.left_out, 0, np.nan_to_num(weights[list(self.words[at])]))
+            sums = np.add.reduceat(rows, starts, axis=1, dtype=float)
+            row, key = divmod(int(sums.argmax()), len(starts))
+            weight = float(rows[row, list(self.words[key])].max())
+            even = 1 / max(np.count_nonzero(rows[row]), 1)
+            least = max(LEAST, min(_OVER_UNIFORM * even, 0.5))
+            if weight >= LIGHT and sums[row, key] >= least * sums[row].sum():
+                yield at, key, weight
+
+    def link(self, layer: int, head: int, query: int, key: int) -> WordLink:
+        """Return the link of one head between two words."""
+        words = self.words
+        own = {(at, number): weights for at, number, weights in self.record}[layer, head]
+        return _alone(self.record, layer, head, own, query=words[query], key=words[key])
+
+
+def _repeats(text: _Text, heads: Container[tuple[int, int]]) -> list[Telling]:
     """Return the strongest link by which an induction head follows a repetition, if there is one.
 
-    A content word that repeats comes before a function word, and the last word, which a causal
-    model continues, before others. heads: the (layer, head) of induction heads.
+    A key that is a word comes before a mark, a content word that repeats before a function word,
+    the last word, which a causal model continues, before others, and a content word as its key
+    before a function word. heads: the (layer, head) of induction heads.
     """
-    if record.kind == "cross":
-        return []
-    tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
-    marks = [all(map(is_mark, text.strip())) for text in tokens.texts]
+    record, tokens, left_out = text.record, text.tokens, text.left_out
+    words = words_of_tokens(tokens)
+    marks = [all(map(is_mark, piece.strip())) for piece in tokens.texts]
     copies = [
         (query, copy)
         for query in range(len(tokens))
         for copy in range(query - 1)
         if tokens.ids[copy] == tokens.ids[query]
-        and not (marks[query] or marks[copy + 1] or left_out[[query, copy, copy + 1]].any())
+        and not (marks[query] or left_out[[query, copy, copy + 1]].any())
         and words[copy + 1] not in (words[copy], words[query])
         and word_text(tokens, words[copy]) == word_text(tokens, words[query])
+        and word_text(tokens, words[copy + 1])
     ]
-    best: tuple[bool, bool, float, int, int, int, int] | None = None
+    best: tuple[bool, bool, bool, bool, float, int, int, int, int] | None = None
     for layer, head, weights in record:
         for query, copy in copies if (layer, head) in heads else ():
             weight = float(weights[query, copy + 1])
+            outside = float(np.nan_to_num(weights[query])[~left_out].sum())
             content = is_content(word_text(tokens, words[query]))
-            repeat = content, words[query] == words[-1], weight, layer, head, query, copy
-            if weight >= LEAST:
+            last, key = words[query] == words[-1], word_text(tokens, words[copy + 1])
+            kinds = not all(map(is_mark, key)), content, last, is_content(key)
+            repeat = *kinds, weight, layer, head, query, copy
+            if weight >= max(LIGHT, LEAST * outside):
                 best = max(best or repeat, repeat)
-    if best is None:
+    if best is None or not (best[0] or best[1]):
         return []
-    _, _, weight, layer, head, query, copy = best
-    own = {(at, number): weights for at, number, weights in record}[layer, head]
-    link = _alone(record, layer, head, own, query=words[query], key=words[copy + 1])
-    return [Telling("induction", link, weight, words[copy])]
+    weight, layer, head, query, copy = best[4:]
+    ends = text.words.index(words[query]), text.words.index(words[copy + 1])
+    return [Telling("induction", text.link(layer, head, *ends), weight, words[copy])]
 
 
-def _labelled(record: AttentionRecord, known: Mapping[tuple[int, int], str]) -> list[Telling]:
+def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling]:
     """Return for each head with a label about two words its strongest such link here.
 
-    A link to a word further away comes before one to the neighbour.
+    A pronoun with a clear link comes before a verb, and a word further away before the neighbour.
     """
-    if record.kind == "cross":
-        return []
-    tokens, words, left_out = record.queries, words_of_tokens(record.queries), sink_of(record)[1]
-    texts = [word_text(tokens, word) for word in words]
-    asks = {
-        "coreference": [text.lower() in PRONOUNS for text in texts],
-        "subject": [
-            _is_verb(text, texts[word.start - 1] if word.start else "")
-            for text, word in zip(texts, words, strict=True)
-        ],
-    }
-    strongest = []
-    for layer, head, weights in record:
-        if (ask := asks.get(known.get((layer, head), ""))) is None:
-            continue
+    pronouns = [at for at, asks in enumerate(text.pronouns) if asks]
+    verbs = [at for at, asks in enumerate(text.verbs) if asks]
+    subjects = [word.lower() in _SUBJECTS for word in text.texts]
+    asks = {"coreference": pronouns, "subject": [*pronouns, *verbs]}
+    strongest = list[tuple[tuple[bool, bool, float], Telling]]()
+    for layer, head, weights in text.record:
         links = [
-            (float(weights[query, key]), words[query], words[key])
-            for query, key in zip(*(weights >= LEAST).nonzero(), strict=True)
-            if ask[query]
-            and is_content(texts[key])
-            and not left_out[[query, key]].any()
-            and words[key].start < words[query].start
+            (
+                (
+                    text.pronouns[query] and weight >= LEAST,
+                    not text.are_neighbours(query, key),
+                    weight,
+                ),
+                query,
+                key,
+            )
+            for query, key, weight in text.attended(
+                weights, asks.get(known.get((layer, head), ""), ())
+            )
+            if key < query and (text.nouns[key] or (subjects[key] and text.verbs[query]))
         ]
         if links:
-            weight, query, key = max(
-                links, key=lambda link: (not _are_neighbours(tokens, *link[1:]), link[0])
-            )
-            link = _alone(record, layer, head, weights, query=query, key=key)
-            strongest.append(Telling("label", link, weight))
-    return sorted(strongest, key=lambda telling: -telling.weight)
+            order, query, key = max(links)
+            telling = Telling("label", text.link(layer, head, query, key), order[-1])
+            strongest.append((order, telling))
+    return [telling for _, telling in sorted(strongest, key=lambda ranked: ranked[0], reverse=True)]
+
+
+def _asked(text: _Text) -> list[Telling]:
+    """Return the link of one head that answers what a person would ask first, if there is one.
+
+    A pronoun, a second copy of a content word or a verb attends to a noun before it that is not its
+    neighbour, in the head that gives it most; more than that head does at other places.
+    """
+    places = range(len(text.words))
+    copies = {at: text.texts.index(word) for at, word in enumerate(text.texts)}
+    asks = [at for at in places if text.pronouns[at] or text.verbs[at] or copies[at] < at]
+    found = list[tuple[tuple[bool, bool, float], tuple[int, int, int, int]]]()
+    for layer, head, weights in text.record:
+        for query, key, weight in text.attended(weights, asks):
+            is_copy = text.texts[query] == text.texts[key]
+            asked = text.pronouns[query] or text.verbs[query] or is_copy
+            apart = key < query and not text.are_neighbours(query, key)
+            order = text.pronouns[query], is_copy, weight
+            if apart and asked and text.nouns[key] and weight >= _ALONE:
+                found.append((order, (layer, head, query, key)))
+    for (_, _, weight), at in sorted(found, reverse=True):
+        link = text.link(*at)
+        if weight - link.habit > LEAST:
+            return [Telling("asked", link, weight)]
+    return []
 
 
 def _is_verb(word: str, before: str) -> bool:
     """Return whether an English word looks like a verb.
 
-    An auxiliary does, a common irregular past, a word in -ed, and one in -ing after an auxiliary.
-    before: the word before it.
+    An auxiliary does, a common irregular past, a word in -ed, one in -ing after an auxiliary, and
+    a content word after a modal or a form of “do”. before: the word before it.
     """
     ends = word.endswith("ed") or (word.endswith("ing") and before.lower() in _AUXILIARY)
-    return word.lower() in _VERBS or (len(word) > 4 and ends)
+    bare = before.lower() in _BEFORE_VERBS and is_content(word)
+    return word.lower() in _VERBS or bare or (len(word) > 4 and ends)

@@ -86,20 +86,23 @@ def word_ranges(tokens: Tokens) -> list[range]:
     """Return the token range of each word, punctuation mark and special token, in order.
 
     A token continues a word if it begins with ``##`` or inside a character, or with a letter where
-    the tokens mark the blanks between words. A Han or kana character is a word of its own.
+    the tokens mark the blanks between words. A Han or kana character is a word of its own. A blank
+    that is a token of its own belongs to the word after it.
     """
     texts = tokens.spaced
     marked = any(text.startswith(" ") for text in texts)
     words: list[range] = []
-    inside = False
+    inside = blank = False
     for place, (text, special) in enumerate(zip(texts, tokens.special, strict=True)):
         first = text.removeprefix("##")
         goes_on = text.startswith("##") or (marked and _goes_on(first)) or _is_within(first)
-        if inside and goes_on and not special:
+        begun = blank and (_BYTES.match(first) is not None or first[:1].isalnum())
+        if not special and (begun or (inside and goes_on)):
             words[-1] = range(words[-1].start, place + 1)
         else:
             words.append(range(place, place + 1))
         inside = not special and (_BYTES.match(first) is not None or first[-1:].isalnum())
+        blank = text == " " and not special
     return words
 
 

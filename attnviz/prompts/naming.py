@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from attnviz.draw.labels import cut, numbered, token_label, token_labels
+from attnviz.draw.labels import (
+    cut,
+    fit,
+    numbered,
+    token_label,
+    token_labels,
+    width,
+    word_label,
+)
 from attnviz.errors import UnsupportedError
 from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import ModelInfo, Tokens
@@ -17,33 +25,58 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token's whole word and the token's index as a string, such as ``“Tom” (4)``.
+    """Return a token and its index as a string, such as ``“Tom” (4)``.
 
-    place: the index of the token. quotes: put it in quotes.
+    Of a piece it is the whole word, with the index of the word's first token. place: the index of
+    the token. quotes: put it in quotes.
     """
     word = words_of_tokens(tokens)[place]
     label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
     label = cut(label, LONGEST_TOKEN)
-    return numbered(f"“{label}”" if quotes else label, place)
+    return numbered(f"“{label}”" if quotes else label, word.start)
 
 
-def next_word(tokens: Tokens, position: int, piece: str) -> str:
-    """Return the token predicted behind a position in quotes, and whether it may be a piece.
+def quoted_word(tokens: Tokens, word: range) -> str:
+    """Return a word in quotes; if the text has it twice, with the index of its first token.
 
-    tokens: of the prompt. piece: the text of the predicted token.
-
-    A token that ends a word is ``“sail·or”``. One that begins a longer word of the text is ``piece
-    “sail”``: which word the model goes on to write is not known.
+    word: the range of its tokens.
     """
-    last, words = len(tokens) - 1, words_of_tokens(tokens)
+    text, others = word_text(tokens, word), word_ranges(tokens)
+    again = any(word_text(tokens, other) == text for other in others if other != word)
+    label = word_label([text or tokens.texts[word.start]])
+    label = f"“{label if width(label) <= LONGEST_TOKEN else fit(label, LONGEST_TOKEN)}”"
+    return numbered(label, word.start) if again else label
+
+
+def next_word(tokens: Tokens, position: int, piece: str, rest: str | None = None) -> str:
+    """Return the word that is predicted after a position, in quotes; white space by its name.
+
+    tokens: of the prompt. piece: the text of the predicted token. rest: what the model itself goes
+    on to write of that word, None if that is not known.
+
+    A token that goes on with the word before it is ``“sail·or”``. If the rest is not known, one
+    that begins a longer word of the text is ``piece “sail”``.
+    """
+    if not piece.strip():
+        return "a line break" if piece.strip(" ") else "a blank"
+    whole, last, words = piece + (rest or ""), len(tokens) - 1, words_of_tokens(tokens)
+    if text_of([whole]).startswith("\ufffd") or (rest is None and "\ufffd" in text_of([whole])):
+        return f"the byte {token_label(piece)}"
     if position == last and not tokens.special[last]:
         begun = tokens.texts[words[last].start :]
-        longer = Tokens((0,) * (len(begun) + 1), (*begun, piece), (False,) * (len(begun) + 1))
-        if any(text.startswith(" ") for text in begun) and not word_ranges(longer)[1:]:
-            return f"“{cut(f'{token_label(text_of(begun))}·{piece}', LONGEST_TOKEN)}”"
+        both = Tokens((0,) * (len(begun) + 1), (*begun, piece), (False,) * (len(begun) + 1))
+        if any(text.startswith(" ") for text in begun) and not word_ranges(both)[1:]:
+            return f"“{cut(f'{token_label(text_of(begun))}·{whole}', LONGEST_TOKEN)}”"
+    if rest is not None:
+        return quoted(text_of([whole]))
     begins = (words[at][1:] and words[at].start == at for at in range(len(words)))
-    is_piece = any(text == piece and more for text, more in zip(tokens.texts, begins, strict=True))
-    return f"{'piece ' * is_piece}{quoted(piece)}"
+    longer = any(text == piece and more for text, more in zip(tokens.texts, begins, strict=True))
+    return f"{'piece ' * longer}{quoted(piece)}"
+
+
+def is_piece(piece: str, rest: str | None) -> bool:
+    """Return whether a predicted token is the first piece of a word that is known as a whole."""
+    return bool(rest) and not text_of([piece + (rest or "")]).startswith("\ufffd")
 
 
 def logits(value: float) -> str:

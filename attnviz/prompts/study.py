@@ -6,6 +6,7 @@ question. Copies are left out, since they are no new evidence.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,10 +15,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from attnviz.draw.labels import visible
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
+from attnviz.engine.attribution.parts import Attributor
 from attnviz.engine.capture import Choice, encoded, written_targets
 from attnviz.errors import UsageError
 from attnviz.measures.bootstrap import copies_note
-from attnviz.measures.words import find_in
+from attnviz.measures.words import find_in, word_ranges
 from attnviz.models.model import FinishedText, Model
 from attnviz.models.stack_model import StackModel
 from attnviz.options import RegionOptions
@@ -29,6 +31,9 @@ from attnviz.texts import Texts, read_rows, read_text, read_texts_file
 
 _ROWS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 """The endings of files whose prompts may each have their own question."""
+
+_LONGEST_WORD = 8
+"""The most tokens that a model writes to complete a word."""
 
 Request = TypeVar("Request", bound=PromptRequest)
 Given = TypeVar("Given")
@@ -125,6 +130,30 @@ def encode_asked(model: Model, text: str, request: LogitRequest) -> Encoded:
 def no_decoder(model: Model) -> UsageError:
     """Return the error for a decoder's text that a model with one stack is given."""
     return UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
+
+
+def rest_of_word(
+    model: Model, attributor: Attributor, given: Input, position: int, token: int
+) -> str | None:
+    """Return what a model goes on to write of a word, after its first token, by greedy decoding.
+
+    given: the prompt. position: that of the token after which the word is predicted. token: the id
+    of the word's first token. None where the word does not end soon, and where nothing can be
+    written: labels, masks, a second stack.
+    """
+    text = given.predicted
+    if attributor.labels or given.target is not None or text.special[position]:
+        return None
+    ids, texts = [*text.ids[: position + 1], token], model.vocabulary().texts
+    pieces = [*text.texts[: position + 1], *texts([token])]
+    while len(ids) < min(position + _LONGEST_WORD, model.context or math.inf):
+        scores = attributor.logits_of_texts([Input.of_ids(ids)], len(ids) - 1)[0]
+        ids.append(int(scores.argmax()))
+        pieces += texts(ids[-1:])
+        tokens = Tokens(tuple(ids), tuple(pieces), (False,) * len(ids))
+        if word_ranges(tokens)[-1].start > position + 1:
+            return "".join(pieces[position + 2 : -1])
+    return None
 
 
 def place_in(tokens: Tokens, typed: str | None, option: str) -> int | None:

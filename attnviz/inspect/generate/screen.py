@@ -68,6 +68,9 @@ _STEPS, _SOURCE = 46, 24
 _OTHERS = 12
 """The lines that a long text leaves to the heads and the steps."""
 
+_LOOP = 6
+"""The fewest tokens of a loop, all its rounds together."""
+
 _FEWEST = 3
 """The fewest steps on which a head without a label from elsewhere is said to stand out."""
 
@@ -188,9 +191,16 @@ def _finding(report: GenerateReport) -> str:
     target, score = label_named(activity.name).target, share(activity.score)
     told = target and activity.steps >= min(_FEWEST, len(run.steps))
     lead = "" if report.chosen or activity.label or told else "No head stands out: "
+    written = [step.id for step in run.steps]
     words = f"{lead}{name} scores {score} for {activity.said} here ({_base(activity)}) {over}."
     if math.isnan(activity.score):
         words = f"{name} has no numbers."
+    elif loop := loop_of((*run.begun.ids, *written), len(written)):
+        period, since = loop
+        long = counted(period, "token")
+        words = f"It loops from token {since + 1} on ({long}); {_copied(report, name)}."
+    elif activity.name == "induction":
+        words = f"{_copied(report, name)}."
     elif target:
         on = f"puts {score} of its attention on {target}"
         words = f"{lead}{name} {on} ({_base(activity)}) {over}."
@@ -204,6 +214,31 @@ def _finding(report: GenerateReport) -> str:
         if fits_two_lines(f"{_written(run.text_written, room)} {words}"):
             return f"{_written(run.text_written, room)} {words}"
     return f"{_written(run.text_written, _LEAST_WRITTEN)} {words}"
+
+
+def loop_of(ids: Sequence[int], written: int) -> tuple[int, int] | None:
+    """Return the length in tokens of the loop in which a text ends, and the step that begins it.
+
+    ids: of the whole text. written: how many of them are generated; only these count. None unless
+    the same tokens stand there three times, in at least six tokens.
+    """
+    for period in range(1, written // 3 + 1):
+        alike = 0
+        while alike + period < written and ids[-1 - alike] == ids[-1 - alike - period]:
+            alike += 1
+        if alike >= 2 * period and alike + period >= _LOOP:
+            return period, written - alike - period
+    return None
+
+
+def _copied(report: GenerateReport, name: str) -> str:
+    """Return how many generated tokens are copies of what the first shown head attends to most."""
+    run, copies = report.run, 0
+    for at, step in enumerate(run.steps):
+        sources = run.sources(report.head, at, 1)
+        copies += any(run.keys.ids[key] == step.id for key, _ in sources)
+    written = counted(len(run.steps), "written token")
+    return f"{copies} of {written} cop{'y' if copies != 1 else 'ies'} what {name} attends to most"
 
 
 def _written(text: str, max_width: int) -> str:

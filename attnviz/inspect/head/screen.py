@@ -36,6 +36,7 @@ from attnviz.inspect.head.report import (
 from attnviz.inspect.heads.layout import examples
 from attnviz.inspect.heads.links import head_links, strongest_links
 from attnviz.inspect.heads.look import measures, page_capture, with_effects
+from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
     interval_words,
@@ -50,7 +51,8 @@ from attnviz.inspect.patterns.report import PatternScores
 from attnviz.inspect.patterns.tables import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
 from attnviz.measures.registry import label_named
-from attnviz.prompts.naming import logits, placed, quoted
+from attnviz.measures.telling import LEAST, LIGHT, told
+from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_word
 from attnviz.records import HeadsRecord
 
 _LEAD, _GAP = 9, 3
@@ -81,6 +83,9 @@ _PAGE = 100
 """The columns of the maps that a page shows."""
 
 _NAMED, _LONGEST = 3, 14
+_LITTLE = 0.1
+"""The share of the logit below which a head writes little towards a prediction."""
+
 _FEW = "too few pairs of prompts fit this model for an interval"
 
 
@@ -173,24 +178,37 @@ def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
     shown = card.map.first
     label = shown.heads[0].label
     name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
-    measure = label_named(label.name)
+    attends = f"{name} {_attends(card)}"
+    for brief in (False, True):
+        yield attends, _towards(card, brief)
+    yield attends, ""
+
+
+def _attends(card: HeadCard) -> str:
+    """Return what a head attends to in this text, if possible a link that its label speaks of."""
+    shown = card.map.first
+    label, measure = shown.heads[0].label, label_named(shown.heads[0].label.name)
+    links = told(shown.record, None, {shown.heads[0].place: label})
+    if links and links[0].why != "asked":
+        query, key = quoted_ends(shown, links[0].link)
+        copy, weight = links[0].copy, share(links[0].weight)
+        after = "" if copy is None else f", which followed {quoted_word(shown.record.keys, copy)}"
+        return f"attends from {query} to {key}{after} ({weight})."
     if label.name == "spread":
-        attends = f"attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
-    elif measure.target and math.isnan(label.on_text):
-        attends = f"has nothing to do here: {measure.absent.format(text='the text')}."
-    elif measure.target:
+        return f"attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
+    if measure.target and math.isnan(label.on_text):
+        return f"has nothing to do here: {measure.absent.format(text='the text')}."
+    if measure.target:
         given = f"{share(label.on_text)} of its attention here on {measure.target}"
-        attends = f"puts {given} (uniform {share(label.base_rate)})."
-    else:
-        attends = "links no two words here."
-        for link in strongest_links(shown, 1):
-            ends = shown.record.queries, shown.record.keys
-            query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
-            attends = f"links “{query}” → “{key}” most strongly here ({share(link.weight)})."
-    if words := _written(card):
-        yield f"{name} {attends}", f"It writes {words[0]} {words[1]}{words[2]}."
-        yield f"{name} {attends}", f"It writes {words[0]}."
-    yield f"{name} {attends}", ""
+        only = "only " * (label.on_text < LEAST)
+        return f"puts {only}{given} (uniform {share(label.base_rate)})."
+    for link in strongest_links(shown, 1):
+        ends = shown.record.queries, shown.record.keys
+        query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
+        if link.weight < LIGHT:
+            return f"links no words much here, at most “{query}” → “{key}” ({share(link.weight)})."
+        return f"links “{query}” → “{key}” most strongly here ({share(link.weight)})."
+    return "links no two words here."
 
 
 def _labelled(card: HeadCard) -> list[str]:
@@ -322,7 +340,7 @@ def _writes(card: HeadCard) -> list[str]:
 
 
 def _written(card: HeadCard) -> tuple[str, str, str] | None:
-    """Return strings: the head's part of the answer's logit, its probability, the base rate."""
+    """Return strings: the head's part of the answer's logit, its probability, the control."""
     report, effect = card.why, card.written
     if report is None or effect is None:
         return None
@@ -331,8 +349,23 @@ def _written(card: HeadCard) -> tuple[str, str, str] | None:
     of_answer = first.attribution.span is not None
     answer = f"the answer's {first.answer}" if of_answer else quoted(first.answer)
     words = f"{logits(effect.value)} of {whole} logits of {answer}"
-    base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
+    base = "" if effect.base is None else f"; control {logits(effect.base)}"
     return words, probability(dict(first.attribution.top)[first.attribution.answer]), base
+
+
+def _towards(card: HeadCard, brief: bool) -> str:
+    """Return what the head writes towards the prediction as a sentence; empty if not measured."""
+    report, effect = card.why, card.written
+    if report is None or effect is None:
+        return ""
+    first, own = report.first, report.first.attribution
+    answer = f"the answer's {first.answer}"
+    if own.span is None and not own.labels:
+        word = next_word(first.given.predicted, own.position, first.answer, first.rest)
+        answer = "the prediction" if brief else f"what comes next, {word}"
+    little = "little " * (abs(effect.value) < _LITTLE * abs(report.logit))
+    amount = f"{logits(effect.value)} of {report.logit:.2f} logits"
+    return f"It writes {little}towards {answer}: {amount}."
 
 
 def _copies(card: HeadCard) -> list[str]:

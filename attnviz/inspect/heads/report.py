@@ -167,7 +167,7 @@ class HeadsReport(Report):
         """
         run = self.first
         about_text = len(self.reports) == 1 and not run.selected and run.sorted_by is None
-        if not about_text or run.record.model.weights == "random" or not self.agreed_links:
+        if not about_text or run.record.model.weights == "random":
             return []
         tellings = told(run.record, self.agreed_links, {own.place: own.label for own in run.heads})
         ends = [{telling.link.query, telling.link.key} for telling in tellings]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.draw.document import Words
-from attnviz.draw.labels import cut, fit, numbered, token_labels, visible, width, word_label
+from attnviz.draw.labels import cut, token_labels, visible
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import (
     entropy_words,
@@ -23,7 +23,6 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
-    LONGEST,
     Link,
     PairLink,
     PairLinks,
@@ -36,8 +35,9 @@ from attnviz.inspect.heads.report import HeadsReport, LongHeads
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
 from attnviz.measures.telling import Telling
-from attnviz.measures.word_links import CHANCE, NO_MORE, WordLink, WordLinks, agreed_links
-from attnviz.measures.words import WordPlaces, word_ranges, word_text, words_of_tokens
+from attnviz.measures.word_links import CHANCE, NO_MORE, WordLink, agreed_links
+from attnviz.measures.words import WordPlaces, words_of_tokens
+from attnviz.prompts.naming import quoted_word
 from attnviz.records import (
     NO_LABEL,
     SINKS,
@@ -47,12 +47,11 @@ from attnviz.records import (
     HeadsRecord,
     LayerWeights,
     Score,
-    Tokens,
 )
 
 _NAMED = 4
 _ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
-_AS_USUAL = "No link between words stands out: every head attends to each word about as usual."
+_AS_USUAL = "No link between words stands out: no head prefers one word to the others."
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -134,43 +133,50 @@ def _of_text(report: HeadsReport) -> str:
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
-    if links is None:
+    said = report.told
+    if links is None and not said:
         nearest = strongest_links(run, 2, each=1, unusual=True)
         unusual = ", ".join(_named(run, each) for each in nearest) or "none"
-        return f"Too long a text to test each link. Furthest above usual: {unusual}."
-    if not links.pairs:
+        return f"Too long a text to test each link. Furthest above their control: {unusual}."
+    if links is not None and not links.pairs:
         return (
             "No link is tested: beside sinks, punctuation and unknown tokens this text has under "
             "two words."
         )
-    if not links.links:
-        return _AS_USUAL
-    said = report.told
     if not said:
         return _AS_USUAL
-    first, *others = (_told(run, links, telling) for telling in said)
+    first, *others = (_told(run, telling, links is not None) for telling in said)
     for more in others:
         if fits_two_lines(f"{first} {more}"):
             return f"{first} {more}"
     return first
 
 
-def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
-    """Return the sentence on a link that is worth saying."""
+def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
+    """Return the sentence on a link that is worth saying.
+
+    tested: whether the links of the text were tested.
+    """
     why, link = telling.why, telling.link
     query, key = quoted_ends(run, link)
     name, weight = run.name(link.layer, link.head), share(telling.weight)
+    heads = len(run.heads)
     if why == "induction" and telling.copy is not None:
-        copy = _quoted(run.record.queries, telling.copy)
+        copy = quoted_word(run.record.queries, telling.copy)
         return f"Induction: {query} attends to {key}, which followed {copy} ({name} {weight})."
     if why == "label":
         label = next(entry.label for entry in run.heads if entry.place == (link.layer, link.head))
         return f"{name} ({label.said}) links {query} to {key} ({weight})."
-    best, of = f"{name} {weight}", f"in {link.heads} of {links.heads} heads"
+    if why == "asked":
+        of = "; the text is too long to test that"
+        if tested:
+            of = f"; over all {heads} heads that does not beat chance"
+        return f"{query} attends to {key} in {name} ({weight}){of}."
+    best, of = f"{name} {weight}", f"in {link.heads} of {heads} heads"
     if why == "nearest" and math.isnan(link.chance):
-        heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
-        pair = f"{query} → {key} in {best}, usual {share(link.habit)}"
-        return f"{heads} too few for a test of links. Furthest above usual: {pair}."
+        few = f"{heads} heads are" if heads > 1 else "One head is"
+        pair = f"{query} → {key} in {best}, control {share(link.habit)}"
+        return f"{few} too few for a test of links. Furthest above its control: {pair}."
     p = f"p = {probability(link.chance)}"
     if why == "nearest":
         closest = f"{query} → {key} ({best}, {p}; threshold {share(CHANCE)})"
@@ -182,16 +188,7 @@ def _told(run: HeadsRecord, links: WordLinks, telling: Telling) -> str:
 
 def quoted_ends(run: HeadsRecord, link: WordLink) -> list[str]:
     """Return the two words of a link in quotes, the query's first."""
-    return [_quoted(run.record.queries, link.query), _quoted(run.record.keys, link.key)]
-
-
-def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes; if the text has it twice, with the number of its first token."""
-    text = word_text(tokens, word)
-    again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
-    label = word_label([text])
-    label = label if width(label) <= LONGEST else fit(label, LONGEST)
-    return numbered(f"“{label}”", word.start) if again else f"“{label}”"
+    return [quoted_word(run.record.queries, link.query), quoted_word(run.record.keys, link.key)]
 
 
 def _named(run: HeadsRecord, link: Link) -> str:
@@ -208,12 +205,12 @@ def _of_word(report: HeadsReport, word: WordPlaces) -> str:
     away, towards = word_links(run, word, report.view.sink)
     parts = []
     if away and query is not None:
-        other = _quoted(record.keys, words_of_tokens(record.keys)[away[0].key])
-        name = _quoted(record.queries, query.span)
+        other = quoted_word(record.keys, words_of_tokens(record.keys)[away[0].key])
+        name = quoted_word(record.queries, query.span)
         parts.append(f"{name} attends most to {other} ({_at(run, away[0])})")
     if towards and key is not None:
-        other = _quoted(record.queries, words_of_tokens(record.queries)[towards[0].query])
-        name = "and" if parts else _quoted(record.keys, key.span)
+        other = quoted_word(record.queries, words_of_tokens(record.queries)[towards[0].query])
+        name = "and" if parts else quoted_word(record.keys, key.span)
         parts.append(f"{name} gets most attention from {other} ({_at(run, towards[0])})")
     return f"{' '.join(parts)}." if parts else "No head links the word to another one."
 
@@ -246,10 +243,11 @@ def _of_heads(report: HeadsReport) -> str:
     if above and above.links:
         link = above.links[0]
         pair = " → ".join(quoted_ends(run, link))
-        compared = f"{share(link.weight)} (usual {share(link.habit)})"
-        usual = link.weight - link.habit < NO_MORE
-        more = f"its link furthest above usual is {pair}, {compared}"
-        said += f"; {'no link is above its usual weight' if usual else more}"
+        compared = f"{share(link.weight)} (control {share(link.habit)})"
+        more = f"its link furthest above its control is {pair}, {compared}"
+        if link.weight - link.habit < NO_MORE:
+            more = "no link is above its control"
+        said += f"; {more}"
     else:
         strongest = head_links(run, *place, len(first.scores), sink)
         crosses = run.record.kind == "cross"

@@ -10,7 +10,14 @@ from attnviz.models.model import Model, require_number
 from attnviz.models.work import Work, about_tokens
 from attnviz.prompts.heads import shown_heads
 from attnviz.prompts.naming import not_summed
-from attnviz.prompts.study import Prompt, encode_asked, place_in, splits_logits, study_of
+from attnviz.prompts.study import (
+    Prompt,
+    encode_asked,
+    place_in,
+    rest_of_word,
+    splits_logits,
+    study_of,
+)
 from attnviz.texts import answer_and_foil, words_of
 
 
@@ -53,6 +60,9 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
         ),
         classes=tuple(attributor.labels),
         asked=answer is not None,
+        rest=rest_of_word(model, attributor, given, reading.position, reading.answer)
+        if answer is None
+        else None,
         chosen=heads.chosen,
         kinds=heads.kinds,
         labels=heads.labels,

@@ -27,6 +27,7 @@ class LensReport(Report, Provenance):
     given: the tokens of the prompt, with those of a decoder. reading: what was read.
     words: the texts of the ids in it.
     asked: whether the user named the answer; else it is the model's own top prediction.
+    rest: what the model goes on to write of the word that the answer begins; None if not known.
     chosen: the heads that the user chose, none for all. kinds: the attention whose heads are shown.
     labels: of heads that have one. classes: the labels of a classifier; empty for words.
     """
@@ -40,6 +41,7 @@ class LensReport(Report, Provenance):
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    rest: str | None = None
 
     command = "lens"
     lists = ("layers", "heads")
@@ -54,7 +56,7 @@ class LensReport(Report, Provenance):
             "source": self.source or None,
             **input_facts(self.given),
             "position": reading.position,
-            "answer": {"id": reading.answer, "token": self.answer},
+            "answer": {"id": reading.answer, "token": self.answer, "rest_of_word": self.rest},
             **({"labels": self.classes} if self.classes else {}),
             **({} if reading.end is None else {"answer_end": START_END[reading.end]}),
             "entry": self.entry,

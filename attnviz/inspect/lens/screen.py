@@ -8,11 +8,17 @@ from functools import partial
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale, counted
-from attnviz.draw.provenance import UNLIKELY, known_text, label_title, probability
+from attnviz.draw.provenance import (
+    UNLIKELY,
+    fits_two_lines,
+    known_text,
+    label_title,
+    probability,
+)
 from attnviz.draw.scale import signed_tint
 from attnviz.engine.attribution.lens import BlockReading
 from attnviz.inspect.lens.report import FAR, LensReport
-from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
+from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
 from attnviz.prompts.shown import prompt_document
 
 _FEW, _MANY = 3, 5
@@ -23,6 +29,9 @@ _WIDE, _WIDEST = 110, 180
 
 _GAP = 3
 _LEAST_HEADS = 3
+
+_CLEAR = 1.0
+"""The least logits that a head must add to the answer to be named in the finding."""
 
 
 def document(report: LensReport) -> doc.Document:
@@ -77,7 +86,9 @@ def _finding(report: LensReport) -> str:
     kind = "token" if report.kind == "word" else report.kind
     whole = _quoted(report, reading.answer)
     if not report.classes:
-        whole = next_word(report.given.predicted, reading.position, report.answer)
+        rest = None if end.probability < UNLIKELY else report.rest
+        whole = next_word(report.given.predicted, reading.position, report.answer, rest)
+        whole += f" (first piece {quoted(report.answer)})" * is_piece(report.answer, rest)
     if report.model.weights == "random":
         return (
             f"Random weights: where a prediction forms is arbitrary; {whole} has p = "
@@ -97,17 +108,23 @@ def _finding(report: LensReport) -> str:
     entered, last = reading.blocks[entry], f"p = {probability(end.probability)}"
     if end.probability < UNLIKELY and report.kind == "word":
         every = "at every layer" if not entry else f"from {report.block_name(entered.block)} on"
-        return f"No clear prediction: the top token {every} is {whole}, with {last} at the end."
+        return f"No clear prediction: {whole} is the top token {every}, but {last} at the end."
     if not entry:
         return f"{whole} ({last}) is the top {kind} from the embedding on."
     before = reading.blocks[entry - 1]
     name, there = report.block_name(entered.block), probability(entered.probability)
-    again = " again" * any(block.rank == 1 for block in reading.blocks[:entry])
-    ends = f"(p = {there} there, {probability(end.probability)} at the end)"
-    said = f"{whole} becomes the top {kind}{again} at {name} {ends}"
+    ends = f"at {name} (p = {there} there, {probability(end.probability)} at the end)"
     if entered is end:
-        said = f"{whole} becomes the top {kind}{again} only in the last block, {name} ({last})"
-    return f"{said}; before {name} it ranks {_ordinal(before.rank)}."
+        ends = f"only in its last block, {name} ({last})"
+    said = f"The model settles on {whole} {ends}; before that it ranks {_ordinal(before.rank)}"
+    written = [head for head in report.shown if head.head[1] == entered.block]
+    most = max(written, key=lambda head: head.answer, default=None)
+    if most is not None and most.answer >= _CLEAR:
+        label = report.labels.get(most.head)
+        known = f" ({label.said})" if label is not None else ""
+        more = f"{said}. There {report.name(most.head)}{known} adds {logits(most.answer)} logits"
+        said = more if fits_two_lines(f"{more}.") else said
+    return f"{said}."
 
 
 def _quoted(report: LensReport, word: int) -> str:

@@ -131,6 +131,7 @@ def link(
         prompts=tuple(linked),
         chosen=chosen,
         label=labels.get(first.asked.head[1:]),
+        labels=labels,
         text=first.text,
         source=source,
         seed=request.seed,
@@ -148,15 +149,12 @@ def most_telling(
     """Return the link that is most worth saying, as ``heads`` says it.
 
     record: the attention of all heads. labels: of heads that are known to do something.
-    There is none if every link is about as usual, or if the text is too long to test each.
+    There is none if every link is about as at other places.
     """
     links = agreed_links(record)
-    if links is None:
-        return LinkChoice(None)
+    pairs = None if links is None else links.pairs
     first = next(iter(told(record, links, labels)), None)
-    if first is None:
-        return LinkChoice(links.pairs)
-    return LinkChoice(links.pairs, first.link, first.why)
+    return LinkChoice(pairs) if first is None else LinkChoice(pairs, first.link, first.why)
 
 
 def _asked(

@@ -10,7 +10,7 @@ side add up to the lead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import fsum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,12 +152,14 @@ class LinkReport(Report, Provenance):
 
     model: the model that ran. prompts: at least one; if their parts do not sum to the lead, only
         one. label: what the head is known to do, or None. chosen: why this link was chosen; None
-        if a person named a part of it, and for many prompts.
+        if a person named a part of it, and for many prompts. labels: of each (layer, head) that
+        has one.
     """
 
     model: ModelInfo
     prompts: tuple[LinkedPrompt, ...]
     label: HeadLabel | None = None
+    labels: Mapping[tuple[int, int], HeadLabel] = field(default_factory=dict)
     chosen: LinkChoice | None = None
 
     command = "link"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.numbers import NumberScale, counted, listed
 from attnviz.draw.provenance import fits_two_lines, known_text, probability
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.scores import SIDES
@@ -57,7 +57,7 @@ def document(report: LinkReport) -> doc.Document:
         heading = [heading[0], link, "QK attribution", size]
     if report.controls:
         controls = f"{report.controls} control prompts each"
-        measured += f", base rates over {controls}, seed {report.seed}"
+        measured += f", control over {controls}, seed {report.seed}"
     return prompt_document(
         report,
         report.model,
@@ -234,11 +234,15 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
 _WHOLE = 0.005
 """The share of the lead by which a part that is called the whole lead may differ from it."""
 
+_MAIN, _NAMED = 0.5, 3
+"""The share of the lead from which a part is the reason of the link; and how many parts are named
+where none is."""
+
 _CLEAR = 0.6931
 """The lead in nats, ln 2, below which a head hardly attends to a key."""
 
 _NOTABLE_BASE = 0.5
-"""The least base rate, as a share of the part, that the finding gives."""
+"""The least control, as a share of the part, that the finding gives."""
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -271,6 +275,10 @@ def _finding(report: LinkReport) -> str:
     verb, because = "attends", " because of"
     if report.sum < _CLEAR:
         verb, because = "hardly attends", "; its largest part is"
+    elif best.lead < _MAIN * report.sum and (others := _shared(report)):
+        link = f"{report.head} attend ({probability(first.weight)}) from {query} to {key}{than}"
+        whole = f"of a lead of {report.sum:.2f} nats"
+        return f"Several parts make {link}: {whole}, {listed(others)}."
     said = (
         f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
         f"{because} {_by_what(report, best)}:"
@@ -296,6 +304,26 @@ def _finding(report: LinkReport) -> str:
     return shown
 
 
+def _shared(report: LinkReport) -> list[str]:
+    """Return the largest parts of the key with their leads, where none of them is most of it."""
+    parts = [part for part in report.of_side("key") if part.part is not None and part.lead > 0]
+    named = [f"{_called(report, part)} {nats(part.lead)}" for part in parts[:_NAMED]]
+    return [named[0].replace(" +", " wrote +"), *named[1:]]
+
+
+def _called(report: LinkReport, part: LinkPart) -> str:
+    """Return the name of a part in a sentence, of a head with its known label."""
+    by = part.part
+    if by is None:
+        return "the distance"
+    if by.kind == "token":
+        return "the word itself"
+    if by.crosses or by.layer is None or by.head is None:
+        return report.name(by)
+    label = report.labels.get((by.layer, by.head))
+    return report.name(by) + ("" if label is None else f" ({label.said})")
+
+
 def _by_what(report: LinkReport, part: LinkPart) -> str:
     """Return what a part of the key is in words, such as ``what L0H0 wrote there``."""
     by = part.part
@@ -306,13 +334,13 @@ def _by_what(report: LinkReport, part: LinkPart) -> str:
     if by.kind == "token":
         kinds = {other.part.kind for other in report.parts if other.part is not None}
         has_table = "position" in kinds
-        return "that token itself" if has_table else "that token and its place"
+        return "the word itself" if has_table else "the word itself and its place"
     if by.kind == "bias":
         return f"the {report.name(by)}" if by.layer is not None else "a bias"
     source = ""
     if part.source is not None and not by.crosses:
         source = f" from {placed(report.first.tokens, part.source)}"
-    return f"what {report.name(by)} wrote there{source}"
+    return f"what {_called(report, part)} wrote there{source}"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:
@@ -359,23 +387,25 @@ def _choice_words(report: LinkReport) -> doc.Words:
         return []
     pairs, link, reason = report.chosen
     if link is None:
-        why = "no link is above its usual weight" if pairs else "no two words to test"
+        why = "no link is above its control" if pairs else "no two words to test"
         why = "too long a text to test each link" if pairs is None else why
         return [("chosen: the strongest link from the last token", False), (why, False)]
     of = f"of {counted(pairs or 0, 'word pair')} the"
     if report.model.weights == "random":
-        why = f"{of} one furthest above usual over all heads, not tested"
+        why = f"{of} one furthest above its control over all heads, not tested"
     elif reason == "induction":
         why = "an induction head follows a repetition"
     elif reason == "label":
         why = "the head does what its label says"
+    elif reason == "asked":
+        why = "what a pronoun, a verb or a repeated word attends to most"
     elif math.isnan(link.chance):
-        why = f"{of} one furthest above its usual weight"
+        why = f"{of} one furthest above its control"
     elif link.beats_chance:
         why = f"{of} first above chance, p = {probability(link.chance)}"
     else:
         why = f"{of} nearest to beating chance, which none does"
-    return [(f"chosen: {why}", False), (f"usual {probability(link.habit)}", False)]
+    return [(f"chosen: {why}", False), (f"control {probability(link.habit)}", False)]
 
 
 def _caveats(report: LinkReport) -> list[str]:

@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import numbered, token_labels, word_label
+from attnviz.draw.labels import numbered, token_labels
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
 from attnviz.draw.page.running_text import token_spans
-from attnviz.draw.provenance import advised, model_words, named, notes_group
+from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
+from attnviz.measures.telling import is_content
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
+from attnviz.prompts.naming import quoted_word
 from attnviz.records import Tokens
 
 _NAMED = 3
@@ -121,42 +123,40 @@ def _kept(report: RolloutReport) -> _Kept:
 
 
 def _finding(report: RolloutReport) -> str:
-    """Return the finding: the share of the sink in the word asked for, then its largest others."""
-    at_sink, word = report.at_sink, _word(report)
+    """Return on which other words the word asked for draws most, on itself, and on the sink."""
+    at_sink, tokens = report.at_sink, report.tokens
+    own = words_of_tokens(tokens)[report.query]
+    word = quoted_word(tokens, own)
+    word = f"the last word, {word}," if report.asked is None else word
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
     row = report.matrix[query]
     rest = np.nan_to_num(row if report.keep_sink else report.without_sink()[query])
-    words = {span.start: float(rest[list(span)].sum()) for span in word_ranges(report.tokens)}
-    order = sorted(words, key=lambda start: -words[start])[:_NAMED]
-    spans = words_of_tokens(report.tokens)
-    most = listed(
-        [
-            f"“{word_label([word_text(report.tokens, spans[at])])}” {words[at]:.0%}"
-            for at in order
-            if words[at] >= 0.005
-        ]
-    )
+    shares = {span: float(rest[list(span)].sum()) for span in word_ranges(tokens)}
+    others = [span for span in shares if span != own and shares[span] >= 0.005]
+    content = [span for span in others if is_content(word_text(tokens, span))]
+    order = sorted(content or others, key=lambda span: -shares[span])
     if report.not_followed:
+        most = listed([quoted_word(tokens, span) for span in order[:_NAMED]])
         return (
-            f"Attention alone leads from {word} to {most or 'its sink'}; no share of the input: "
-            f"tokens mix otherwise in {layer_names(report.not_followed)}."
+            f"Attention alone leads from {word.rstrip(',')} to {most or 'its sink'}; no share of "
+            f"the input: tokens mix otherwise in {layer_names(report.not_followed)}."
         )
-    if report.keep_sink or not at_sink.any():
-        return f"Rollout of {word}: {most}."
-    special = " and ".join(
-        dict.fromkeys(token_labels(report.tokens)[at] for at in np.flatnonzero(at_sink))
-    )
-    taken = f"Rollout of {word}: {float(row[at_sink].sum()):.0%} on the sink {special}"
-    return f"{taken}; of the rest, {most}." if most else f"{taken}; nothing is left to rank."
-
-
-def _word(report: RolloutReport) -> str:
-    """Return the word that is asked for, in quotes."""
-    word = words_of_tokens(report.tokens)[report.query]
-    text = f"“{word_label([word_text(report.tokens, word)])}”"
-    return f"the last word, {text}" if report.asked is None else text
+    end = f"; itself {shares[own]:.0%}"
+    if at_sink.any() and not report.keep_sink:
+        special = " and ".join(
+            dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
+        )
+        end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) excluded"
+    among = "among content words, " if content else ""
+    for count in range(_NAMED, 0, -1):
+        named = [f"{quoted_word(tokens, span)} {shares[span]:.0%}" for span in order[:count]]
+        said = f"{among}{word} draws most on {listed(named)}{end}."
+        said = said if named else f"{word} draws on no other word{end}."
+        if fits_two_lines(said):
+            break
+    return said[0].upper() + said[1:]
 
 
 def _left_out(report: RolloutReport) -> str:
@@ -205,13 +205,14 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     lines: the most terminal lines of each text, 0 for all of it.
     """
     tokens, query = report.tokens, report.queries.index(report.query)
-    name = word_label([word_text(tokens, words_of_tokens(tokens)[report.query])])
     asking = tokens.taken([report.query])
-    origin = f"where “{name}” comes from"
-    origin = f"where attention leads from “{name}”" if report.not_followed else origin
+    word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
+    origin = (
+        f"where attention leads from {word}" if report.not_followed else f"where {word} comes from"
+    )
     rows = {
         f"rollout: {origin}, relative to max": kept.rollout[query],
-        f"last layer: what “{name}” attends to, relative to max": kept.layer[query],
+        f"last layer: what {word} attends to, relative to max": kept.layer[query],
     }
     maps = [
         doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)

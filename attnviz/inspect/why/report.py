@@ -71,6 +71,8 @@ class ExplainedPrompt:
     text: as given. given: its tokens, with those of a decoder. attribution: the sum.
     words: the texts of the token ids in it.
     asked: whether the user named the answer; else it is the model's own top prediction.
+    rest: what the model goes on to write of the word that its top prediction begins; None if that
+        is not known.
     base: (control prompt, head), the contributions to the same answer with another token in place
         of the answer earlier in the prompt, heads in the order of ``attribution.heads``; (0, head)
         without controls.
@@ -82,6 +84,7 @@ class ExplainedPrompt:
     words: Mapping[int, str]
     asked: bool
     base: NDArray[np.floating]
+    rest: str | None = None
 
     def __post_init__(self) -> None:
         if self.base.ndim != 2 or self.base.shape[1] != len(self.attribution.heads):
@@ -359,6 +362,7 @@ def _question(prompt: ExplainedPrompt) -> dict[str, Any]:
         **({"several_labels": True} if attribution.several else {}),
         "foil": None if foil is None else {"id": foil, "token": prompt.foil},
         "top": [{"id": id, "token": words[id], "probability": p} for id, p in attribution.top],
+        "rest_of_word": prompt.rest,
     }
 
 

@@ -23,7 +23,14 @@ from attnviz.inspect.why.written import (
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import LONGEST_TOKEN, logits, next_word, placed, quoted
+from attnviz.prompts.naming import (
+    LONGEST_TOKEN,
+    is_piece,
+    logits,
+    next_word,
+    placed,
+    quoted,
+)
 from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 
@@ -225,13 +232,11 @@ def _finding(report: WhyReport) -> str:
     usual = best.base is not None and best.base * best.value >= _USUAL * best.value**2
     if not report.shown and (small or (usual and not report.many)):
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
-        together = f"eads write {heads} and MLPs {feed_forward} of"
         if not report.many:
-            control = "" if most.base is None else f" (control {logits(most.base)})"
-            whole = f"{report.logit:.2f} logits"
-            return f"{_predicted(report)} H{together} {whole}; {largest}{control}. One prompt."
+            return f"{_predicted(report)} {_of_none(report, most, usual=usual and not small)}."
+        together = f"heads write {heads} and MLPs {feed_forward} of"
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
-        return f"{prompts}: h{together} {whole}; {largest}."
+        return f"{prompts}: {together} {whole}; {largest}."
     if not report.many:
         return _of_one(report, best, most)
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""
@@ -252,22 +257,45 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
     if most is best:
         verb = "works against it most:" if best.value < 0 else "contributes most:"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
-    said += f" of {report.logit:.2f} logits"
-    source = report.first.source(best.head)
-    if source is not None and (abs(source.contribution) >= _MAIN_SOURCE * abs(best.value)):
-        all_of_it = source.contribution / best.value >= 1 - _ALL_OF_IT
-        amount = "" if all_of_it else f"{logits(source.contribution)} of it "
-        said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
+    said += f" of {report.logit:.2f} logits{_read(report, best)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""
     if best.base is not None:
         base = f"; {logits(best.base)} when {quoted(report.first.answer)} is replaced (control)"
-        if not fits_two_lines(f"{said}. One prompt{base}{unclear}."):
+        if not fits_two_lines(f"{said}{base}{unclear}."):
             base = f"; control {logits(best.base)}"
     else:
         absent = "" if _has_answer(report) else ": that exact token is not in it"
-        base = "" if report.first.attribution.labels else f", no control{absent}"
-    whole = f"{said}. One prompt{base}{unclear}."
-    return whole if fits_two_lines(whole) else f"{said}. One prompt{unclear}."
+        base = "" if report.first.attribution.labels else f"; no control{absent}"
+    whole = f"{said}{base}{unclear}."
+    return whole if fits_two_lines(whole) else f"{said}{unclear}."
+
+
+def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
+    """Return that no head writes much of one prediction, or, if usual, more than its control."""
+    whole, value = f"{report.logit:.2f} logits", logits(most.value)
+    control = "" if most.base is None else f", {logits(most.base)} with another word there"
+    if usual:
+        of_it = f"{_called(report, most)} writes {value} of {whole}"
+        return f"No head stands out from its control: {of_it}{control}"
+    heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
+    if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
+        return f"No head writes more than {value} of its {whole}"
+    source, keys = report.first.source(most.head), report.first.keys(most.head)
+    at = ""
+    if source is not None and source.place and not keys.special[source.place]:
+        at = f" from {placed(keys, source.place)}"
+    written = f"MLPs write {feed_forward} and all heads {heads}"
+    return f"No head decides it: of {whole}, {written}, {_called(report, most)} most ({value}{at})"
+
+
+def _read(report: WhyReport, effect: HeadEffect) -> str:
+    """Return from which token a head read what it writes, if most of it comes from there."""
+    source, of_it = report.first.source(effect.head), ""
+    if source is None or abs(source.contribution) < _MAIN_SOURCE * abs(effect.value):
+        return ""
+    if source.contribution / effect.value < 1 - _ALL_OF_IT:
+        of_it = f"{logits(source.contribution)} of it "
+    return f", {of_it}read from {placed(report.first.keys(effect.head), source.place)}"
 
 
 def _predicted(report: WhyReport) -> str:
@@ -283,9 +311,13 @@ def _predicted(report: WhyReport) -> str:
         said = f"Likeliest l{said} by its own sigmoid." if attribution.several else f"L{said}."
     else:
         at = f" after {place}" if attribution.position != len(tokens) - 1 else ""
-        word = next_word(tokens, attribution.position, first.words[token])
-        unlikely = ", no clear prediction" * (value < UNLIKELY)
-        said = f"Next{at}: {word} (p = {probability(value)}{unlikely})."
+        piece, p = first.words[token], f"p = {probability(value)}"
+        rest = None if value < UNLIKELY else first.rest
+        word = next_word(tokens, attribution.position, piece, rest)
+        of_it = f" for its first piece {quoted(piece)}" * is_piece(piece, rest)
+        said = f"Next{at}: {word} ({p}{of_it})."
+        if value < UNLIKELY:
+            said = f"No clear prediction{at}: {word} is likeliest ({p})."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
@@ -513,5 +545,5 @@ def _measured(report: WhyReport) -> str:
         measured += f", what it needs in {inputs.draws + 1} further passes a word"
     if report.controlled:
         count = counted(len(report.controlled[0].base), "control prompt")
-        measured += f", base rates over {count} each, seed {report.seed}"
+        measured += f", control over {count} each, seed {report.seed}"
     return measured

@@ -31,6 +31,7 @@ from attnviz.prompts.study import (
     control_count,
     encode_asked,
     place_in,
+    rest_of_word,
     splits_logits,
     study_of,
 )
@@ -87,6 +88,10 @@ def why(
             base.append(list(same.heads.values()))
         shape = len(base), len(own.heads)
         explained.append(replace(plain, base=np.array(base).reshape(shape)))
+    if not others and first.question.position is None:
+        own = plain.attribution
+        rest = rest_of_word(model, attributor, first.given, own.position, own.top[0][0])
+        explained = [replace(explained[0], rest=rest)]
     plain, inputs = explained[0], None
     if request.inputs and plain.attribution.tallies:
         words = _other_tokens(model.vocabulary(), plain, request.draws, (request.seed, 0))

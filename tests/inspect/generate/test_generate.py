@@ -214,7 +214,7 @@ def test_the_prompt_itself_chooses_the_head(run):
     """The head with the clearest label that writing can show, before anything is written."""
     out = run("generate", PROMPT, "--tokens", "2").out
     assert out.splitlines()[0].startswith("tiny · ")
-    assert "L1H2 (induction .87) puts" in " ".join(out.split())
+    assert "what L1H2 (induction .87) attends to most" in " ".join(out.split())
 
 
 def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):

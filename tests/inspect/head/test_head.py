@@ -263,7 +263,11 @@ def test_heads_and_head_suggest_each_other(refused):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("L1H2", "Then Mary saw Tom. Then Mary saw", "of its attention here on the token after"),
+        (
+            "L1H2",
+            "Then Mary saw Tom. Then Mary saw",
+            "from “saw” (8) to “Tom”, which followed “saw” (3)",
+        ),
         ("L3H1", "The cat sat because it was tired.", "links “it” → “because” most strongly here"),
     ],
 )

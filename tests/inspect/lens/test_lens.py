@@ -33,16 +33,13 @@ def with_ranks(report, *ranks):
 
 def test_the_finding_names_where_the_answer_stays_first(report):
     assert report.finding == (
-        "“John” becomes the top token at L1 (p = .95 there, .97 at the end); before L1 it ranks "
-        "3,882nd."
+        "The model settles on “John” at L1 (p = .95 there, .97 at the end); before that it ranks "
+        "3,882nd. There L1H2 (induction) adds +4.22 logits."
     )
-    assert "becomes the top token again at L2 " in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "becomes the top token at L2 " in with_ranks(report, 9, 4, 2, 1, 1).finding
-    assert "ranks 2nd." in with_ranks(report, 9, 1, 2, 1, 1).finding
-    said = "becomes the top token again only in the last block, L2 (p = "
-    assert said in with_ranks(report, 1, 1, 13, 1).finding
-    assert "token only in the last block, L2 (p = " in with_ranks(report, 2, 3, 13, 1).finding
-    assert "ranks 13th." in with_ranks(report, 1, 1, 13, 1).finding
+    assert "settles on “John” at L2 " in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "ranks 2nd" in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "only in its last block, L2 (p = " in with_ranks(report, 2, 3, 13, 1).finding
+    assert "ranks 13th" in with_ranks(report, 1, 1, 13, 1).finding
     assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
@@ -67,7 +64,7 @@ def test_far_readings_are_warned_about(report):
 def test_its_objects_agree(run, report):
     found = run("lens", PROMPT, "--json", "--save", "a.csv", "--save", "a.html").document
     assert found["schema"] == "attnviz.lens/1"
-    assert found["answer"] == {"id": report.reading.answer, "token": " John"}
+    assert found["answer"] == {"id": report.reading.answer, "token": " John", "rest_of_word": ""}
     assert (found["entry"], found["position"]) == (2, 10)
     assert [one["layer"] for one in found["layers"]] == [None, 0, 1, 2, 3, 4, 5]
     assert found["apart"] <= found["tolerance"]
@@ -97,7 +94,7 @@ def test_it_asks_at_a_position_and_of_heads(run):
     assert "L1H2" in screen
     assert "L1H0" not in screen
     shifted = run("lens", PROMPT, "--index-base", "1").out
-    assert "the top token at L2 " in shifted
+    assert "settles on “John” at L2 " in shifted
     assert "L6 = model" in shifted
 
 

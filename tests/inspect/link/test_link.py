@@ -79,8 +79,8 @@ TIRED = "The cat sat on the mat because it was tired."
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (TIRED, "chosen: the head does what its label says · usual .21"),
-        (PROMPT, "chosen: an induction head follows a repetition · usual .2"),
+        (TIRED, "chosen: the head does what its label says · control .21"),
+        (PROMPT, "chosen: an induction head follows a repetition · control .2"),
         ("Hello", "chosen: of 3 word pairs the nearest to beating chance, which none does"),
         ("It", "chosen: the strongest link from the last token · no two words to test"),
     ],
@@ -157,7 +157,10 @@ def test_many_prompts_have_intervals_and_paired_differences():
     assert head["p"] is not None
     assert "reached" in head
     assert head["reached"] is None
-    assert "5 prompts: L1H2 attends to its key because of what L0H0 wrote there" in report.finding
+    assert (
+        "5 prompts: L1H2 attends to its key because of what L0H0 (previous token) wrote"
+        in report.finding
+    )
     few = reported(Bundled(), *MANY[:2], head="L1H2")
     assert "too few prompts for intervals" in few.finding
     assert of(few.to_dict(), "key", "head", 0)["p"] is None
@@ -185,7 +188,7 @@ def test_the_finding_claims_no_more_than_the_sum():
 def test_random_weights_are_said_to_be_arbitrary():
     report = reported(Bundled(), TIRED, controls=0)
     untrained = replace(report, model=replace(report.model, weights="random"))
-    assert "one furthest above usual over all heads, not tested" in str(untrained)
+    assert "one furthest above its control over all heads" in str(untrained)
     report = reported(random_twin(Bundled(), 3), PROMPT, head="L2H1", controls=2)
     assert report.tallies
     assert report.finding.startswith("Random weights, so by chance: L2H1")

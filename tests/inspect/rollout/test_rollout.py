@@ -138,14 +138,14 @@ def test_the_sink_is_left_out_unless_asked(run):
     np.testing.assert_allclose(left[1:, 1:], expected)
     last = matrix[-2]  # the full stop is no word
     finding = " ".join(run("rollout", TEXT).out.split())
-    assert f"Rollout of the last word, “tired”: {last[0]:.0%} on the sink <bos>" in finding
-    best = int(np.argmax(expected[-2])) + 1
-    word = f"“{found['tokens'][best].strip()}” {expected[-2].max():.0%}"
-    assert f"of the rest, {word}" in finding
+    assert "Among content words, the last word, “tired”, draws most on “" in finding
+    assert f"; itself {expected[-2, -2]:.0%}; sink <bos> ({last[0]:.0%}) excluded." in finding
+    cat = [token.strip() for token in found["tokens"]].index("cat")
+    assert f"draws most on “cat” {expected[-2, cat - 1]:.0%}" in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
-    assert "Rollout of the last word, “tired”: “" in raw.out
+    assert "excluded" not in raw.out
 
 
 def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run):
@@ -156,8 +156,8 @@ def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run)
     assert tokens[last - 1 : last + 1] == [" pl", "umber"]
     own = left[last, last - 1 : last + 1].sum()
     shown = " ".join(run("rollout", text, "--token", "plumber").out.split())
-    assert "Rollout of “plumber”: " in shown
-    assert f"“plumber” {own:.0%}" in shown
+    assert "Among content words, “plumber” draws most on “" in shown
+    assert f"; itself {own:.0%};" in shown
     assert attnviz.rollout("tiny", text, token=last).finding in shown
     with pytest.raises(UsageError, match="no token 'cat' in the text"):
         attnviz.rollout("tiny", text, token="cat")
@@ -168,7 +168,7 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run, checkpoint):
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
     shown = run("rollout", "the cat sat on the mat", *options).out
-    assert "the last word, “mat”: " in shown
+    assert "the last word, “mat”, draws most on “" in " ".join(shown.split())
     assert "% on the sink <s> and </s>;" in " ".join(shown.split())
 
 
@@ -265,6 +265,6 @@ def test_the_first_screen(redrawn, checkpoint, golden, columns, lines, text, kin
     assert result.code == 0
     assert len(result.lines) < lines
     assert max(map(cell_len, result.lines)) <= columns
-    assert re.search("^Rollout of the last word, |Every token", " ".join(result.lines[1:3]))
+    assert re.search("he last word, “|Every token", " ".join(result.lines[1:3]))
     if kind == "tiny" and text in (TEXT, LONG):
         golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)

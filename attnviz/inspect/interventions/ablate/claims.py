@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, probability
@@ -18,6 +20,8 @@ from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.sign_flips import CHANCE
+from attnviz.measures.words import words_of_tokens
+from attnviz.prompts.naming import quoted_word
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
@@ -72,16 +76,37 @@ def answer(report: AblationReport) -> str:
         end = f" {report.text_count} texts are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
-    words = without_words(report, best)
-    words += f", the largest change of {counted(tried, unit)}" * (tried > 1)
+    words = without_words(report, best, _called(report, best))
+    words += f", the most of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
         needs = f"{words}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
         return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
     within = "" if report.chance < CHANCE else ", but within chance"
     one = "; one text" * (report.text_count == 1)
-    more = "" if one else end
-    return f"{words}{within} (p = {probability(report.chance)}{one}).{more}"
+    said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
+    where = f"{words}{_most_hurt(report, best)}{said}"
+    return where if fits_two_lines(where) else f"{words}{said}"
+
+
+def _called(report: AblationReport, effect: Effect) -> str:
+    """Return the name of what an ablation takes away, with the known label of its head."""
+    name, seen = report.missing(effect.variant), report.patterns
+    for scores in () if seen is None or report.unit != "head" else seen.heads:
+        if scores.place == effect.head and scores.label.is_known and scores.label.is_finding:
+            return f"{name} ({scores.label.said})"
+    return name
+
+
+def _most_hurt(report: AblationReport, effect: Effect) -> str:
+    """Return at which word of one text the loss rises most without a head, if it does."""
+    if len(effect.token_losses) != 1 or report.metric != "loss_delta":
+        return ""
+    changes = np.nan_to_num(np.asarray(effect.token_losses[0], float))
+    tokens, at = (report.targets or report.texts)[0], int(changes.argmax())
+    if effect.shown(report.metric).value <= 0 or changes[at] <= 0:
+        return ""
+    return f", above all at {quoted_word(tokens, words_of_tokens(tokens)[at])}"
 
 
 def _edge_words(report: AblationReport) -> str:

@@ -233,8 +233,8 @@ def test_findings(scans):
     assert finding(with_doubts(six, 0.3)) == ("No significant effect among 15 heads.")
     assert finding(scans(texts=3)).endswith("15 heads. 3 texts are too few for a ranking.")
     assert finding(scans()) == (
-        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the largest "
-        "change of 15 heads, but within chance (p = .20; one text)."
+        "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the most of "
+        "15 heads, above all at “,”, but within chance (p = .20; one text)."
     )
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
