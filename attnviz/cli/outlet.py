@@ -84,7 +84,8 @@ class Outlet:
             for path in output.save:
                 check_path(path, output.endings)
         if output.explain and not output.explained:
-            messages(output.quiet).print("--explain adds nothing here: JSON has no explanation")
+            asked = "--json" if output.json else "--brief"
+            messages(output.quiet).print(f"--explain adds nothing here: {asked} has no explanation")
         console = open_console(output.width, output.colour) if output.drawn else None
         return cls(output, console, name, options)
 

@@ -31,7 +31,7 @@ def brief(command: str, document: Document) -> dict[str, Any]:
     """
     table = _table(document)
     steps = [word for hint in document.hints for word, _ in hint.words]
-    answer = {
+    answer: dict[str, Any] = {
         "schema": "attnviz.brief/1",
         "command": command,
         "measured": _cut(_joined(document.heading) or document.title),

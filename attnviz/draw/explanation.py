@@ -1,7 +1,7 @@
 """Chooses what an explanation says: at most fifteen lines, about what is on the screen above it.
 
-The sentences stand in the manual, on the page of the command, under ``Words on the screen``. An
-entry is ``- **a word**, **another**: what they mean``.
+The sentences stand in the manual's glossary, under the name of the command, or under the words
+that every screen shares. An entry is ``- **a word**, **another**: what they mean``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LINES = 15
 """The most lines below a screen of ``_COLUMNS``, an empty one among them; a wider one has fewer."""
 
 _COLUMNS, _OF_LABELS = 80, 7
-_SECTION = "\n## Words on the screen\n"
-_MANUAL = Path(__file__).parents[1] / "docs"
+_GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
+_SHARED = "Words of every screen"
 
 
 def said_about(
@@ -63,13 +63,20 @@ def _together(sentences: Sequence[str]) -> str:
 
 @cache
 def manual_terms(page: str) -> Sequence[Meaning]:
-    """Return the glossary entries of a page of the manual."""
-    text = (_MANUAL / f"{page}.md").read_text(encoding="utf-8")
-    section = text.partition(_SECTION)[2].partition("\n## ")[0]
-    terms = []
-    for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]:
-        words, _, meaning = " ".join(entry.split()).partition("**: ")
-        terms.append(Meaning(words.strip("*").split("**, **"), meaning.replace("**", "")))
+    """Return the glossary entries of a command's screens, its own first.
+
+    page: the name of the command. A word that it explains itself is not explained twice.
+    """
+    text = _GLOSSARY.read_text(encoding="utf-8")
+    terms = list[Meaning]()
+    for title in (page, _SHARED):
+        known = {word for term in terms for word in term.words}
+        section = text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+        for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]:
+            words, _, meaning = " ".join(entry.split()).partition("**: ")
+            new = [word for word in words.strip("*").split("**, **") if word not in known]
+            if new:
+                terms.append(Meaning(new, re.sub("[*`]{1,2}", "", meaning)))
     return terms
 
 

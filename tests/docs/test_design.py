@@ -77,7 +77,7 @@ def command_line(*arguments):
 
 
 def test_a_column(copied, python):
-    (block,) = blocks("Say a sentence otherwise, add a column")
+    (block,) = blocks("Change a sentence, add a column")
     ((name, column),) = files(block).items()
     above = '        ("weight without", _known(probability, [part.without for part in parts])),\n'
     write_below(copied / name, above, column)
@@ -126,7 +126,7 @@ def test_a_measure(copied, python):
 
 
 def test_a_file_format(copied, python):
-    (block,) = blocks("Add a file format")
+    _, block = blocks("Add a metric, a site, a model family, a file format")
     writer, entries = block.split("return {")
     drawn = "def document_latex(document):\n    return f'title {document.title}'\n"
     (copied / "attnviz" / "draw" / "latex.py").write_text(drawn, encoding="utf-8")

@@ -25,10 +25,12 @@ def test_the_pages_are_listed_on_one_small_screen(run):
 
 def test_the_site_has_every_page():
     project = tomllib.loads((ROOT / ".zensical.toml").read_text(encoding="utf-8"))["project"]
-    listed: list[str] = []
-    for section in project["nav"]:
-        for pages in section.values():
-            listed += [pages] if isinstance(pages, str) else pages
+    entries = [entry for section in project["nav"] for pages in section.values() for entry in pages]
+    listed = [
+        page
+        for entry in entries
+        for page in (entry.values() if isinstance(entry, dict) else [entry])
+    ]
     assert sorted(listed) == sorted(path.name for path in (ROOT / "attnviz" / "docs").glob("*.md"))
 
 

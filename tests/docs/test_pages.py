@@ -64,7 +64,7 @@ CIRCUIT = ["heads", "link", "path", "lens", "ablate"]
 def test_every_number_of_the_prose_is_printed():
     printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
     said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
-    assert len(said) > 15
+    assert len(said) > 12
     assert not set(said) - printed
 
 

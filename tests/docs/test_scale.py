@@ -12,8 +12,7 @@ import attnviz
 
 PAGE = (Path(attnviz.__file__).parent / "docs" / "scale.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
-NEEDS = {"pool.py": "attnviz", "on_ray.py": "ray", "on_dask.py": "distributed"}
-NEEDS["on_spark.py"] = "pyspark"
+NEEDS = {"pool.py": "attnviz", "on_ray.py": "ray"}
 TEXTS = [f"The cat sat on the mat because it was tired of {place} dogs." for place in range(150)]
 
 

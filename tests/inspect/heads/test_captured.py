@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ LAYERS, HEADS, SHARED, WIDTH = 2, 6, 3, 5
 WINDOWED = {
     "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 2
 }  # fmt: skip
-MANUAL = Path(attnviz.__file__).parent / "docs" / "heads.md"
+MANUAL = (Path(attnviz.__file__).parent / "docs" / "captures.md").read_text("utf-8")
+OF_TRANSFORMERS, OF_ENGINES = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
 
 
 def vectors(seed=0):
@@ -83,14 +85,12 @@ def test_weights_are_the_softmax_of_what_was_captured(run, tmp_path, monkeypatch
 def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
     run, tmp_path, monkeypatch, checkpoint, changes
 ):
-    section = MANUAL.read_text("utf-8").split("## Captures from other programs")[1]
-    (code,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
-    assert len([line for line in code.splitlines() if line]) <= 40
+    assert len([line for line in OF_TRANSFORMERS.splitlines() if line]) <= 40
     monkeypatch.chdir(tmp_path)
     name = str(shutil.copytree(checkpoint("llama"), tmp_path / "model"))
     config = tmp_path / "model" / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
-    exec(compile(code.replace("your-model", name), "writer", "exec"), {})
+    exec(compile(OF_TRANSFORMERS.replace("your-model", name), "writer", "exec"), {})
     wanted = attnviz.capture(name, "the cat saw the dog .")
     found = run("heads", "--from", "capture.safetensors", "--json").document
     assert tuple(found["token_ids"]) == wanted.report.record.queries.ids
@@ -100,6 +100,56 @@ def test_the_writer_of_the_manual_gives_the_weights_of_the_model(
     page = (tmp_path / "page.html").read_text()
     assert '"query_key":' in page
     assert "The capture has no value norms" in page
+
+
+def written_by_engines(**more):
+    """The writers of the manual, a model's config, and what an engine captures: rows of tokens."""
+    names = {}
+    exec(compile(OF_ENGINES, "writer", "exec"), names)
+    config = SimpleNamespace(
+        num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=SHARED,
+        model_type="gemma2", query_pre_attn_scalar=16, attn_logit_softcapping=2.0,
+        sliding_window=3, layer_types=["full_attention", "sliding_attention"],
+    )  # fmt: skip
+    vars(config).update(more)
+    arrays = vectors()
+    rows = {
+        f"{part[0]}.{layer}": arrays[f"layer.{layer}.{part}"].swapaxes(0, 1).reshape(7, -1)
+        for layer in range(LAYERS)
+        for part in ("query", "key")
+    }
+    return SimpleNamespace(**names), config, arrays, rows
+
+
+def test_the_writer_for_interp_engine_carries_cap_window_and_sinks(run, tmp_path):
+    writers, config, arrays, rows = written_by_engines()
+    sinks = np.linspace(-1, 3, HEADS)
+    writers.from_interp_engine(
+        tmp_path / "a.safetensors", rows | {"sinks.1": sinks}, config, TOKENS
+    )
+    found = run("heads", "--from", "a.safetensors", "--json").document
+    for layer, window, sink in ((0, 99, None), (1, 3, sinks)):
+        kept = [each["weights"] for each in found["heads"] if each["layer"] == layer]
+        wanted = by_definition(arrays, layer, 0.25, window, 2.0, sink)
+        np.testing.assert_allclose(kept, wanted, atol=2e-6)
+    config.model_type = "gpt_oss"
+    with pytest.raises(ValueError, match="lacks the learned sinks"):
+        writers.from_interp_engine(tmp_path / "b.safetensors", rows, config, TOKENS)
+
+
+def test_the_writer_for_vllm_hook_has_the_last_row_and_refuses_a_window(run, tmp_path):
+    writers, config, arrays, rows = written_by_engines(layer_types=None, sliding_window=None)
+    taken = {layer: (rows[f"q.{layer}"][-1], rows[f"k.{layer}"]) for layer in range(LAYERS)}
+    writers.from_vllm_hook(tmp_path / "a.safetensors", taken, config, TOKENS)
+    found = run("heads", "--from", "a.safetensors", "--json").document
+    for layer in range(LAYERS):
+        kept = [each["weights"] for each in found["heads"] if each["layer"] == layer]
+        wanted = by_definition(arrays, layer, 0.25, 99, 2.0, None)[:, -1:]
+        np.testing.assert_allclose(kept, wanted, atol=2e-6)
+    for change in ({"sliding_window": 3}, {"model_type": "gpt_oss"}, {"layer_types": ["chunked"]}):
+        vars(config).update(change)
+        with pytest.raises(ValueError, match=r"not carried|expected full or sliding"):
+            writers.from_vllm_hook(tmp_path / "b.safetensors", taken, config, TOKENS)
 
 
 def test_weights_and_cross_attention_are_taken_as_they_are(run, tmp_path):
