@@ -59,6 +59,7 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "rollout": {"heads"} | SHARED,
+    "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate"} | SHARED,

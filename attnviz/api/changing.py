@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import (
     given_corpus,
+    has_tensor,
     in_own_modes,
+    is_module,
     named_or_loaded,
     open_given,
+    refuse_unknown,
     text_or_none,
 )
+from attnviz.errors import UsageError
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, read_texts, texts_of
 
@@ -21,10 +26,12 @@ __all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyChat, AnyHeads, AnyModel, AnyPairs
+    from attnviz.engine.any_module import Module
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.report import CheckReport
     from attnviz.inspect.diff.report import DiffReport
+    from attnviz.inspect.heads.head_maps import TokenLabels
     from attnviz.inspect.interventions.ablate.report import AblationReport
     from attnviz.inspect.interventions.patch.report import PatchReport
     from attnviz.inspect.interventions.patch.request import Asked, At
@@ -36,10 +43,13 @@ if TYPE_CHECKING:
 
 @in_own_modes
 def ablate(
-    model: AnyModel = "tiny",
-    texts: str | Iterable[str] | None = None,
-    *,
+    model: AnyModel | Module = "tiny",
+    texts: Any = None,
+    *inputs: Any,
+    loss: Callable[[Any], Any] | None = None,
     tokenizer: Any = None,
+    tokens: TokenLabels | None = None,
+    key_tokens: TokenLabels | None = None,
     chat: AnyChat = None,
     head: AnyHeads = None,
     layer: str | int | None = None,
@@ -68,11 +78,14 @@ def ablate(
     seed: int = 0,
     shard: str | None = None,
     column: str | None = None,
+    **named: Any,
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default. chat:
-        one in place of them, see ``heads``.
+        one in place of them, see ``heads``. Of an ``nn.Module`` its own arguments, with ``tokens``,
+        ``key_tokens`` and ``named`` as in ``capture``, and ``loss``: a function of the module's
+        output that returns a number, or one for each text, which gives intervals.
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
@@ -92,16 +105,33 @@ def ablate(
     from attnviz.regions import chat_or_text
 
     request = AblateRequest.of(locals())
+    if is_module(model) and (named or loss is not None or has_tensor((texts, *inputs))):
+        from attnviz.inspect.heads.own_modules import ModuleChoice
+        from attnviz.inspect.interventions.ablate.own_modules import ablate_module
+
+        refuse_unknown("ablate", named, ablate, model.forward)
+        given = () if texts is None else (texts, *inputs)
+        named |= {} if target is None else {"target": target}  # the module's, if it has one
+        request = replace(request, target=None)
+        choice = ModuleChoice(
+            layer, head, kind, tokens=tokens, key_tokens=key_tokens, index_base=index_base
+        )
+        return ablate_module(model, given, named, loss, choice, request)
+    refuse_unknown("ablate", named, ablate)
+    if inputs or loss is not None or tokens is not None or key_tokens is not None:
+        raise UsageError("loss and tokens are for an nn.Module with its own inputs")
     if shard is not None:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         refuse_for_corpus(request)
         many = [texts] if isinstance(texts, str) else texts
         corpus, share, file = given_corpus(many, column, shard, request.resume)
-        opened = open_given(model, tokenizer, question.work(corpus, request))
+        reads: Any = model
+        opened = open_given(reads, tokenizer, question.work(corpus, request))
         return ablate_over(opened, corpus, request, share, file)
     read = read_texts(chat_or_text(request, None, None), None, texts_of(texts))
-    opened = open_given(model, tokenizer, question.work(read, request))
+    reads: Any = model  # an nn.Module that reads no text is refused
+    opened = open_given(reads, tokenizer, question.work(read, request))
     return question.ablate(opened, read, request)
 
 

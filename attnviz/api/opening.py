@@ -97,6 +97,12 @@ def is_module(model: Any) -> TypeGuard[Module]:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
+def has_tensor(given: Iterable[Any]) -> bool:
+    """Return True if one of these is a tensor: the input of a module, no text."""
+    torch = sys.modules.get("torch")
+    return torch is not None and any(isinstance(each, torch.Tensor) for each in given)
+
+
 def _is_split(value: Any) -> bool:
     """Return True for a model whose weights are split over processes."""
     if "torch.distributed.tensor" not in sys.modules:

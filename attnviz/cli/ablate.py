@@ -9,6 +9,7 @@ from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Sharding
 
 EXAMPLES = """
@@ -25,6 +26,9 @@ attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
 class _Model(shared.SeededModel, shared.OwnShape, Sharding, shared.LoadedModel):
     """The options on the model, and on the share of a corpus that it runs on."""
 
+
+_OWN = ("TEXT", "--model", "--trust-remote-code", "--seed", "--device", "--threads")
+"""The options that a module of the person's own takes."""
 
 _FOLLOWED = 3
 """Number of heads whose losses by token a first screen may show."""
@@ -46,6 +50,18 @@ def ablate(
     from attnviz.texts import read_texts
 
     outlet = Outlet.open(output, model, limits_runs=True)
+    if names_function(model.model):
+        from attnviz.inspect.heads.own_modules import ModuleChoice
+        from attnviz.inspect.interventions.ablate.own_modules import ablate_module
+
+        if unused := [name for name in (*texts.given(), *model.given()) if name not in _OWN]:
+            raise UsageError(f"{unused[0]} is for models that read texts: leave it out")
+        made = built(model.model, texts.text, trusted=model.trust_remote_code)
+        choice = ModuleChoice.of(made.options, request)
+        asked = made.module, made.inputs, made.named, made.options.get("loss"), choice, request
+        with running(model.model):
+            outlet.run("ablating heads", ablate_module, *asked)
+        return
     text = chat_or_text(request, texts.text, texts.file)
     alone = texts.texts if text is None and texts.file is None else None
     large = alone is not None and is_corpus(alone)

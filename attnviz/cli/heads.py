@@ -14,6 +14,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ def heads(
         unused = [*model.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
         return
+    if names_function(model.model):
+        _show_module(text, request, model, output)
+        return
     if request.compare_mask and model.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     vectors = output.pages or saved.vectors
@@ -106,6 +110,30 @@ def heads(
     outlet.show(report)
     if isinstance(report, LongHeads) and not report.complete:
         raise KeyboardInterrupt
+
+
+def _show_module(
+    text: shared.TextOrTexts,
+    request: HeadsRequest,
+    model: shared.ShapedModel,
+    output: HeadsOutput,
+) -> None:
+    """Show the heads of a module of the person's own."""
+    kept = {"--layer", "--head", "--kind", "--values", "--top", "--sink/--no-sink", "--index-base"}
+    unused = [*text.given(), *request.given()]
+    unused = [name for name in unused if name not in kept | {"TEXT"}]
+    if unused or request.sink is False:
+        raise UsageError(f"{(*unused, '--no-sink')[0]} is for models that read texts: leave it out")
+    outlet = Outlet.open(output, model)
+    from attnviz.inspect.heads.own_modules import ModuleChoice, module_maps
+    from attnviz.inspect.heads.report import HeadsView, compare_heads
+
+    made = built(model.model, text.text, trusted=model.trust_remote_code)
+    asked = ModuleChoice.of(made.options, request)
+    with running(model.model):
+        record = module_maps(made.module, made.inputs, made.named, asked).maps.report
+    view = HeadsView(request.values, request.top, sink=bool(request.sink))
+    outlet.show(replace(compare_heads([record]), view=view))
 
 
 def _show_saved(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.python_file import names_function
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
 from attnviz.models.work import ON_TORCH, Work
@@ -105,6 +106,8 @@ def resolve(name: str) -> ModelSource:
     if name in ("tiny", "mha"):
         return ModelSource("bundled" if name == "tiny" else "own", name)
     path = os.path.expanduser(name)
+    if names_function(name):
+        raise UsageError(f"{name!r} is an nn.Module of your own: heads and ablate take those")
     if os.path.isdir(path):
         return ModelSource("directory", name)
     if name.endswith(".toml") and os.path.isfile(path):

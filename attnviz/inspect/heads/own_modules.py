@@ -47,12 +47,23 @@ class ModuleChoice:
     key_tokens: TokenLabels | None = None
     index_base: int = 0
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], request: Any) -> ModuleChoice:
+        """Return the choice of a command line. options: those that the module's file gives."""
+        labels = {name: options.get(name) for name in ("tokens", "key_tokens")}
+        chosen = request.layer, request.head or None, request.kind
+        return cls(*chosen, options.get("batch", 0), **labels, index_base=request.index_base)
+
 
 @dataclass(frozen=True)
 class ModuleMaps:
-    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it."""
+    """The maps of a module's heads, and for each (layer, head) how ``run_without`` names it.
+
+    info: the facts of the module, without notes on the one text of the maps.
+    """
 
     maps: HeadMaps
+    info: ModelInfo
     heads: Mapping[tuple[int, int], tuple[int, int]]
     run: ModuleRun
 
@@ -96,8 +107,10 @@ def module_maps(
         for each, own in zip(weights, seen, strict=True)
     )
     info = _info(module, kept, kind, run, choice, shown)
-    info = replace(info, notes=info.notes + no_numbers(info, [each.weights for each in weights]))
-    record = AttentionRecord(info, kind, causal, queries, keys, masked)
+    notes = info.notes + no_numbers(info, [each.weights for each in weights])
+    if (texts := shown[0][1].texts) > 1:
+        notes += (f"text {choice.text % texts} of a batch of {texts}, counted from 0 (batch)",)
+    record = AttentionRecord(replace(info, notes=notes), kind, causal, queries, keys, masked)
     count = sum(len(own) for _, _, own in some)
     selected = heads is not None or count <= FEW_HEADS
     labels = choice.key_tokens if kind == "cross" else choice.tokens
@@ -105,7 +118,7 @@ def module_maps(
     target = _joined(queries) if kind == "cross" and choice.tokens is not None else None
     report = heads_report(record, selected, choice.index_base, text=text, target=target)
     origins = {(at, head): call.heads[head] for at, call, own in some for head in own}
-    return ModuleMaps(HeadMaps(report), origins, run)
+    return ModuleMaps(HeadMaps(report), info, origins, run)
 
 
 def kinds_of(calls: Sequence[ModuleCall]) -> list[Kind]:
@@ -187,8 +200,6 @@ def _info(
         sizes = {call.weights.shape[1:] for call in kept} - {shown[0][1].weights.shape[1:]}
         words = ", ".join(f"{rows} x {columns}" for rows, columns in sorted(sizes))
         notes.append(f"not shown: {counted(left, 'layer')} over {words} tokens (layer)")
-    if (texts := shown[0][1].texts) > 1:
-        notes.append(f"text {choice.text % texts} of a batch of {texts}, counted from 0 (batch)")
     parts = [*module.parameters()]
     return ModelInfo(
         name=type(module).__name__,

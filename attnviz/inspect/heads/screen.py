@@ -120,6 +120,8 @@ def _hints(report: HeadsReport) -> list[str]:
         links = [link for way in word_links(run, view.words[0], view.sink) for link in way]
         head = links[0][:2] if links else head
     words = [] if run.selected else [f"--head {run.name(*head)}"]
+    if run.record.model.layer_names:  # an nn.Module reads no texts
+        return [*words, *["--values"] * (not view.values), "--explain"]
     if not (view.words or view.pairs):
         words += ["--token WORD", "--pair WORD WORD"]
     if run.selected and run.record.model.layers > 1:

@@ -35,7 +35,7 @@ def heading(report: AblationReport) -> Words:
     shape = counted(sum(report.model.heads_of_layers.values()), "head")
     parts = [shape, _scan_facts(report)[0], _size(report)]
     if (loss := report.baseline.get("loss")) is not None:
-        parts.append(f"{_loss_name(report)} {loss:.3f} nats")
+        parts.append(f"{_loss_name(report)} {loss:.3f}{report.loss_unit.removesuffix('/token')}")
     return [(report.model.name, True), *((part, False) for part in parts)]
 
 
@@ -164,7 +164,7 @@ def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
 def _measured(report: AblationReport) -> tuple[str, str]:
     """Return what is measured, in words, and its unit."""
     if report.metric == "loss_delta":
-        return f"the {_loss_name(report)}", " nats" if report.classes else " nats/token"
+        return f"the {_loss_name(report)}", report.loss_unit
     return ("the answer's lead", " logits") if report.metric == "logit_diff" else ("the output", "")
 
 
@@ -255,8 +255,10 @@ def about(report: AblationReport) -> list[Part]:
     ]
     parts: list[Part] = [
         Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
-        Quote("texts" if many else "text", f"the first: {report.text}" if many else report.text),
     ]
+    if report.text or not report.own_loss:
+        first = f"the first: {report.text}" if many else report.text
+        parts.append(Quote("texts" if many else "text", first))
     if report.target is not None:
         parts.append(Quote("target", report.target))
     if source:
@@ -278,8 +280,7 @@ def _scan_facts(report: AblationReport) -> list[str]:
         facts.append("last prediction of each text only")
     loss, name = report.baseline.get("loss"), _loss_name(report)
     if loss is not None:
-        unit = "nats" if report.classes else "nats/token"
-        facts.append(f"{name} {loss:.3f} {unit} with every head")
+        facts.append(f"{name} {loss:.3f}{report.loss_unit} with every head")
         facts += ["each word masked in turn"] * (name == "pseudo-loss")
     if report.answer is not None and report.foil is not None:
         asked = f'answer "{report.answer}" against foil "{report.foil}"'
@@ -295,6 +296,8 @@ def _loss_name(report: AblationReport) -> str:
     """Return the name of the loss: of labels, or a pseudo-loss if each word is masked in turn."""
     if report.classes:
         return "answer loss" if report.classes == START_END else "label loss"
+    if report.own_loss:
+        return "loss"
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
     masked = masked or (seen is None and "MaskedLM" in report.model.architecture)

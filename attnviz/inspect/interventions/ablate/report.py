@@ -122,7 +122,8 @@ class AblationReport(Report, Provenance):
         draws of random edges their base rates are the mean of. random_edges: the metric of the
         ablation ``leading`` for each draw that was measured.
     known: of a corpus, the labels of the heads. record: of a corpus, all numbers behind the report;
-        it adds up with those of other shards.
+        it adds up with those of other shards. own_loss: whether the loss is a person's own function
+        of a module's output, in a unit of its own.
     """
 
     model: ModelInfo
@@ -154,6 +155,7 @@ class AblationReport(Report, Provenance):
     random_edges: tuple[float, ...] = ()
     known: Mapping[Place, HeadLabel] = field(default_factory=dict)
     record: CorpusRecord | None = None
+    own_loss: bool = False
 
     command = "ablate"
     lists = ("heads", "together")
@@ -223,7 +225,13 @@ class AblationReport(Report, Provenance):
     def ranked_by(self) -> MetricInfo:
         """Return the facts of the metric by which heads are ranked and coloured."""
         metric = METRICS[self.metric]
-        return metric._replace(unit=metric.unit.removesuffix("/token")) if self.classes else metric
+        unit = metric.unit.removesuffix("/token") if self.classes else metric.unit
+        return metric._replace(unit="" if self.own_loss else unit)
+
+    @property
+    def loss_unit(self) -> str:
+        """Return the unit of the loss behind a number, with a blank; empty for a person's own."""
+        return "" if self.own_loss else " nats" if self.classes else " nats/token"
 
     @property
     def singles(self) -> list[Effect]:

@@ -73,12 +73,13 @@ def _hints(report: AblationReport) -> list[str]:
     random = report.model.weights == "random"
     has_losses = not report.classes or any(effect.token_losses for effect in report.effects)
     can_show = "loss" in report.baseline and has_losses and report.record is None
+    can_show = can_show and not report.own_loss
     if best and not report.by_token and can_show:
         chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
         hints.append(f"{chosen}--by-token")
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
-    elif not (report.ranks or report.texts[0].joined or report.edges or random):
+    elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
         hints.append("--texts FILE for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
