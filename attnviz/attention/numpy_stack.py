@@ -233,6 +233,18 @@ class NumpyStack:
             layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
         return Trace(embedded, layers, residual)
 
+    def neurons(self, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
+        """Return the activation of a layer's neurons over a text, and what it is multiplied with.
+
+        Both are (token, neuron); the second is None without a gate. The model has norms before
+        each part. Raises UsageError as ``logits`` does.
+        """
+        residual = attended = self.embed(self.checked(ids))
+        for at in range(layer + 1):
+            residual = residual if not at else self.after_layer(at - 1, residual, attended)
+            attended = self.attention(at)(self.read(at, residual))[0]
+        return self._neurons(layer, self._feed_read(layer, residual, attended))
+
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
@@ -402,18 +414,26 @@ class NumpyStack:
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return the output of a layer's feed-forward, in a model with norms before each part."""
+        return self._feed_forward(layer, self._feed_read(layer, residual, attended))
+
+    def _feed_read(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         read = residual if self.shape.order == "parallel" else residual + attended
-        return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
+        return self._norm(f"layers.{layer}.feed_norm", read)
 
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
+        active, up = self._neurons(layer, read)
+        return self._project(f"layers.{layer}.down", active if up is None else active * up)
+
+    def _neurons(self, layer: int, read: Floats) -> tuple[Floats, Floats | None]:
+        """Return a feed-forward's activation, and what it is multiplied with; None without a gate.
+
+        Both are (..., token, neuron). read: the input of the block.
+        """
         name, up = f"layers.{layer}", self._project(f"layers.{layer}.up", read)
         activate = ACTIVATE[self.shape.activation]
-        inner: Floats
-        if f"{name}.gate.weight" in self.tensors:
-            inner = activate(self._project(f"{name}.gate", read)) * up
-        else:
-            inner = activate(up)
-        return self._project(f"{name}.down", inner)
+        if f"{name}.gate.weight" not in self.tensors:
+            return activate(up), None
+        return activate(self._project(f"{name}.gate", read)), up
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""

@@ -19,6 +19,7 @@ from attnviz.records import Input, Kind, Tokens
 if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
     from attnviz.attention.numpy_stack import NumpyStack
     from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.neurons import NeuronReading
     from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores import ScoreSplitter
     from attnviz.engine.effects import ScanOptions
@@ -106,6 +107,14 @@ class Backend(Protocol):
 
         asked: the position, and the token whose logit is followed. Raises UsageError if one of them
         does not exist.
+        """
+
+    def read_neurons(
+        self, attributor: Attributor, given: Input, asked: AskedLogit, layer: int
+    ) -> NeuronReading:
+        """Return what each neuron of a layer's feed-forward block writes towards a logit.
+
+        Raises UsageError for a position or token that does not exist.
         """
 
     @property

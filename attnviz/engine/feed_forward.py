@@ -54,12 +54,8 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
     model: inside ``HookPoints.borrowed``. probe: a few tokens to try it on. Layers that share a
     module have the same entry. Raises UnsupportedError if a module cannot be determined.
     """
-    layers = {
-        point.layer: _layer(model, point)
-        for point in model.hook_points.found
-        if point.kind == model.kind
-    }
-    plain = _Outputs()
+    layers = _layers(model)
+    plain = Outputs()
     inner = {id(each): each for layer in layers.values() for each in layer.modules}
     blocks = {id(layer.block): layer.block for layer in layers.values()}
     plain.run(model, probe, {**inner, **blocks}.values())
@@ -76,7 +72,32 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
     raise _unknown(model, "what a layer adds does not come out of one module")
 
 
-def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
+def find_last_matrices(
+    model: PatchableModel, probe: Input
+) -> dict[int, tuple[nn.Module, Sequence[nn.Module]]]:
+    """Return for each layer the last matrix that is called outside of its attention, and all.
+
+    model: borrowed. probe: an input of a few tokens. Raises UnsupportedError for a layer without
+    matrices beside its attention.
+    """
+    layers, plain = _layers(model), Outputs()
+    every = {id(each): each for layer in layers.values() for each in layer.matrices}
+    plain.run(model, probe, every.values())
+    return {
+        number: (max(layer.matrices, key=lambda own: plain.last.get(id(own), -1)), layer.matrices)
+        for number, layer in layers.items()
+    }
+
+
+def _layers(model: PatchableModel) -> dict[int, _Layer]:
+    return {
+        point.layer: _layer(model, point)
+        for point in model.hook_points.found
+        if point.kind == model.kind
+    }
+
+
+def _candidates(layer: _Layer, plain: Outputs) -> list[nn.Module]:
     """Return the modules that may be the feed-forward block of a layer, smallest first.
 
     They are the last matrix that is called and the modules around it, if their output has the shape
@@ -97,7 +118,7 @@ def _first_wrong(
     probe: Input,
     layers: Mapping[int, _Layer],
     chosen: Mapping[int, nn.Module],
-    plain: _Outputs,
+    plain: Outputs,
 ) -> int | None:
     """Return the first layer whose chosen module is not its feed-forward block; None if all are.
 
@@ -118,7 +139,7 @@ def _first_wrong(
         return with_first(output, tensor + _OTHERWISE)
 
     others = {id(each): each for layer in layers.values() for each in layer.matrices}
-    found = _Outputs()
+    found = Outputs()
     with ExitStack() as hooks:
         for module in held.values():
             hooks.callback(module.register_forward_hook(hold).remove)
@@ -167,7 +188,7 @@ def _is_matrix(module: nn.Module) -> bool:
     return not isinstance(module, nn.Embedding) and any(weight.ndim > 1 for weight in weights)
 
 
-class _Outputs:
+class Outputs:
     """Records the outputs of chosen modules in one pass.
 
     of: the first tensor of each call, by the module's ``id``.

@@ -33,6 +33,7 @@ from attnviz.records import Floats, Input, Kind, Tokens
 if TYPE_CHECKING:  # torch, and what few commands ask for, only where needed
     from attnviz.attention.numpy_stack import NumpyStack
     from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.neurons import NeuronReading
     from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores import ScoreSplitter
     from attnviz.engine.effects import ScanOptions
@@ -169,6 +170,13 @@ class NumpyBackend:
         from attnviz.engine.attribution.on_numpy import numpy_lens
 
         return numpy_lens(self.stack, given, asked)
+
+    def read_neurons(
+        self, attributor: Attributor, given: Input, asked: AskedLogit, layer: int
+    ) -> NeuronReading:
+        from attnviz.engine.attribution.on_numpy import numpy_neurons
+
+        return numpy_neurons(self.stack, given, asked, layer)
 
     @property
     def stack(self) -> NumpyStack:

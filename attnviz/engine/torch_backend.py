@@ -51,6 +51,7 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # what only some questions need is imported where they ask
     from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.neurons import NeuronReading
     from attnviz.engine.attribution.on_torch import TorchAttributor
     from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
@@ -172,6 +173,15 @@ class TorchBackend:
 
         assert isinstance(attributor, TorchAttributor)
         return torch_lens(attributor, given, asked)
+
+    def read_neurons(
+        self, attributor: Attributor, given: Input, asked: AskedLogit, layer: int
+    ) -> NeuronReading:
+        from attnviz.engine.attribution.neurons_on_torch import torch_neurons
+        from attnviz.engine.attribution.on_torch import TorchAttributor
+
+        assert isinstance(attributor, TorchAttributor)
+        return torch_neurons(attributor, given, asked, layer)
 
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False

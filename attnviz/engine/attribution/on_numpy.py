@@ -6,15 +6,17 @@ scale held, times the difference of two rows of the unembedding (Elhage et al. 2
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.activations import Activation
 from attnviz.attention.functional import Floats, project
 from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
+from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.parts import (
     ONE_TOKEN_BATCH,
     AskedLogit,
@@ -168,6 +170,45 @@ def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReadin
             apart=float(np.abs(total - logits[-1]).max()),
             tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
         )
+
+
+_NAMES: Mapping[Activation, str] = {
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+}
+
+
+def numpy_neurons(stack: NumpyStack, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
+    """Return what the neurons of one layer write towards a logit of a text; see ``neurons``.
+
+    stack: a causal model whose final residual is a sum. asked: position, answer and foil.
+    """
+    ids = given.ids
+    place = place_of(asked.position, len(ids), len(ids) - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        trace = stack.traced(ids, lambda at, weights: weights[:, place])
+        logits = stack.unembed(trace.residual[place]).astype(np.float64)
+        answer, foil = asked.words(int(logits.argmax()), len(logits))
+        direction = stack.direction(trace.residual, answer, foil)[0][place].astype(np.float64)
+        active, up = stack.neurons(layer, ids)
+        values = active if up is None else active * up
+        down = f"layers.{layer}.down"
+        bias = stack.tensors.optional(f"{down}.bias")
+        written = values[place] * (direction @ stack.tensors[f"{down}.weight"])
+    return NeuronReading(
+        layer=layer,
+        position=place,
+        activation=_NAMES[stack.shape.activation],
+        active=active,
+        up=up,
+        values=values,
+        written=written,
+        bias=0.0 if bias is None else float(bias @ direction),
+        part=float(trace.layers[layer].fed[place] @ direction),
+        tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+    )
 
 
 def numpy_one_token_logits(

@@ -98,21 +98,20 @@ class TorchAttributor(Attributor):
         chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
             with torch.no_grad():
-                find = self.predicted_answer if model.answers else self._predicted_token
-                place, own, answer, foil, top, span = find(given, asked)
+                place, own, answer, foil, top, span = self.predicted(given, asked)
             run = follow(model, given, place, frozenset(chosen.values()))
         tolerance = tolerance_of(run, own)
-        towards = _difference(run.logits, answer, foil)  # (row,)
+        towards = difference(run.logits, answer, foil)  # (row,)
         slopes = run.slopes(towards[run.row], again=bool(chosen))
         softcap, uncapped = run.before_cap(own, answer, foil, tolerance)
-        parts = _parts(run, slopes)
+        parts = parts_of(run, slopes)
         rows = _rows(run, slopes, parts, tolerance)
         return Attribution(
             position=place,
             answer=answer,
             foil=foil,
             top=top,
-            logit=float(_difference(own, answer, foil)),
+            logit=float(difference(own, answer, foil)),
             parts=parts,
             rows=rows,
             tolerance=tolerance,
@@ -128,6 +127,11 @@ class TorchAttributor(Attributor):
             span=span,
             several=model.several,
         )
+
+    def predicted(self, given: Input, asked: AskedLogit) -> _Predicted:
+        """Return what the borrowed model predicts, and which of its logits is asked for."""
+        find = self.predicted_answer if self.model.answers else self._predicted_token
+        return find(given, asked)
 
     def _predicted_token(self, given: Input, asked: AskedLogit) -> _Predicted:
         place = self.place_in(given, asked.position)
@@ -247,6 +251,7 @@ class FollowedRun:
     squeezed: the softcap's input (vocab,) for that row; None without a softcap.
     mixing: the attention weights and values by attention call, for that row alone or for all rows.
     notes: sentences that a reader must know about the pass.
+    neurons: the index of the leaf that enters the last matrix of a feed-forward block, or None.
     """
 
     model: PatchableModel
@@ -257,6 +262,7 @@ class FollowedRun:
     squeezed: Tensor | None
     mixing: Mapping[int, Mixing]
     notes: tuple[str, ...] = ()
+    neurons: int | None = None
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
         """Return the derivative of the target by every leaf; None for a leaf without influence.
@@ -301,7 +307,7 @@ class FollowedRun:
         words = [answer] if foil is None else [answer, foil]
         apart = ((cap * (x / cap).tanh()) - own)[words].abs().max()
         is_cap = bool(apart <= tolerance)
-        return float(cap), float(_difference(x, answer, foil)) if is_cap else float("nan")
+        return float(cap), float(difference(x, answer, foil)) if is_cap else float("nan")
 
 
 def lost(model: PatchableModel) -> UnsupportedError:
@@ -319,16 +325,18 @@ def follow(
     whole: frozenset[int] = frozenset(),
     *,
     everywhere: bool = False,
+    inside: tuple[nn.Module, int] | None = None,
 ) -> FollowedRun:
     """Run the borrowed model over a text, and return the pass with its tracked tensors.
 
     place: the index of the token whose logits are tracked. whole: the attention calls whose
         attention weights are recorded for all queries, not only ``place``.
-    everywhere: True tracks the logits of all tokens.
+    everywhere: True tracks the logits of all tokens. inside: a module, and the index of one of its
+        calls, whose input is tracked as a part of its own.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
-    flow = ResidualPass(model, keep)
+    flow = ResidualPass(model, keep, inside=inside)
     try:
         with watch, flow.following():
             logits = logits_of(model, given, None if whole or everywhere else place)
@@ -348,6 +356,7 @@ def follow(
             *([SEVERAL] if model.several else []),
             *([POOLED] if model.labels and flow.by_ratio else []),
         ),
+        neurons=flow.neurons,
     )
 
 
@@ -396,11 +405,12 @@ class _Keep:
         return outputs
 
 
-def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
+def difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
+    """Return logit(answer) − logit(foil), or the answer's alone, of logits (..., vocab)."""
     return logits[..., answer] - (0 if foil is None else logits[..., foil])
 
 
-def _parts(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
+def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
     """Return each part's contribution ⟨slope, leaf⟩, in the order of ``Attribution.parts``.
 
     slopes: the derivative of the logit by each of ``run.leaves``; None without influence.

@@ -90,9 +90,11 @@ class ResidualPass(FunctionWatch):
         are then not tracked.
     last: the attention call at which the pass ends, with ``ReachedError``, as soon as its queries
         and keys are read; None to run to the end. texts: how many there are.
+    inside: a module, and the index of one of its calls, whose input is a leaf of its own.
     leaves: the parts that enter the residual stream, in this order. read: the queries, keys and
         values (text, token, head, dim), by attention call and by which of the three.
     squeezed: the input of the logits' softcap, which is skipped; None without one.
+    neurons: the index of the leaf of ``inside``; None until it is met.
     by_ratio: whether an activation behind the blocks was replaced by the factor output / input.
     """
 
@@ -105,6 +107,7 @@ class ResidualPass(FunctionWatch):
         by_product: bool = False,
         last: int | None = None,
         texts: int = 1,
+        inside: tuple[nn.Module, int] | None = None,
     ) -> None:
         super().__init__()
         self._model, self._watch, self._reading = model, watch, reading
@@ -117,6 +120,8 @@ class ResidualPass(FunctionWatch):
         self._opened = 0
         self._unembedded = self._encoding = self._in_table = False
         self.leaves: list[Leaf] = []
+        self._inside, self._calls = inside, 0
+        self.neurons: int | None = None
         self.squeezed: Tensor | None = None
         self.by_ratio = False
 
@@ -147,6 +152,9 @@ class ResidualPass(FunctionWatch):
                 hooks.enter_context(_around(table, enter_table, leave_table))
             if self._model.head is not None:
                 hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
+            if self._inside is not None:
+                entered = self._inside[0].register_forward_pre_hook(self._enter_inside)
+                hooks.enter_context(hooked(entered))
             inside = ATTENDED if self._reading and not self._by_product else ()
             hooks.enter_context(points.intervening(self, inside=inside))
             hooks.enter_context(whole_modules(root))
@@ -212,6 +220,14 @@ class ResidualPass(FunctionWatch):
             self._opened = len(self.leaves)
 
         return enter
+
+    def _enter_inside(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        assert self._inside is not None
+        self._calls += 1
+        if self._calls - 1 != self._inside[1] or self._encoding:
+            return None
+        self.neurons = len(self.leaves)
+        return (self._leaf("mlp", args[0], FollowedMark.WRITTEN), *args[1:])
 
     def _leave_block(self, *call: Any) -> None:
         self._depth -= 1
