@@ -133,8 +133,7 @@ def read_shard(typed: str | None, file: Path | None = None) -> tuple[Shard, Path
 
     typed: None stands for the whole corpus, or for the rank of one of several processes of
         torchrun, which gets a file of its own: ``part.record`` becomes ``part-2.record``. With
-        ``--tp`` all of them measure the same texts.
-    Raises UsageError unless 0 ≤ K < N ≤ 10⁶.
+        ``--tp`` all of them measure the same texts. Raises UsageError unless 0 ≤ K < N ≤ 10⁶.
     """
     if typed is None and under_torchrun():
         shard = Shard(ranks.rank(), ranks.size())

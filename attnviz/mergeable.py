@@ -191,10 +191,7 @@ class CorpusRecord:
         return f"shard {listed([str(part.shard) for part in self.parts])}"
 
     def check(self, form: Form, name: str) -> None:
-        """Raise LoadError if the record lacks what its command stores, or has it in another form.
-
-        form: what the command stores. name: of the file, for the message.
-        """
+        """Raise LoadError, naming the file ``name``, if the record lacks parts of ``form``."""
         with damaged(name, _ADVICE):
             facts, kept = {**self.run, **self.shown}, self.tallies
             check_form(form, facts, kept.arrays, kept.texts, self.texts)
@@ -219,7 +216,7 @@ class CorpusRecord:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the notes of a report: on what ``missing`` says, on the column of a table."""
+        """Return a report's notes: on missing shards, and on the column of the texts in a table."""
         lacks = (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
         source = str(self.shown.get("source", ""))
         return (*lacks, *[f"the texts are those of {source}"] * (", column " in source))
@@ -289,7 +286,7 @@ def _check_parts(parts: Sequence[ShardPart]) -> None:
 
 
 def merged(records: Sequence[CorpusRecord]) -> CorpusRecord:
-    """Return the record of all shards; raise UsageError, in words, if one is missing."""
+    """Return the sum of all shards' records; raise UsageError if one is missing or unfinished."""
     if not records:
         raise UsageError("expected the records of all shards, got none")
     record = reduce(add, records)

@@ -86,10 +86,7 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
 
 
 def flag(help: str, **more: Any) -> Any:
-    """Declare a field as an option that is off by default, and on if its name is typed.
-
-    help: a sentence about it. more: as for ``option``.
-    """
+    """Declare an option without a value: False unless its name is typed; see ``option``."""
     return option("", help, False, **more)
 
 
@@ -144,8 +141,8 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
     name: the option's name. declared: how its class declares it.
-    NumPy's numbers become Python's, an index its digits, a text a path, and a single value a tuple
-    of one.
+    NumPy's numbers become Python's, an INDEX given as a number its digits, a string for a path a
+    Path, and a single value where several are allowed a tuple of one.
     Raises UsageError for another type, or a value out of range or not among the choices.
     """
     kind, rules = declared.type, declared.field.metadata
@@ -202,7 +199,7 @@ class Truncation(Options):
 
 @dataclass(frozen=True)
 class AttentionKind(Options):
-    """The option on which attention to use of a model that has several."""
+    """The option that chooses the kind of attention in a model that has several kinds."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND",
@@ -213,7 +210,7 @@ class AttentionKind(Options):
 
 @dataclass(frozen=True)
 class Kind(AttentionKind):
-    """The options on which attention to use of a model that has several, and over which text."""
+    """The options that choose the kind of attention, and the decoder text of an encoder–decoder."""
 
     target: str | None = option(
         "TEXT",
@@ -234,7 +231,7 @@ class Reduction(Options, panel="Long texts"):
 
 @dataclass(frozen=True)
 class HeadChoice(Options):
-    """The options on which heads to use; Python code may give numbers and pairs (layer, head)."""
+    """The options that choose heads; Python code may give numbers and pairs (layer, head)."""
 
     layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
@@ -378,7 +375,7 @@ class Sharding(Options, panel="Many texts"):
 
 @dataclass(frozen=True)
 class TextColumn(Options):
-    """The option on which column of a table has the texts."""
+    """The option that names the column of a table in which the texts are."""
 
     column: str | None = option(
         "NAME", "The column of --texts that has the texts (default: text).", words=True

@@ -44,7 +44,7 @@ def given_text(
 
 
 def chat_or_text(asked: ChatOption, argument: str | None, file: Path | None) -> str | None:
-    """Return the chat, or without one TEXT as typed, which may be None; see ``given_text``."""
+    """Return the chat of ``asked``, or without one TEXT as typed, or None; see ``given_text``."""
     if asked.chat is None:
         return argument
     if argument is not None or file is not None:

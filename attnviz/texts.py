@@ -129,10 +129,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument as a UTF-8 string in any locale; UsageError if it is not UTF-8.
-
-    name: of the argument, for the message.
-    """
+    """Return an argument as UTF-8 in any locale; UsageError, naming ``name``, if it is none."""
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 

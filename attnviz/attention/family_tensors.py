@@ -60,7 +60,7 @@ def parts_of(
 def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return where each role's tensor is stored, without prefix, and the stored tensors' shapes."""
+    """Return where each role's tensor is stored, and each stored tensor's shape, without prefix."""
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():

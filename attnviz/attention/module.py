@@ -144,8 +144,7 @@ class MultiHeadAttention(nn.Module):
             sees no key gets weights and per-head outputs of zero.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         return_weights: True returns (output, weights), the weights as ``weights_point`` returns
-            them.
-        Raises ValueError if these do not fit together.
+            them. Raises ValueError if these do not fit together.
         """
         key = query if key is None else key
         value = key if value is None else value

@@ -39,7 +39,7 @@ class KeyValues:
         self._room: tuple[Floats, Floats] | None = None
 
     def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """Append further tokens; return all keys and all values, (head, token, dim) each."""
+        """Append a text's further keys and values; return all of them, (head, token, dim) each."""
         stop = self.tokens + key.shape[-2]
         if self._room is None or stop > self._room[0].shape[-2]:
             self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)

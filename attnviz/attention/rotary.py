@@ -174,7 +174,7 @@ class Rotary:
 def counted_tables(
     rotary: Rotary, places: range, head_dim: int, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """Return ``Rotary.tables`` of neighbouring positions, which the layers of a pass share."""
+    """Return ``Rotary.tables`` of the positions ``places``, cached for all layers of a pass."""
     return rotary.tables(np.arange(places.start, places.stop), head_dim, like=np.empty(0, dtype))
 
 

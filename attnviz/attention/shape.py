@@ -22,8 +22,7 @@ class AttentionShape:
     heads: number of query heads; kv_heads: of key/value heads. heads / kv_heads neighbouring query
         heads share a key/value head.
     head_dim: width of one head's query and key; value_dim: of one head's value and output.
-    key_width, value_width: widths of the key and value inputs.
-    output_width: width of the output.
+    key_width, value_width: widths of the key and value inputs. output_width: width of the output.
     Raises ValueError if one is not positive or ``kv_heads`` does not divide ``heads``.
     """
 

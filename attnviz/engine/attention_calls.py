@@ -251,7 +251,7 @@ class SoftmaxWatch(FunctionWatch):
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
         """Return the result of one softmax or fused attention call; a subclass may change it.
 
-        scores: the shape (..., query, key) of the softmax's input.
+        scores: the shape (..., query, key) of the softmax's input. compute: returns its result.
         """
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -117,7 +117,7 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and find out whether its attention is causal, which ``causal`` stores."""
+        """Open the model, try it on the token ids, and set ``causal``: whether its attention is."""
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()

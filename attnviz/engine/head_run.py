@@ -29,8 +29,7 @@ class HeadRun:
     weights: the attention weights (head, query, key) of each layer. outputs: (head, query, dim) of
         each layer, z_h = A_h V_h before the output projection; empty if they cannot be observed.
     logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
-        predict it.
-    norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
+        predict it. norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
     masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
     """
 

@@ -76,7 +76,7 @@ def note_of_runs(note: str) -> None:
 
 
 def notes_of_runs() -> tuple[str, ...]:
-    """Return the notes of ``note_of_runs``."""
+    """Return the notes that ``note_of_runs`` has kept."""
     return tuple(_run_notes)
 
 

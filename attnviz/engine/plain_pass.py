@@ -75,6 +75,6 @@ def nearly_equal(found: Tensor, expected: Tensor) -> bool:
 
 
 def epsilon(tensor: Tensor) -> float:
-    """Return the relative rounding of a softmax over numbers of this type."""
+    """Return the relative rounding error of a softmax over numbers of the tensor's type."""
     # transformers computes the softmax in float32 in all models.
     return max(torch.finfo(tensor.dtype).eps, torch.finfo(torch.float32).eps)

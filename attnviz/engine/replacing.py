@@ -61,7 +61,7 @@ class Change(Protocol):
 
 
 class RowEdit(Protocol):
-    """The interface of an intervention in single texts, and in batches by their rows."""
+    """The interface of an intervention that edits a whole batch, or some of its rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
         """Return the edited outputs (batch, token, head, dim) of a whole batch.

@@ -37,14 +37,14 @@ class HeadSplit:
     group: Any
 
     def whole(self, part: Tensor, axis: int = 1) -> Tensor:
-        """Return the parts of all processes, joined along the axis of the heads."""
+        """Return ``part`` joined with those of all processes along ``axis``, that of the heads."""
         part = part.detach().contiguous()
         parts = [torch.empty_like(part) for _ in range(self.size)]
         dist.all_gather(parts, part, group=self.group)
         return torch.cat(parts, axis)
 
     def part(self, whole: Tensor, axis: int = 1) -> Tensor:
-        """Return the part of this process of a tensor of all heads."""
+        """Return this process's heads from ``whole``, a tensor of all heads along ``axis``."""
         return whole.chunk(self.size, axis)[self.rank]
 
 

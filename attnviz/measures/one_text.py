@@ -52,10 +52,10 @@ def head_scores(
     """Return the pattern scores and the label of every recorded head, in the record's order.
 
     known: labels that were measured before; they take precedence over this text. Without them the
-        text labels a head if ``evidence`` is clear, except in models with random weights, and if
-        more than a tenth of its tokens is unknown to the tokenizer. All other
-        heads are described: by the sink, or as diffuse or peaked. A label for a sink is always such
-        a description: its score is the weight on all sink tokens of this text.
+        text labels a head if ``evidence`` is clear, but not in a model with random weights, nor if
+        the tokenizer does not know more than a tenth of the text. All other heads are described: by
+        the sink, or as diffuse or peaked. A label for a sink is always such a description: its
+        score is the weight on all sink tokens of this text.
     """
     text = _Text(record, known)
     return tuple(entry for layer in record.layers for entry in text.heads(layer))

@@ -333,7 +333,7 @@ def alike(by_row: NDArray[Any], values: Weights) -> Any:
 
 
 def counted(values: Weights, counts: Bools) -> Weights:
-    """Return values (..., rows) with zeros where a row does not count."""
+    """Return values (..., rows) with zeros in the rows for which ``counts`` is False."""
     if isinstance(values, np.ndarray):
         return np.where(counts, values, 0)
     return values.where(alike(counts, values).bool(), 0)
@@ -450,7 +450,7 @@ def scores_of(rows: EqualRows, names: Collection[str] | None = None) -> dict[str
 class BaseRates(NamedTuple):
     """The pattern scores of uniform attention over the keys that each query sees.
 
-    scores: by name; None if the text has no case of it. rows: by name, the rows in the mean.
+    scores: by name; None if the text has no case of it. rows: by name, how many rows were averaged.
     """
 
     scores: Mapping[str, float | None]

@@ -157,8 +157,7 @@ WordPlaces = tuple[Word | None, Word | None]
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
     """Return where a word is among the queries, and among the keys; None for where it is not.
 
-    wanted: see ``find_in``.
-    Raises UsageError if it is in neither.
+    wanted: see ``find_in``. Raises UsageError if it is in neither.
     """
     queries = find_in(record.queries, wanted)
     keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
@@ -168,7 +167,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def place_of(tokens: Tokens, wanted: str) -> int:
-    """Return the last token of the word that a person means, see ``find_in``.
+    """Return the index of the last token of the word that a person means, see ``find_in``.
 
     Raises UsageError if the text does not have it.
     """

@@ -191,10 +191,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return where a safetensors file's tensors begin, in bytes, and its header.
-
-    Raises LoadError if the file is damaged.
-    """
+    """Return the byte where a safetensors file's tensors begin, and its header; else LoadError."""
     with damaged(path.name), path.open("rb") as file:
         length = _header_length(file)
         header = parse_json(file.read(length), f"the header of {path.name}", _HEADER_BYTES)

@@ -32,7 +32,7 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Return every plan with fewer heads that includes all remaining heads, smallest first."""
+    """Return every plan with fewer heads that keeps all but ``removed`` ones, smallest first."""
     if heads % kv_heads:
         return ()
     size = heads // kv_heads  # query heads on one key/value head

@@ -162,7 +162,7 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
 def load_shape(
     shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
 ) -> TransformersModel:
-    """Build a model from a built-in configuration, with random parameters; it reads words.
+    """Build a model from a built-in configuration, with random parameters and words as tokens.
 
     dtype: ``auto`` is float32. Raises LoadError for a configuration without a ``config``, one that
     fits no model, or parameters that do not fit into the free memory, UnsupportedError if the model

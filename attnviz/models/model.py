@@ -148,7 +148,7 @@ class NumpyModel(Model, Protocol):
     def run_rows(
         self, ids: Texts, rows: int, wants: Wants, observe: ObserveBlock, *, norms: bool = False
     ) -> None:
-        """Run the model over texts of one length, and pass on attention weights in blocks.
+        """Run the model over texts of one length; pass attention weights in blocks to ``observe``.
 
         rows: the number of queries of a block. norms: True passes on the norms of the values too.
         Blocks of a causal model may lack the keys after their last query. Layers after the last
@@ -156,14 +156,14 @@ class NumpyModel(Model, Protocol):
         """
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Run the model over one text, and pass on the queries and keys of each wanted layer.
+        """Run the model over one text; pass each wanted layer's queries and keys to ``observe``.
 
         Each query head has its own copy of its key. The attention weights are the softmax of their
         products times 1/√head_dim over the keys that the query sees.
         """
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run the model over one text; pass each layer's attention weights and head outputs on.
+        """Run the model over one text; pass each layer's weights and head outputs to ``observe``.
 
         Returns the next-token logits (token, vocab); None if the model predicts none.
         """
@@ -226,7 +226,7 @@ class TwoStackModel(Model, Protocol):
     def target_context(self) -> int | None: ...
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return at most ``limit`` tokens of a decoder text, shifted behind its start token."""
+        """Return at most ``limit`` tokens of a decoder text, its start token in front."""
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model generates, always taking the likeliest token.
@@ -343,7 +343,7 @@ def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
 
 
 def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None) -> Placed:
-    """Return words, split at white space, with their places; UnsupportedError for two texts."""
+    """Return words with their offsets in ``text``; UnsupportedError if there is a ``second``."""
     if second is not None:
         raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
     places = [found.span() for found in re.finditer(r"\S+", text)]
@@ -357,8 +357,7 @@ def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None)
 class Vocabulary:
     """The tokens of a model.
 
-    plain: ids that are not special.
-    before, after: the special tokens around every text.
+    plain: ids that are not special. before, after: the special tokens around every text.
     ranked: whether a larger id is a rarer token, as in vocabularies learnt by frequency.
     texts: returns the texts of ids.
     """

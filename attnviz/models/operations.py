@@ -81,7 +81,7 @@ class ModelSizes:
         return total + rows * self.read_out(tokens if read is None else read)
 
     def numbers_kept(self, tokens: int) -> float:
-        """Return how many numbers the run of a text stores, from which changed runs continue."""
+        """Return how many numbers a run of a text stores for changed runs to continue from."""
         return 4.0 * self.layers * tokens * self.width
 
     def numbers_inside(self, tokens: int, rows: int) -> float:
@@ -126,7 +126,7 @@ def sizes_of(model: Model) -> ModelSizes:
 def sizes_of_stack(
     shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
 ) -> ModelSizes:
-    """Return the sizes of a model from the shapes of its tensors, each under one of its roles."""
+    """Return a model's sizes from its tensors' shapes by role; ``predicts``: it has logits."""
     inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
     (width,) = roles["layers.0.attention_norm.weight"]
     return ModelSizes(

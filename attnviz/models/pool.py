@@ -82,7 +82,7 @@ class _Batch(Generic[_Task, _Found]):
         return place in self.found or place in self.failed
 
     def do(self, place: int, task: _Task) -> None:
-        """Run the task of this index, and store its error for the thread that waits for it."""
+        """Run a task, and store its result or error under its index for the waiting thread."""
         with ErrorsAs(partial(self.failed.__setitem__, place)):
             self.found[place] = self._context.copy().run(self._run, task)
 

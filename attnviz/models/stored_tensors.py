@@ -83,7 +83,7 @@ class StoredTensors:
         return {name: place.shape for name, place in self._places.items()}
 
     def types(self, names: Sequence[str]) -> list[str]:
-        """Return the stored types, such as ``float16``; NotUnderstoodError for unsupported ones."""
+        """Return the tensors' stored types, such as ``float16``; NotUnderstoodError for others."""
         kinds = {self._places[name].kind for name in names}
         if strange := kinds - _TYPES.keys():
             raise NotUnderstoodError(f"tensors are stored as {min(strange)}")

@@ -249,10 +249,7 @@ class PromptStudy(Generic[Given, Question]):
     advance: Advance
 
     def watched(self, number: int, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps of a prompt, such as its controls, and tell the progress after each.
-
-        number: the index of the prompt.
-        """
+        """Yield the steps, such as controls, of the prompt with this index; report each as done."""
         for done, step in enumerate(steps, start=1):
             yield step
             self.advance((number + done / len(steps)) / len(self.prompts))

@@ -76,7 +76,7 @@ class BlockAlone:
             self._columns = ReadColumns()
 
     def read(self, stream: Tensor) -> tuple[Floats, Floats] | None:
-        """Return query (dim,) and keys (token, dim); None if the block cannot be run alone."""
+        """Return query (dim,) and keys (token, dim) for a stream; None if the block cannot run."""
         found = self._run(stream)
         if found is None:
             return None

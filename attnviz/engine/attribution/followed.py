@@ -90,7 +90,7 @@ def mark_of(one: Any) -> FollowedMark:
 
 
 def followed(one: Any, mark: FollowedMark) -> Any:
-    """Mark ``one`` as tracked if it is a tensor that requires a gradient; return it."""
+    """Return ``one``, marked with its state ``mark`` if it is a tensor that requires a gradient."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
     return one

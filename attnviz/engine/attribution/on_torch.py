@@ -265,7 +265,7 @@ class FollowedRun:
     neurons: int | None = None
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
-        """Return the derivative of the target by every leaf; None for a leaf without influence.
+        """Return the derivative of ``target`` by each of ``leaves``; None where it is unaffected.
 
         again: True if another target will be differentiated later.
         Raises UnsupportedError if a head or the embedding has no influence on the target.

@@ -20,7 +20,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return each layer's queries, keys and values in both texts, with each sender's part."""
+    """Return each layer's queries, keys and values, and how each of the heads changes them."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))
@@ -58,7 +58,7 @@ class _CleanAndCorrupt:
         self._jacobian = Jacobian(list(self._read.values()), leaves)
 
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return the queries, keys and values of every layer, and how some heads change them."""
+        """Return every layer's queries, keys and values, and how heads in ``calls`` change them."""
         whole = self._jacobian.moved(dict(enumerate(self._change)))
         alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
         found = []

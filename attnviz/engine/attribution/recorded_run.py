@@ -44,7 +44,7 @@ class RecordedRun(NumpyStack):
         return held_norm(self, name, self.given[name], change)
 
     def moved_back(self, name: str, slope: Floats) -> Floats:
-        """Return a number's derivative (..., width) by a norm's input, from that by its output.
+        """Return a number's derivative by a norm's input (..., width); ``slope``: by its output.
 
         name: of the norm. It divides by the same numbers as in this run.
         """

@@ -155,10 +155,7 @@ class SplitScores:
         return float(logs[self.visible] @ coefficients[self.visible])
 
     def by_distance(self, coefficients: Floats) -> float | None:
-        """Return the bias by distance in the lead, in nats; None if the scores have no such bias.
-
-        coefficients: (key,), as ``coefficients`` returns them.
-        """
+        """Return the lead's share from a bias by distance, in nats; None if scores have no bias."""
         has_bias = self.added[self.visible].any()
         return self.lead(self.added, coefficients) if has_bias else None
 
@@ -256,7 +253,7 @@ MOST_SOURCES = 4
 
 
 def largest_heads(split: SplitScores, asked: AskedLink) -> list[tuple[ReadSide, int]]:
-    """Return the heads with the largest parts of the lead, as (side, index of the part)."""
+    """Return the heads with the largest parts in a lead, on each side: (side, index of part)."""
     matrix = split.matrix(split.coefficients(asked.key, asked.than))
     found: list[tuple[ReadSide, int]] = []
     for side, values in zip(SIDES, (matrix.sum(1), matrix.sum(0)), strict=True):

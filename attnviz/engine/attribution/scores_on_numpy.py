@@ -148,7 +148,7 @@ class _Reader:
         return found
 
     def by_source(self, side: ReadSide, split: SplitScores, at: int, asked: AskedLink) -> Floats:
-        """Return a head's part of the lead by the token that the head read, (token,)."""
+        """Return the lead's part ``at``, a head's, split by the tokens that it read: (token,)."""
         layer, head = split.parts[at].layer or 0, split.parts[at].head or 0
         writer = self._run.attention(layer).alone(head)
         basis = np.broadcast_to(

@@ -178,10 +178,7 @@ class Patching:
         return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """Return the unpatched model's predictions for the clean and the corrupt prompt.
-
-        pair: the index of the prompt pair.
-        """
+        """Return the unpatched model's predictions for the clean and corrupt prompt of a pair."""
         with self._runner.open():
             clean, corrupt = (Prediction(run.position, run.logits) for run in self._plainly(pair))
         return clean, corrupt

@@ -67,8 +67,7 @@ class Runner(Protocol):
     """The interface to run one model over texts with an ablation or a patch in each batch row.
 
     kind: the attention that is changed. heads: the number of heads by layer. name: of the model's
-        class, for messages.
-    notes: sentences about how it was done; more may come.
+        class, for messages. notes: sentences about how it was done; more may come.
     labels: the names of a classifier's labels, whose logits the read-out gives; empty otherwise.
     answers: True if these are the start and the end of an answer, chosen among ``label_places``.
     threaded: True if several texts may run at once, each in its own thread.

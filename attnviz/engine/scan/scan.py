@@ -70,7 +70,7 @@ class Scan:
 
     @property
     def predicts(self) -> bool:
-        """Return whether the model puts out logits of tokens, or of labels of which one holds."""
+        """Return True if the model predicts tokens, or one of several labels."""
         with self._runner.open():
             return self._runner.read_out is not None
 
