@@ -50,8 +50,8 @@ def said_about(
 
 def _shown(term: Meaning, screen: str, spell: Callable[[str], str]) -> str:
     """Return what those words of a term mean that stand on the screen; empty if none does."""
-    spelled = {word: re.escape(spell(word)) for word in term.words}
-    there = [word for word in term.words if re.search(rf"(?<![\w-]){spelled[word]}(?!\w)", screen)]
+    forms = {word: re.escape(spell(word)) for word in term.words}
+    there = [word for word, form in forms.items() if re.search(rf"(?<![\w-]){form}(?!\w)", screen)]
     longest = [word for word in there if not any(word in other for other in {*there} - {word})]
     return f"{', '.join(longest)}: {term.meaning}" if there else ""
 
