@@ -24,7 +24,7 @@ def atlas(
     model: shared.ShapedModel,
     output: shared.Output,
 ) -> None:
-    """Show where each head fires most across many texts, next to its usual level."""
+    """Show where each head fires most across many texts, next to its control."""
     from attnviz.corpus import open_corpus, read_shard
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.inspect.atlas import atlas as question

@@ -4,7 +4,7 @@ The candidates stand in this order, and the first that has evidence is said:
 
 1. *induction*: a token that repeats, from which a head that is known as an induction head attends
    to what followed the earlier copy; also where only one piece of a word does so, and, if there is
-   nothing else, to a mark, as in code;
+   nothing else, to a mark, as in code; a function word that repeats comes after 3;
 2. *reference*: a link that beats chance from a pronoun to an earlier content word, or from a word
    to another copy of it;
 3. *label*: a head whose known label is about two words, coreference or subject, and that links
@@ -105,9 +105,12 @@ def told(
     ordered = list[Telling]()
     if record.kind != "cross":
         text = _Text(record)
-        ordered = _repeats(text, {head for head, name in known.items() if name == "induction"})
+        repeats = _repeats(text, {head for head, name in known.items() if name == "induction"})
+        asked = any(is_content(word_text(text.tokens, own.link.query)) for own in repeats)
+        ordered += [] if not asked else repeats
         ordered += [telling for telling in tested if telling.why == "reference"]
         ordered += _labelled(text, known)
+        ordered += repeats if not asked else []
     others = [telling for telling in tested if telling.why != "reference"]
     joining = [telling for telling in others if _joins_content(record, telling)]
     if record.kind != "cross" and not ordered:
@@ -122,7 +125,7 @@ def told(
 
 def is_content(word: str) -> bool:
     """Return whether a word is neither punctuation nor an English function word."""
-    return not all(map(is_mark, word)) and word.lower() not in _FUNCTION_WORDS
+    return not all(map(is_mark, word)) and word.lower().strip("'’") not in _FUNCTION_WORDS
 
 
 def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:

@@ -57,9 +57,9 @@ def next_word(tokens: Tokens, position: int, piece: str, rest: str | None = None
     A token that goes on with the word before it is ``“sail·or”``. If the rest is not known, one
     that begins a longer word of the text is ``piece “sail”``.
     """
-    if not piece.strip():
-        return "a line break" if piece.strip(" ") else "a blank"
     whole, last, words = piece + (rest or ""), len(tokens) - 1, words_of_tokens(tokens)
+    if not whole.strip():
+        return "a line break" if piece.strip(" ") else "a blank"
     if text_of([whole]).startswith("\ufffd") or (rest is None and "\ufffd" in text_of([whole])):
         return f"the byte {token_label(piece)}"
     if position == last and not tokens.special[last]:

@@ -1,4 +1,4 @@
-"""The document of ``atlas``: which heads fire on what, each number next to its base rate."""
+"""The document of ``atlas``: which heads fire on what, each number next to its control."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def _strongest(report: AtlasReport) -> str:
     query, key = link_ends(place.link)
     weight, usual, even = _numbers(place)
     return (
-        f"No head prefers a token beyond chance. {_name(report, best)} fires most above its usual "
-        f"weight: “{query}” attends to “{key}”, {weight} (usual {usual}, even {even})."
+        f"No head prefers a token beyond chance. {_name(report, best)} fires most above its "
+        f"control: “{query}” attends to “{key}”, {weight} (control {usual}, uniform {even})."
     )
 
 
@@ -196,7 +196,7 @@ def _pattern(head: HeadAtlas) -> str:
 def _place_columns(
     place_of: Callable[[Any], Fired | None], title: str, cuts: bool = False
 ) -> list[doc.ColumnOf[Any]]:
-    """Return the columns of a link, its weight, the usual one and that of uniform attention.
+    """Return the columns of a link, its weight, its control and that of uniform attention.
 
     place_of: returns the place of a row, None for a row without one.
     """
@@ -207,8 +207,8 @@ def _place_columns(
     return [
         doc.ColumnOf(title, of_place(lambda place: link_words(place.link)), right=False, cuts=cuts),
         doc.ColumnOf("weight", of_place(lambda place: share(place.link.weight))),
-        doc.ColumnOf("usual", of_place(lambda place: share(place.usual))),
-        doc.ColumnOf("even", of_place(lambda place: share(place.even)), keep=5),
+        doc.ColumnOf("control", of_place(lambda place: share(place.usual))),
+        doc.ColumnOf("uniform", of_place(lambda place: share(place.even)), keep=5),
     ]
 
 
@@ -354,4 +354,4 @@ def _page_head(drawn: PageHead, head: HeadAtlas) -> PageHead:
 
 
 def _words(place: Fired) -> str:
-    return f"{link_words(place.link)} {share(place.link.weight)}, usual {share(place.usual)}"
+    return f"{link_words(place.link)} {share(place.link.weight)}, control {share(place.usual)}"

@@ -171,7 +171,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     """Return the (layer, head) of all heads, the most distinctive first.
 
     First come the heads that ``finding`` names, then the best one of each label, then those with
-    links above their usual weight, then all others. Heads that the user chose or sorted keep their
+    links above their control, then all others. Heads that the user chose or sorted keep their
     order.
     """
     run = report.first

@@ -81,7 +81,7 @@ def word_tables(
 
 
 def above_usual(links: WordLinks | None) -> list[WordLink]:
-    """Return the links whose weight is above the head's usual weight by more than rounding."""
+    """Return the links whose weight is above the head's control by more than rounding."""
     return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
 
 
@@ -92,7 +92,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
     none = "no other" if asserted else "none"
     queries, keys = link_names(run.record, LONGEST)
     tested = heads >= FEWEST_HEADS
-    said = "furthest above usual first"
+    said = "furthest above control first"
     if tested:
         beyond = any(link.beats_chance for link in links)
         said = "least likely by chance first" if beyond else f"{none} beats chance, nearest first"
@@ -106,7 +106,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
         doc.ColumnOf("", ends, right=False),
         doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
         doc.ColumnOf("weight", lambda link: share(link.weight)),
-        doc.ColumnOf("usual", lambda link: share(link.habit), keep=4),
+        doc.ColumnOf("control", lambda link: share(link.habit), keep=4),
         *[agree] * tested,
         row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
         title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
@@ -118,9 +118,9 @@ def links_of(report: HeadsReport, count: int) -> doc.Table | None:
     """Return a table of the links between words that are least likely by chance, or None.
 
     count: how many links.
-    If the text is too long to test, those furthest above the head's usual weight are listed; of
-    chosen heads, and with the sink, the strongest. None means that no link of the chosen heads is
-    above its usual weight, or that the weights are random, so that no link means anything.
+    If the text is too long to test, those furthest above the head's control are listed; of chosen
+    heads, and with the sink, the strongest. None means that no link of the chosen heads is above
+    its control, or that the weights are random, so that no link means anything.
     """
     run, agreed, sink = report.first, report.agreed_links, report.view.sink
     if run.record.model.weights == "random" and not (sink or run.selected):
@@ -133,7 +133,7 @@ def links_of(report: HeadsReport, count: int) -> doc.Table | None:
     of_each = max(-(-count // len(run.heads)), A_HEAD)
     unusual = agreed is None and not sink and not run.selected
     links = strongest_links(run, count, sink, of_each, unusual=unusual)
-    title = "links furthest above usual" if unusual else "strongest links"
+    title = "links furthest above control" if unusual else "strongest links"
     return links_table(run, links, title, sink) if links else None
 
 
@@ -162,7 +162,7 @@ def pair_table(run: HeadsRecord, pair: PairLinks, least: int = 0) -> doc.Table:
     least: how many rows a short screen must show.
     """
     chance = f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"
-    asked = "here: do the other words matter? without --pair: is a link above its usual?"
+    asked = "here: do the other words matter? without --pair: is a link above its control?"
     return doc.table(
         [link for link in pair.links if not math.isnan(link.weight)],
         doc.ColumnOf("", lambda link: run.name(link.layer, link.head), right=False),

@@ -230,7 +230,9 @@ def _finding(report: WhyReport) -> str:
     prompts = _size(report)
     small = abs(best.value) < _LITTLE * abs(report.logit) and not (report.many and best.clear)
     usual = best.base is not None and best.base * best.value >= _USUAL * best.value**2
-    if not report.shown and (small or (usual and not report.many)):
+    first = report.first
+    unlikely = not report.many and first.predicts_answer and first.attribution.top[0][1] < UNLIKELY
+    if not report.shown and (small or unlikely or (usual and not report.many)):
         heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
         if not report.many:
             return f"{_predicted(report)} {_of_none(report, most, usual=usual and not small)}."
@@ -274,12 +276,12 @@ def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
     """Return that no head writes much of one prediction, or, if usual, more than its control."""
     whole, value = f"{report.logit:.2f} logits", logits(most.value)
     control = "" if most.base is None else f", {logits(most.base)} with another word there"
+    if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
+        return f"The largest head, {_called(report, most)}, writes {value} of its {whole}"
     if usual:
         of_it = f"{_called(report, most)} writes {value} of {whole}"
         return f"No head stands out from its control: {of_it}{control}"
     heads, feed_forward = (logits(report.part(kind)) for kind in ("head", "mlp"))
-    if report.first.attribution.top[0][1] < UNLIKELY and report.first.predicts_answer:
-        return f"No head writes more than {value} of its {whole}"
     source, keys = report.first.source(most.head), report.first.keys(most.head)
     at = ""
     if source is not None and source.place and not keys.special[source.place]:

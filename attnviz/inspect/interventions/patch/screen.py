@@ -53,7 +53,7 @@ _METHODS = {
 
 def document(report: PatchReport) -> doc.Document:
     """Return the document of a report, with its first screen."""
-    tokens, seed = report.pairs[0].tokens, f", base rates drawn from seed {report.seed}"
+    tokens, seed = report.pairs[0].tokens, f", controls drawn from seed {report.seed}"
     every = _ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     largest = "Largest effects" if report.ratio else "Largest changes"
     pairs = report.source if report.source.endswith("built-in pairs") else _pair_count(report)
@@ -204,7 +204,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
 
 
 def _ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a table with a row for each patch: effect, interval, base rate, label and others."""
+    """Return a table with a row for each patch: effect, interval, control, label and others."""
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     name = "effect" if report.ratio else _change_words(report)
     if report.method == "gradient":
