@@ -195,6 +195,8 @@ class ModelInfo:
         from queries and keys; None for a checkpoint, which has its own way.
     not_finite: the names of tensors of the model with numbers that are not finite.
     backend: the library that ran it. processes: over how many its weights are split.
+    untrained: that it predicts no better than uniform chance, with both losses; empty if it does
+        better, or if that is not known.
     layer_types: what each layer is, as the config names it; empty if attention alone mixes tokens
         in every layer. layer_names: the module of each layer, of an ``nn.Module``; else empty.
     """
@@ -217,6 +219,7 @@ class ModelInfo:
     processes: int = 1
     layer_types: tuple[str, ...] = ()
     layer_names: tuple[str, ...] = ()
+    untrained: str = ""
 
     def __post_init__(self) -> None:
         if min(self.layers, self.heads, self.kv_heads, self.head_dim) < 1:

@@ -163,7 +163,9 @@ def load(
     if backend == "numpy":
         options = replace(options, work=Work(0))
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
-    model = load(os.fspath(name), options)
+    from attnviz.engine.untrained import judged
+
+    model = judged(load(os.fspath(name), options))
     if threads is not None:
         ASKED[model] = threads
     return model
@@ -209,6 +211,8 @@ def open_given(
     options of the library's own attention.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
+    from attnviz.engine.untrained import judged
+
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
     if isinstance(model, str | os.PathLike):
@@ -216,13 +220,13 @@ def open_given(
 
         if tokenizer is not None:
             raise UsageError("tokenizer is for a loaded model: a name brings its own")
-        return load(os.fspath(model), LoadOptions(work=work, **own))
+        return judged(load(os.fspath(model), LoadOptions(work=work, **own)))
     from attnviz.models.model import Model
 
     if not isinstance(model, Model):
         from attnviz.models.prepare import handed_over  # imports transformers
 
-        model = handed_over(model, tokenizer, reads=reads)
+        model = judged(handed_over(model, tokenizer, reads=reads))
     suit(model)
     return model
 

@@ -291,12 +291,13 @@ def short_help(command: Any, often: Sequence[str], briefs: Mapping[str, str | No
     every = f"all {len(options)} options" if len(options) > 1 else "everything"
     manual = "attnviz docs" if command.name == "docs" else f"attnviz docs {command.name}"
     examples = [line for line in command.epilog.splitlines() if line.startswith("attnviz ")]
+    whole_first = sorted(examples, key=lambda line: len(line) + 2 > room)
     return "\n".join(
         [
             usage,
             *wrap(command.help, room),
             "",
-            *(f"  {line}" for line in examples[:_EXAMPLES]),
+            *(f"  {line}" for line in whole_first[:_EXAMPLES]),
             "",
             *option_lines(rows, room),
             "",

@@ -13,7 +13,7 @@ from attnviz.options import Options, argument
 
 EXAMPLES = """
 attnviz head L1H2
-attnviz head L0H0 "The cat sat on the mat because it was tired." --save card.svg
+attnviz head induction "The cat sat on the mat." --save card.svg
 attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.html
 """
 

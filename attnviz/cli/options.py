@@ -242,6 +242,7 @@ class Output(Options, panel="Output"):
     json: bool = flag("Print one JSON object.")
     brief: bool = flag("Print JSON of at most 2 kB: finding, ten rows.")
     save: tuple[Path, ...] = saved(EVERY)
+    slide: bool = flag("With --save FILE.png, .svg or .pdf: a slide of 16:9.")
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
     )

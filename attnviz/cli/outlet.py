@@ -123,13 +123,14 @@ class Outlet:
         name: of the model. options: how it is loaded.
         """
         from attnviz.cli.progress import loading
+        from attnviz.engine.untrained import judged
         from attnviz.models.memory import keep_freed
         from attnviz.models.resolve import load
 
         keep_freed()
         with loading(name, self.notices) as progress:
             with self.of(name):
-                loaded = load(name, replace(options, progress=progress))
+                loaded = judged(load(name, replace(options, progress=progress)))
             yield loaded
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
@@ -273,6 +274,8 @@ class Outlet:
     def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
         from attnviz.draw.files import save
 
+        palette = self.output.palette
+
         def screen() -> str:
             if self.console is None:
                 return ""
@@ -280,11 +283,11 @@ class Outlet:
             from attnviz.draw.theme import Theme
 
             # A file has no colours: glyphs and letters are drawn instead.
-            palette, lines = self.output.palette, self.console.height
+            lines = self.console.height
             theme = Theme(palette, colour=False, ascii=self.output.ascii, lines=lines)
             return terminal_block(document(), theme, self.console.width).plain
 
-        save(path, report_files(report, document, self.output.palette, screen))
+        save(path, report_files(report, document, palette, screen, self.output.slide))
 
     def _draw(self, console: Console, document: Document) -> None:
         from attnviz.draw.terminal import first_screen, terminal_block

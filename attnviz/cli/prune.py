@@ -11,12 +11,12 @@ EXAMPLES = """
 attnviz prune --fraction 0.3
 attnviz prune --fraction 0.25 --uniform --out smaller
 attnviz prune --until-loss 1.05 --rerank --texts stories.txt
-attnviz prune --heads L0H1,L2H3 --out without-two
+attnviz prune --head L0H1,L2H3 --out without-two
 attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 """
 
 
-@command(EXAMPLES, "--fraction --heads --until-loss --out --texts")
+@command(EXAMPLES, "--fraction --head --until-loss --out --texts")
 def prune(
     texts: shared.TextOrTexts,
     request: PruneRequest,

@@ -14,7 +14,7 @@ from attnviz.options import ManyTexts
 
 EXAMPLES = """
 attnviz retrieve
-attnviz retrieve --needle "The password is|blue rain" --haystack book.txt --lengths 256,1k
+attnviz retrieve --needle "The password is|blue rain" --haystack book.txt
 attnviz retrieve --model Qwen/Qwen2.5-0.5B --lengths 1k,4k --save full_attention_heads.tsv
 attnviz retrieve --texts books.jsonl --lengths 512 --shard 0/4 --resume part-0.record
 """

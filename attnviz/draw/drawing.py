@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from attnviz.draw.palette import Tint
 
-Style = Literal["title", "heading", "name", "text", "faint", "axis", "axis-faint", "value"]
+Style = Literal[
+    "title", "heading", "name", "text", "faint", "axis", "axis-faint", "value", "mono", "mono-bold"
+]
 Anchor = Literal["start", "middle", "end"]
 
 
@@ -33,6 +35,20 @@ class Cells:
     height: float
     steps: NDArray[np.intp]
     palette: str | None = None
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A rectangle of one colour, such as a letter's ground, as an item of a drawing.
+
+    x, y: the upper left corner. width, height: in pixels. ink: the colour as ``#rrggbb``.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    ink: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,7 @@ class Tip:
     content: str
 
 
-Item = Cells | Label | Stroke | Tip
+Item = Cells | Patch | Label | Stroke | Tip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Style
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Patch, Stroke, Style
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 from attnviz.errors import UsageError
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.font_manager import FontEntry
 
-_BASE = "DejaVu Sans"  # comes with matplotlib
+_BASE, _MONO_FONT = "DejaVu Sans", "DejaVu Sans Mono"  # these come with matplotlib
+_MONO = ("mono", "mono-bold")
 
 _PREFERRED = (
     *("Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC", "Apple SD Gothic Neo"),
@@ -109,17 +110,23 @@ _MOST_PIXELS = 80_000_000
 _BLANK = (238, 240, 243)
 _INKS: dict[Style, str] = {"faint": "#667080", "axis-faint": "#8a94a3"}
 _INK, _RULE = "#1f2328", "#c2c8d0"
-_SIZES: dict[Style, float] = {"title": 15, "heading": 13, "value": 10}
-_BOLD = {"title", "heading", "name"}
+_SIZES: dict[Style, float] = {
+    "title": 15, "heading": 13, "value": 10, "mono": 16, "mono-bold": 16
+}  # fmt: skip
+_BOLD = {"title", "heading", "name", "mono-bold"}
 
 
-def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png") -> None:
+def write_drawing(
+    drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png", wide: int = 0
+) -> None:
     """Write the drawing on white paper, without its tips; equal drawings give equal bytes.
 
-    palette: the name of the colours of cells. form: ``png`` or ``pdf``.
+    palette: the name of the colours of cells. form: ``png`` or ``pdf``. wide: the columns of pixels
+        of a PNG, 0 for as many as suit a page.
     Raises UsageError if the drawing is too large for a picture.
     """
-    pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
+    dots = wide * _PIXELS / drawing.width if wide else _DPI
+    pixels = drawing.width * drawing.height * (dots / _PIXELS) ** 2
     if pixels > _MOST_PIXELS:
         raise UsageError(
             f"a picture of {drawing.width:,.0f} x {drawing.height:,.0f} points is too large: "
@@ -131,14 +138,14 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
         from matplotlib.figure import Figure
 
         size = (drawing.width / _PIXELS, drawing.height / _PIXELS)
-        figure = Figure(figsize=size, dpi=_DPI, facecolor="white")
+        figure = Figure(figsize=size, dpi=dots, facecolor="white")
         FigureCanvasAgg(figure)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         _draw(axes, drawing, palette)
         axes.set_xlim(0, drawing.width)
         axes.set_ylim(drawing.height, 0)
-        figure.savefig(stream, format=form, dpi=_DPI, metadata=undated)
+        figure.savefig(stream, format=form, dpi=dots, metadata=undated)
 
 
 @contextmanager
@@ -176,6 +183,8 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
     for x, y, item in placed:
         if isinstance(item, Cells):
             _cells(axes, item, x, y, palette)
+        elif isinstance(item, Patch):
+            _patch(axes, item, x, y)
         elif isinstance(item, Label):
             _label(axes, item, x, y, pen, palette)
         elif isinstance(item, Stroke):
@@ -189,6 +198,13 @@ def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
     extent = (left, left + cells.width, top + cells.height, top)
     image = colours[cells.steps]
     axes.imshow(image, interpolation="nearest", aspect="auto", extent=extent, origin="upper")
+
+
+def _patch(axes: Axes, patch: Patch, x: float, y: float) -> None:
+    left, top = x + patch.x, y + patch.y
+    across = [left, left + patch.width, left + patch.width, left]
+    down = [top, top, top + patch.height, top + patch.height]
+    axes.fill(across, down, color=patch.ink, linewidth=0, antialiased=False)
 
 
 def _stroke(axes: Axes, stroke: Stroke, x: float, y: float) -> None:
@@ -213,4 +229,7 @@ def _label(axes: Axes, label: Label, x: float, y: float, pen: Pen, palette: str)
         look["fontweight"] = "bold"
     if label.turn:
         look |= {"rotation": -label.turn, "rotation_mode": "anchor"}
-    axes.text(x + label.x, y + label.y, pen.text(label.content), **pen.style(points, **look))
+    look = pen.style(points, **look)
+    if label.style in _MONO:
+        look["fontfamily"] = [_MONO_FONT, *pen.families]
+    axes.text(x + label.x, y + label.y, pen.text(label.content), **look)

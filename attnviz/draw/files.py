@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.draw.document import Document
+    from attnviz.draw.drawing import Drawing
 
 Writer = Callable[[BinaryIO], object]
 """Writes one kind of file."""
@@ -35,6 +36,8 @@ TextWriter = Callable[["SupportsWrite[str]"], object]
 """Writes one kind of text."""
 
 _PLOTTED = (".png", ".pdf")
+_SLIDE = 1920
+"""The columns of pixels of a slide."""
 
 
 _ACTING = re.compile(
@@ -82,11 +85,20 @@ def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
     return text_file(write)
 
 
-def document_files(document: Callable[[], Document], palette: str) -> dict[str, Writer]:
+def document_files(
+    document: Callable[[], Document], palette: str, slide: bool = False
+) -> dict[str, Writer]:
     """Return by file ending the functions that write a document to a stream.
 
     document: returns the document, when it is needed. palette: the name of the colours of cells.
+    slide: whether a picture is a slide of 16 to 9, not the whole document.
     """
+
+    def drawing() -> Drawing:
+        from attnviz.draw.figure import document_drawing
+        from attnviz.draw.slide import slide_drawing
+
+        return slide_drawing(document(), palette) if slide else document_drawing(document())
 
     def html(stream: SupportsWrite[str]) -> None:
         from attnviz.draw.html import document_html
@@ -101,16 +113,14 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
             stream.write(f"{piece}\n")
 
     def svg(stream: SupportsWrite[str]) -> None:
-        from attnviz.draw.figure import document_drawing
         from attnviz.draw.svg import svg_document
 
-        stream.write(svg_document(document_drawing(document()), palette))
+        stream.write(svg_document(drawing(), palette))
 
     def plot(stream: BinaryIO, form: str) -> None:
         from attnviz.draw.drawing_plot import write_drawing
-        from attnviz.draw.figure import document_drawing
 
-        write_drawing(document_drawing(document()), palette, stream, form)
+        write_drawing(drawing(), palette, stream, form, wide=_SLIDE if slide else 0)
 
     return {
         ".html": text_file(html),

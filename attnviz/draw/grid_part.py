@@ -19,7 +19,7 @@ from attnviz.draw.labels import fit, width
 from attnviz.draw.palette import Tint
 from attnviz.draw.theme import Theme
 
-_WIDEST = 12
+_WIDEST, _BRACKETED = 12, 2
 """The most columns of a cell."""
 
 APART = 2
@@ -178,6 +178,10 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
     if cell is None:
         return [Segment(" " * wide)]
     inner, gone = max(wide - 1, 1), place in part.crossed
+    if place == part.cursor and cell.tint and theme.colour and inner > _BRACKETED and not gone:
+        text = fit(cell.fitting(inner - 1), inner - 1)  # the label's colour stays in sight
+        ends = (Segment(end, theme.accent()) for end in "[]")
+        return [next(ends), Segment(text, theme.ground(cell.tint)), next(ends)]
     text, style = cell.fitting(inner), theme.ground(cell.tint) if cell.tint else DIM
     if gone:
         text, style = ("x" if theme.ascii else "×").center(inner), DIM

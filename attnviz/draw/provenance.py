@@ -144,7 +144,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     else:
         words = [
             *([f"revision {info.revision[:12]}"] if info.revision else []),
-            f"{info.weights} weights",
+            info.untrained or f"{info.weights} weights",
             info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}",
             *([_BACKENDS[info.backend]] if info.weights == "checkpoint" else []),
             shape_words(info),
@@ -154,7 +154,9 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
     """Return the beginning of a first screen: the model, whether it is untrained, its places."""
-    random = ["random weights"] * (info.weights == "random")
+    random = ["random weights"] * (info.weights == "random") + [info.untrained] * bool(
+        info.untrained
+    )
     return [(info.name, True), *((word, False) for word in (*random, *places_words(info)))]
 
 

@@ -106,9 +106,10 @@ class Report(ABC):
         header = [str(name) for name in next(rows)]
         return [dict(zip(header, row, strict=True)) for row in rows]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, slide: bool = False) -> None:
         """Save the report to ``path`` in the format of its ending, whole or not at all.
 
+        slide: whether a picture is a slide of 16 to 9: the finding and what fills the rest.
         Raises UsageError for an unknown ending, LoadError if the file cannot be written.
         """
         from attnviz.draw.files import save
@@ -117,7 +118,7 @@ class Report(ABC):
         def screen() -> str:
             return self._plain(Theme(self.palette, colour=False, ascii=self.ascii))
 
-        save(Path(path), report_files(self, self.document, self.palette, screen))
+        save(Path(path), report_files(self, self.document, self.palette, screen, slide))
 
     def __repr__(self) -> str:
         from attnviz.draw.labels import visible
@@ -164,12 +165,16 @@ class Report(ABC):
 
 
 def report_files(
-    report: Any, document: Callable[[], Document], palette: str, screen: Callable[[], str]
+    report: Any,
+    document: Callable[[], Document],
+    palette: str,
+    screen: Callable[[], str],
+    slide: bool = False,
 ) -> dict[str, Writer]:
     """Return the functions that write a report to a stream, by the ending of the file's name.
 
     document: returns the document. screen: returns the screen in plain characters.
-    palette: the name of the colours of cells.
+    palette: the name of the colours of cells. slide: whether a picture is a slide.
     """
     from attnviz.draw.files import document_files, table_file, text_file
 
@@ -177,6 +182,6 @@ def report_files(
         ".json": text_file(report.write_json),
         ".csv": table_file(report.rows),
         SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
-        **document_files(document, palette),
+        **document_files(document, palette, slide),
         **getattr(report, "arrays", dict)(),
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Stroke, Tip
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Patch, Stroke, Tip
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 
@@ -53,6 +53,10 @@ def png_uri(steps: NDArray[np.intp], palette: str) -> str:
 
 STYLE = "\n" + (Path(__file__).parent / "page" / "drawing.css").read_text("utf-8")
 
+_MONO = ";font:{} 16px 'DejaVu Sans Mono','Noto Sans Mono CJK KR',monospace;white-space:pre"
+_FONTS = {"mono": _MONO.format(400), "mono-bold": _MONO.format(700)}
+"""The fonts of a slide, which no page has."""
+
 _VECTOR_CELLS = 128 * 128
 """Maps of more cells than this become images: as rectangles they would take megabytes."""
 
@@ -75,7 +79,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _place(item: Cells | Tip) -> str:
+def _place(item: Cells | Patch | Tip) -> str:
     numbers = [_number(value) for value in (item.x, item.y, item.width, item.height)]
     return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
 
@@ -127,7 +131,8 @@ def _label(label: Label, palette: str) -> str:
     if label.on is not None:
         ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
     if ink:
-        place += f' style="fill:{ink}"'
+        font = _FONTS.get(label.style, "")
+        place += f' style="fill:{ink}{font}"'
     return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'
 
 
@@ -146,6 +151,8 @@ def _stroke(stroke: Stroke) -> Iterator[str]:
 def _item(item: Item, palette: str) -> Iterator[str]:
     if isinstance(item, Cells):
         yield from _cells(item, item.palette or palette)
+    elif isinstance(item, Patch):
+        yield f'<rect {_place(item)} fill="{item.ink}" shape-rendering="crispEdges"/>'
     elif isinstance(item, Label):
         yield _label(item, palette)
     elif isinstance(item, Stroke):

@@ -17,6 +17,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from attnviz.engine.selection import single_head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, label_named, plain_name, typed_names
@@ -62,6 +63,21 @@ def by_label(model: Model, kind: Kind, typed: Sequence[str], base: int) -> tuple
         ",".join(_of_label(model, kind, part, base) for part in choice.split(","))
         for choice in typed
     )
+
+
+def head_or_label(model: Model, kind: Kind, typed: str, base: int) -> tuple[int, int]:
+    """Return the (layer, head) of one head, of a label the head with the highest score.
+
+    typed: such as ``L1H2`` or ``induction``; see ``by_label``. base: the number of the first layer
+    and head, 0 or 1. Raises UsageError too if that is not one head.
+    """
+    (best,), info = by_label(model, kind, (typed,), base), model.info
+    if best != typed and (known := known_labels(model, kind)) is not None:
+        scores = {
+            f"L{at + base}H{head + base}": own.score for (at, head), own in known.heads.items()
+        }
+        best = max(best.split(","), key=scores.__getitem__)
+    return single_head(best, info.layers, info.heads, base)
 
 
 def _of_label(model: Model, kind: Kind, part: str, base: int) -> str:

@@ -6,7 +6,13 @@ import os
 
 import pytest
 
-from attnviz.engine.known_labels import by_label, known_labels, label_file, labels_json
+from attnviz.engine.known_labels import (
+    by_label,
+    head_or_label,
+    known_labels,
+    label_file,
+    labels_json,
+)
 from attnviz.errors import UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.models.own import OwnAttention
@@ -148,6 +154,17 @@ def test_heads_are_chosen_by_their_label():
         by_label(OwnAttention(), "self", ["induction"], 0)
     with pytest.raises(UsageError, match="no head or label 'inducton'; did you mean 'induction'"):
         by_label(model, "self", ["inducton"], 0)
+
+
+def test_one_head_is_that_with_the_highest_score_of_a_label():
+    model = load("tiny")
+    assert head_or_label(model, "self", "previous token", 0) == (0, 0)
+    assert head_or_label(model, "self", "previous token", 1) == (0, 0)
+    assert head_or_label(model, "self", "L2H3", 0) == (2, 3)
+    with pytest.raises(
+        UsageError, match="expected one head, such as L0H0, got 'L1H2,L1H3': 2 heads"
+    ):
+        head_or_label(model, "self", "L1H2,L1H3", 0)
 
 
 @pytest.mark.parametrize("command", ["heads", "why", "lens", "generate", "ablate"])

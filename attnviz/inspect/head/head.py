@@ -14,7 +14,7 @@ from attnviz.draw.signed import Place
 from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
-from attnviz.engine.selection import single_head
+from attnviz.engine.known_labels import head_or_label
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.head.report import Firing, HeadCard, Hurt, ReadFrom, Writes
 from attnviz.inspect.head.request import CardRequest, HeadRequest
@@ -35,6 +35,7 @@ from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.why.report import WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import why
+from attnviz.measures.registry import LABELS, plain_name, typed_names
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.work import Work, about_tokens
@@ -59,8 +60,8 @@ _Question = TypeVar("_Question", bound=Options)
 
 
 def names_a_head(typed: str) -> bool:
-    """Return whether a string has the form of a head's name, such as ``L1H2``."""
-    return _NAME.fullmatch(typed) is not None
+    """Return whether a string is like the name of a head, ``L1H2``, or is that of a label."""
+    return _NAME.fullmatch(typed) is not None or plain_name(typed) in typed_names(LABELS)
 
 
 def work(texts: Texts, request: CardRequest) -> Work:
@@ -88,8 +89,8 @@ def head(
     False. Raises UsageError if the request does not name a single head, and for texts that do not
     fit the model, UnsupportedError if its attention cannot be observed.
     """
-    info = model.info
-    place = single_head(request.head, info.layers, info.heads, request.index_base)
+    kind = request.kind or model.kinds[0]
+    place = head_or_label(model, kind, request.head, request.index_base)
     (card,) = head_cards(model, [place], text or CARD_TEXT, texts, request, Steps(advance))
     return replace(card, asked=text is not None)
 

@@ -23,7 +23,7 @@ class CardRequest(Truncation, Kind, _Shown, Known, IndexBase, Seed):
 class _Which(Options):
     """The argument that names the head."""
 
-    head: str = argument("HEAD", "The head, such as L1H2.", ...)
+    head: str = argument("HEAD", "The head, such as L1H2, or a label: induction.", ...)
 
 
 @dataclass(frozen=True)

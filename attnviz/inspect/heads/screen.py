@@ -98,7 +98,7 @@ def _of_maps(report: HeadsReport) -> doc.Document:
 def _heading(report: HeadsReport, shared: Sequence[str]) -> doc.Words:
     run, info = report.first, report.first.record.model
     changed, left_out = _differs(run)
-    words = [*changed, *places_words(info)]
+    words = [*[info.untrained] * bool(info.untrained), *changed, *places_words(info)]
     words += [] if info.is_one_layer else [shape_words(info)]
     words += [*shared, *left_out]
     if report.of_texts:

@@ -26,8 +26,7 @@ from attnviz.engine.capture import (
     require_maps,
     written_targets,
 )
-from attnviz.engine.known_labels import known_labels
-from attnviz.engine.selection import single_head
+from attnviz.engine.known_labels import head_or_label, known_labels
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.link.report import LinkChoice, LinkedPrompt, LinkReport, part_leads
 from attnviz.inspect.link.request import LinkRequest
@@ -89,8 +88,7 @@ def link(
     known = known_labels(model, kind, ignored=request.no_known_labels)
     labels, head = {} if known is None else known.named(), None
     if request.head is not None:
-        info = model.info
-        head = single_head(request.head, info.layers, info.heads, request.index_base)
+        head = head_or_label(model, kind, request.head, request.index_base)
     splitter = backend_of(model).open_splitter(kind, study.prompts[0].given)
     linked, chosen = list[LinkedPrompt](), None
     wanted = control_count(request.controls, len(study.prompts))

@@ -15,10 +15,11 @@ class _Question(Options, panel="What is explained"):
 
     head: str | None = option(
         "HEAD",
-        "The head, such as L1H2 (default: with query and key the link that chance brings least "
-        "often; where one of these is given, of heads with a label the one that attends most).",
+        "The head, such as L1H2, or a label such as induction (default: with query and key the "
+        "link that chance brings least often; where one of these is given, of heads with a label "
+        "the one that attends most).",
         short="-H",
-        brief="The head, such as L1H2 (default: picked automatically).",
+        brief="The head: L1H2, induction (default: picked automatically).",
     )
     query: str | None = option(
         "WORD|INDEX",

@@ -147,7 +147,7 @@ def _chosen(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo) -> Go
             )
         if len(heads) == bounds.heads and not bounds.empty_layers:
             raise UsageError(
-                f"--heads would take all {bounds.heads} heads of layer "
+                f"--head would take all {bounds.heads} heads of layer "
                 f"{layer + request.index_base}: leave one, or add --allow-empty-layers"
             )
     among = frozenset((layer, head) for layer, heads in chosen.items() for head in heads)

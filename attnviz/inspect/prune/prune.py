@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attnviz.draw.numbers import counted
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
+from attnviz.engine.known_labels import by_label
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.prune.order import (
@@ -54,7 +55,8 @@ def prune(
             "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
             "language model"
         )
-    started = time.monotonic()
+    started, base = time.monotonic(), request.index_base
+    request = replace(request, heads=by_label(model, model.kinds[0], request.heads, base))
     tokens = encode_texts(model, texts, request.truncate, 2)
     halves = split_texts(tokens)
     store, info = _open_store(model, request.out, tokens[0].ids), model.info

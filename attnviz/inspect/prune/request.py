@@ -21,10 +21,12 @@ class _Removal(Options, panel="What is removed"):
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
         "HEADS",
-        "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
+        "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4, or a label such as induction; "
+        "may be repeated.",
         (),
-        short="--head -H",
-        brief="Remove these heads: L2H5, 2.5, 0-3.1,4.",
+        name="--head",
+        short="--heads -H",
+        brief="Remove these heads: L2H5, 3 (of every layer), induction.",
     )
     until_loss: float | None = option(
         "RATIO",
@@ -41,7 +43,7 @@ class _Removal(Options, panel="What is removed"):
         super().__post_init__()
         goals = {
             "--fraction": self.fraction is not None,
-            "--heads": bool(self.heads),
+            "--head": bool(self.heads),
             "--until-loss": self.until_loss is not None,
         }
         named = [option for option, given in goals.items() if given]
@@ -61,7 +63,7 @@ class _Removal(Options, panel="What is removed"):
             )
         if self.uniform and self.heads:
             raise UsageError(
-                "--uniform takes equally many from every layer, --heads names them: give one"
+                "--uniform takes equally many from every layer, --head names them: give one"
             )
 
 
@@ -102,5 +104,5 @@ class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
             return f"--until-loss {self.until_loss:g}"
         if self.heads:
             counted = f" --index-base {self.index_base}" if self.index_base else ""
-            return f"--heads {' '.join(self.heads)}{counted}"
+            return f"--head {' '.join(self.heads)}{counted}"
         return "all prunable heads"

@@ -232,8 +232,8 @@ def test_what_no_model_could_heed_is_refused(given, message):
         ({"fraction": 0.3, "uniform": True}, 4, "--fraction 0.3"),  # one of each layer
         ({"fraction": 0.5, "uniform": True}, 8, "--fraction 0.5"),
         ({"until_loss": 1.05}, 12, "--until-loss 1.05"),
-        ({"heads": ("L0H1", "3")}, 5, "--heads L0H1 3"),
-        ({"heads": ("L1H2",), "index_base": 1}, 1, "--heads L1H2 --index-base 1"),
+        ({"heads": ("L0H1", "3")}, 5, "--head L0H1 3"),
+        ({"heads": ("L1H2",), "index_base": 1}, 1, "--head L1H2 --index-base 1"),
         ({}, 12, "all prunable heads"),
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
-from attnviz.draw.provenance import fits_two_lines, model_words, probability
+from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
@@ -36,7 +36,7 @@ def heading(report: AblationReport) -> Words:
     parts = [shape, _scan_facts(report)[0], _size(report)]
     if (loss := report.baseline.get("loss")) is not None:
         parts.append(f"{_loss_name(report)} {loss:.3f}{report.loss_unit.removesuffix('/token')}")
-    return [(report.model.name, True), *((part, False) for part in parts)]
+    return [*named(report.model), *((part, False) for part in parts)]
 
 
 def _size(report: AblationReport) -> str:

@@ -13,7 +13,14 @@ from attnviz.draw.document import Facts, Part
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_label, token_labels
 from attnviz.draw.numbers import NumberScale, counted, whole_percent
-from attnviz.draw.provenance import advised, fits_two_lines, known_text, model_words, notes_group
+from attnviz.draw.provenance import (
+    advised,
+    fits_two_lines,
+    known_text,
+    model_words,
+    named,
+    notes_group,
+)
 from attnviz.draw.signed import one_line, signed_grid, signed_scale
 from attnviz.engine.patching import SITES
 from attnviz.inspect.interventions.patch.report import (
@@ -77,7 +84,7 @@ def document(report: PatchReport) -> doc.Document:
             "patch", f"measured over {_pair_count(report)}{seed * bool(report.control)}."
         ),
         hints=doc.next_steps(_hints(report)),
-        heading=[(report.model.name, True), *((part, False) for part in heading)],
+        heading=[*named(report.model), *((part, False) for part in heading)],
         quoted=report.text if report.pairs_wanted == 1 else "",
         finding=finding(report),
         first=advised(partial(_first, report), tokens.clean),

@@ -14,8 +14,8 @@ import numpy as np
 from attnviz.draw.signed import Place
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
+from attnviz.engine.known_labels import head_or_label
 from attnviz.engine.patching import ATTENDED, Into, PathEffects
-from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair, pair_study
@@ -205,7 +205,7 @@ def _sender_of(model: Model, head: str, base: int) -> Place:
     head: as typed, one head. base: the number of the first layer and head, 0 or 1.
     """
     info = model.info
-    sender = single_head(head, info.layers, info.heads, base)
+    sender = head_or_label(model, model.kinds[0], head, base)
     if sender[0] == info.layers - 1:
         raise UsageError(
             f"{head} is in the last layer: no later head reads from it; attnviz why shows what it "
