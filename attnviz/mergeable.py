@@ -66,8 +66,8 @@ _SECONDS = 30.0
 class ShardPart(NamedTuple):
     """What one shard has measured so far.
 
-    blocks, texts: how many of its blocks, and of the texts in them. read: a hash of all texts of
-    the corpus up to there. whole, digest: the number of all texts and a hash of them; 0 and empty
+    blocks, texts: how many blocks, and texts in them, are measured. read: a hash of all texts of
+    the corpus read so far. whole, digest: the number of all texts and a hash of them; 0 and empty
     until the shard has read the corpus to its end.
     """
 
@@ -153,7 +153,7 @@ _JOINS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class CorpusRecord:
-    """What some shards of a corpus found; ``a + b`` is what both found.
+    """The results of some shards of a corpus; ``a + b`` has the results of both.
 
     command: the question. run: all that the numbers depend on, as JSON values by name; records
         of another run do not add up. shown: JSON values that only the report needs.
@@ -244,7 +244,7 @@ def _hash(told: str, arrays: Mapping[str, NDArray[Any]]) -> str:
 def read_record(path: Path) -> CorpusRecord:
     """Return the record in a file.
 
-    Raises LoadError for a file that cannot be read or is damaged, UsageError for another file.
+    Raises LoadError for a file that cannot be read or is damaged, UsageError if it is no record.
     """
     from safetensors.numpy import load
 

@@ -67,7 +67,7 @@ def as_chat(messages: list[Message]) -> Chat:
 
 
 def finished(model: Model, text: str, *, answering: bool) -> str:
-    """Return a text for a model: of a chat what its template makes of it, any other as it is.
+    """Return a text for a model: a chat as its template writes it, any other text unchanged.
 
     answering: True ends a chat where the assistant goes on: at its answer, or behind the last
         message if that is the assistant's.
@@ -97,7 +97,7 @@ def template_of(model: Model) -> ChatTemplate:
 
 
 def read_chat(given: str, *, plain: bool = False) -> list[Message]:
-    """Return the messages of a chat, each a role and what a template takes beside it.
+    """Return the messages of a chat, each with a role and other fields that a template takes.
 
     given: the path of a file, JSON, or lines such as ``user: Hi``. plain: whether any other text is
         a user's message.
@@ -306,7 +306,7 @@ class RegionReader:
         return both_texts(self.text, self.second)
 
     def notes(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return a note if the tokenizer puts no token between two texts, as decoders' do."""
+        """Return a note if the tokenizer puts no token between two texts, like most of decoders."""
         if self.second is None or SPECIAL in tokens.regions[1:-1]:
             return ()
         alone = self.model.encode(self.text)

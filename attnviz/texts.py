@@ -129,7 +129,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument as UTF-8 in any locale; UsageError, naming ``name``, if it is none."""
+    """Return an argument as UTF-8 in any locale; UsageError, naming ``name``, if it is no UTF-8."""
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 

@@ -199,8 +199,8 @@ def gpt_heads(
 ) -> dict[str, Head]:
     """Return the output heads (not attention heads) of GPT's model classes, for ``Family.heads``.
 
-    name: the start of class names. predicting: the end of the one that predicts tokens, by the
-    tensor ``unembedding``.
+    name: the start of class names. predicting: the end of the name of the class that predicts
+    tokens. unembedding: the tensor with which it does so.
     """
     return {
         f"{name}Model": {},

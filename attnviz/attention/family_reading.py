@@ -357,7 +357,7 @@ def _positive(said: object) -> float:
 
 
 def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
-    """Return the configuration of a checkpoint of ``save_checkpoint``; LoadError for any other."""
+    """Return the configuration of what ``save_checkpoint`` wrote; LoadError for anything else."""
     try:
         found = checkpoint_layout(fields, stored)
         config = config_from_llama(fields, found.shape)

@@ -91,7 +91,7 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the attention scores (..., head, query, key) of one way of comparing query and key.
+    """Return attention scores (..., head, query, key), computed in the way that ``score`` names.
 
     weight: the v of ``additive_scores``; None for all ones, and for the other scores.
     """

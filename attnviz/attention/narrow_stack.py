@@ -47,7 +47,7 @@ class NarrowAttention(NumpyAttention):
 
     @classmethod
     def of(cls, attention: NumpyAttention) -> Self:
-        """Return this rounding attention with the unrounded parameters of another one."""
+        """Return a rounding attention with the parameters of ``attention``, not yet rounded."""
         return cls(**{part.name: getattr(attention, part.name) for part in fields(attention)})
 
     joined = _rounding(NumpyAttention.joined)

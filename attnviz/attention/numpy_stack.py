@@ -494,7 +494,7 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
 
 
 def held_norm_back(stack: NumpyStack, name: str, given: Floats, slope: Floats) -> Floats:
-    """Return a number's derivative by a norm's input (..., width); ``slope``: by its output.
+    """Return the gradient at a norm's input (..., width) from ``slope``, that at its output.
 
     given: the input that determines the scale, which is fixed.
     """

@@ -103,7 +103,7 @@ class ScanOptions:
         baseline: it removes a random direction of equal norm in place of each ablation.
     token_losses: True keeps the loss of each token.
     max_memory: the most bytes that a scan may use; None takes a share of the free memory.
-    labels: True measures the labels of a classifier as other models' predicted tokens.
+    labels: True measures a classifier's labels, as predicted tokens are measured otherwise.
     label: the id of the label whose loss counts; None for the one that is predicted.
     Raises UsageError for numbers out of range.
     """

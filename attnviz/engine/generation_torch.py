@@ -117,7 +117,7 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, try it on the token ids, and set ``causal``: whether its attention is."""
+        """Open the model, and set ``causal`` by a trial on the token ids."""
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()

@@ -90,7 +90,7 @@ def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
 
 
 def packed_layers(root: nn.Module) -> str:
-    """Return an error's end: a layer of another library, and what to do; empty if none is there."""
+    """Return words for an error that name a layer of another library; empty if there is none."""
     kind = next(map(type, _foreign(root)), None)
     if kind is None:
         return ""

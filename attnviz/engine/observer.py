@@ -43,10 +43,7 @@ class Observer(Protocol):
         """Return True if the norms ‖v_j W_O^h‖ of the values are wanted as well."""
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        """Return True if the attention weights of this layer are wanted.
-
-        A layer that is not wanted runs at full speed.
-        """
+        """Return True if this layer's attention weights are wanted; others run at full speed."""
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts

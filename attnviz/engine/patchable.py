@@ -200,7 +200,7 @@ class Untouched:
         """Return the outputs (row, token, head, dim) of some rows of the batch, edited in place.
 
         point: the attention call. first: the index of the first of these rows.
-        Tensors that are requested as ``inside`` come too and must not be changed in place.
+        ``outputs`` may be another tensor, if ``inside`` asked for it; it is not changed in place.
         """
         return outputs
 

@@ -138,7 +138,7 @@ class Probing:
     def read_layers(
         self, given: Input, read: Callable[[ReducedLayer], ReadLayer]
     ) -> dict[int, ReadLayer]:
-        """Return by layer what ``read`` computes from the sums over its attention rows.
+        """Return for each layer, by its index, what ``read`` computes from its sums.
 
         Raises UnsupportedError as ``Backend.read_sums``.
         """

@@ -38,7 +38,7 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine (...), in [−1, 1], of each two vectors (..., width).
+    """Return the cosines (...), in [−1, 1], of vectors in ``first`` and ``second`` (..., width).
 
     The leading axes broadcast. The cosine is 1 for two vectors of zeros, and 0 for one vector of
     zeros.

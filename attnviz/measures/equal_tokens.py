@@ -32,7 +32,7 @@ class Pairs(NamedTuple):
 
 
 def equal_pairs(orders: Ints) -> tuple[Pairs, Pairs] | None:
-    """Return all pairs of a query and an earlier equal token, and of it and the token after that.
+    """Return the pairs (query, earlier equal token), and the pairs (query, token after that).
 
     orders: the ids of the same tokens in several orders, (order, token). Return None if there are
         too many pairs to store.
@@ -61,7 +61,7 @@ def _pairs(queries: Ints, keys: Ints) -> Pairs:
 def mass_on_pairs(
     weights: Weights, pairs: Pairs, start: int, seen: Bools | None
 ) -> tuple[Weights, Bools]:
-    """Return each row's summed weight on the keys of its pairs, and which rows have some.
+    """Return each row's summed weight on the keys of its pairs, and which rows have pairs.
 
     weights: (..., rows, keys). start: the query of the first row. seen: boolean (rows, keys), the
         pairs that count; None if all do. The results are (..., orders, rows) and (orders, rows).

@@ -106,7 +106,7 @@ class WordLink(NamedTuple):
 class WordLinks(NamedTuple):
     """The tested links of one text, at most thirty, the least likely by chance first.
 
-    Of fewer than ``FEWEST_HEADS`` heads, those with the largest excess first.
+    With fewer than ``FEWEST_HEADS`` heads the largest excess comes first.
     heads: how many heads were measured. pairs: how many word pairs were tested.
     """
 
@@ -204,7 +204,7 @@ class _Places(NamedTuple):
         return cls(distance, cells.astype(float))
 
     def means(self, values: Floats, prior: Floats) -> Floats:
-        """Return for each word pair the mean over the other pairs at its distance, shrunk.
+        """Return for each word pair the mean of the others at its distance, shrunk to ``prior``.
 
         values: (query, key), 0 where a pair is not tested. prior: (query, key), the value of
             ``_PRIOR`` further observations.

@@ -122,7 +122,7 @@ class LoraAdapter:
         return found
 
     def on(self, names: Collection[str], turned: Collection[str]) -> dict[str, Change]:
-        """Return the adapter's change of each tensor of the base that it changes, by its name.
+        """Return the changes that the adapter makes to the base, by the changed tensor's name.
 
         names: of the base's tensors, which may have a prefix more or less than in the adapter.
         turned: those that are stored as (in, out). Raises LoadError if the base lacks a tensor.

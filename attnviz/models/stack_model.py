@@ -52,7 +52,7 @@ class StackModel:
     sizes: those for counting its operations; None takes them from the tensors, which reads these.
     trained: tokens of the longest sequence of its training, if its files state it.
     mask_id: the token that hides a word from a masked model, None if there is none.
-    parameters: of the whole model; None if only transformers knows.
+    parameters: how many the whole model has; None if only transformers knows.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class StackModel:
 
     @property
     def is_bare(self) -> bool:
-        """Return whether the model has no head of any kind: its class is none "for" a task."""
+        """Return True if the model has no head for any task: no ``For`` is in its class name."""
         return not self.has_head and "For" not in self.info.architecture
 
     @property

@@ -53,7 +53,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def table_rows(table: nn.Module, config: Any) -> int:
-    """Return the number of rows of a table of token embeddings; if it is hidden, the config's."""
+    """Return the rows of a table of token embeddings; the config's, if the table does not tell."""
     known = (getattr(part, "num_embeddings", None) for part in table.modules())
     rows = (one for one in known if isinstance(one, int))
     weight = getattr(table, "weight", None)

@@ -19,7 +19,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class PromptRequest(ChatOption):
-    """The option on a chat in place of a prompt.
+    """The option that reads a chat in place of a prompt.
 
     own: the names of the options of which each prompt in a file may have a value of its own.
     """

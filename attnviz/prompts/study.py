@@ -257,7 +257,7 @@ class PromptStudy(Generic[Given, Question]):
 
 
 def control_count(wanted: int | None, prompts: int) -> int:
-    """Return the controls of each prompt: ``wanted``, or for None 20, of several prompts 5."""
+    """Return how many controls a prompt has: ``wanted``, or if None 20, or 5 of several prompts."""
     return (5 if prompts > 1 else 20) if wanted is None else wanted
 
 

@@ -45,7 +45,7 @@ class BlockReading(NamedTuple):
 
 
 class HeadReading(NamedTuple):
-    """What one head adds to the logits, each less the mean change over the vocabulary.
+    """What one head adds to the logits, minus the mean of what it adds over the vocabulary.
 
     head: (kind of attention, layer, head). answer: the change of the answer's logit.
     raises, lowers: the words whose logits it changes most, as (id, change in logits); only those

@@ -40,7 +40,7 @@ _Edit = Callable[[int, Tensor], Tensor | None]
 
 
 def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
-    """Return what is read after each block, and from each head, at one token of a text.
+    """Return the predictions after each block, and what each head adds to them, at one token.
 
     Raises UsageError for a position or token that does not exist, UnsupportedError if a text may
     have several labels, if the model does more between its blocks than add to one residual stream,
@@ -72,7 +72,7 @@ class _Choice(NamedTuple):
 
     @property
     def row(self) -> int | None:
-        """Return the index of the token whose logits are needed; None if those of all are."""
+        """Return the index of the only token whose logits are needed; None for all tokens."""
         return self.place if self.tokens is None else None
 
     def among(self, logits: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
 
 
 def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReading:
-    """Return what is read after each block, and from each head, at one token of a text.
+    """Return the predictions after each block, and what each head adds to them, at one token.
 
     stack: a causal model whose final residual is the sum of all that was added to it.
     asked: the position, and the answer whose logit is followed.
@@ -214,7 +214,7 @@ def numpy_neurons(stack: NumpyStack, given: Input, asked: AskedLogit, layer: int
 def numpy_one_token_logits(
     stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
 ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield (head, token ids, what it adds to the logits over each); see ``one_token``."""
+    """Yield (head, token ids, the head's part (token, vocab) of the logits); see ``one_token``."""
     for start in range(0, len(tokens), ONE_TOKEN_BATCH):
         batch = tokens[start : start + ONE_TOKEN_BATCH]
         residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)

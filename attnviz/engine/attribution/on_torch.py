@@ -327,7 +327,7 @@ def follow(
     everywhere: bool = False,
     inside: tuple[nn.Module, int] | None = None,
 ) -> FollowedRun:
-    """Run the borrowed model over a text, and return the pass with its tracked tensors.
+    """Run the model over a text inside ``borrowed``; return the pass with its tracked tensors.
 
     place: the index of the token whose logits are tracked. whole: the attention calls whose
         attention weights are recorded for all queries, not only ``place``.

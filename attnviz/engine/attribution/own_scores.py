@@ -139,7 +139,7 @@ def own_scores(
 def own_facts(
     run: Callable[[], object], given: Input, call: int, *, head: int, query: int
 ) -> SplitScores | None:
-    """Return scale, mask, bias and weights of one query of one head, without parts.
+    """Return a head's scale, mask, bias and weights for one query, as scores without parts.
 
     None if the scores are no scaled product of queries and keys plus something that is fixed.
     run: runs the model over ``given``. call: the index of its attention call.

@@ -68,8 +68,8 @@ class Attribution:
     tolerance: the allowed difference between sum and logit, in logits; it depends on the dtype.
     notes: sentences that a reader must know about the computation.
     labels: the names that stand for the token ids, if the model is a classifier; else empty.
-    span: the answer of a question-answering model, whose ``top`` has the probability of the
-        explained label at ``position``, among the tokens of the context; None of other models.
+    span: a question-answering model's answer; None for other models. ``top`` then has the
+        probability, among the tokens of the context, that the answer starts, or ends, there.
     several: True if a text may have several of the labels: the probabilities are sigmoids then.
     """
 
@@ -195,8 +195,8 @@ class Attributor(ABC):
     ) -> Array:
         """Return the logits (text, vocab) of the token at ``place`` of texts of one length.
 
-        In float64; on a GPU if they come from there. Of an answer's start and end they are ln p,
-        among the tokens of the context.
+        They are float64, and stay on a GPU. A question-answering model's are ln p of the answer's
+        start and end among the tokens of the context.
 
         hidden: for each text the index of a token to which no other token attends, in any head;
             empty to hide none. Raises UnsupportedError if attention scores cannot be edited.

@@ -26,7 +26,7 @@ _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 def numpy_path_reads(
     stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return each layer's queries, keys and values, and how each of the heads changes them."""
+    """Return how queries, keys and values differ in two texts, by layer, in all and by sender."""
     for kind, layer, head in senders:
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:

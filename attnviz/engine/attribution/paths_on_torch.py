@@ -20,7 +20,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return each layer's queries, keys and values, and how each of the heads changes them."""
+    """Return how queries, keys and values differ in two texts, by layer, in all and by sender."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _CleanAndCorrupt(model, _follow(model, clean), _follow(model, corrupt))

@@ -44,7 +44,7 @@ class RecordedRun(NumpyStack):
         return held_norm(self, name, self.given[name], change)
 
     def moved_back(self, name: str, slope: Floats) -> Floats:
-        """Return a number's derivative by a norm's input (..., width); ``slope``: by its output.
+        """Return the gradient at a norm's input (..., width) from ``slope``, that at its output.
 
         name: of the norm. It divides by the same numbers as in this run.
         """

@@ -219,7 +219,7 @@ def _log_sum(logits: Floats) -> NDArray[np.float64]:
 
 
 class ScoreSplitter(ABC):
-    """The interface to split the attention scores of one model."""
+    """The interface to split attention scores by the model's parts that wrote query and key."""
 
     @abstractmethod
     def split(self, given: Input, asked: AskedLink) -> SplitScores:
@@ -230,7 +230,7 @@ class ScoreSplitter(ABC):
 
     @abstractmethod
     def leads(self, texts: Sequence[Input], asked: AskedLink, known: SplitScores) -> SideLeads:
-        """Return what each part of query and key adds to the same lead in other texts.
+        """Return what each part of query and key adds to the asked lead in other texts.
 
         The two results are (text, part), for the query and for the keys. texts: run together, of
             as many tokens each as the first text. known: the split of that text.

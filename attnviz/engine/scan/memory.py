@@ -94,10 +94,7 @@ class _Watch(TorchDispatchMode):
 
 @contextmanager
 def fused_activations(root: nn.Module) -> Iterator[None]:
-    """Replace inside this context each tanh GELU under ``root`` by torch's fused function.
-
-    The fused function gives the same values.
-    """
+    """Replace each tanh GELU under ``root`` by torch's equal fused function inside this context."""
     with ExitStack() as restored:
         for module in root.modules():
             plain = type(module).__module__ == _ACTIVATIONS and "forward" not in vars(module)

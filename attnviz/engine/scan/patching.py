@@ -61,8 +61,8 @@ class PatchWork:
     """One prompt pair that is ready to be patched, with the values of both runs.
 
     pair: its index. what: the kinds of patch sites. clean, corrupt: the unpatched runs of both
-        prompts. base: the run that is patched, one of these two. own: its values.
-    held: the values of the other run, at the base's tokens.
+        prompts. base: the run that is patched, one of these two. own: the values of ``base``.
+    held: the values of the other run, at the tokens of ``base``.
     answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
     rounding: how far equal values may differ in two runs, relative to the largest.
     """

@@ -192,7 +192,7 @@ def run_expanded(
     kept: int | None = None,
     inside: Inside | None = None,
 ) -> ForwardOutput:
-    """Return one pass with the text in row 0 and one ablation or patch in each further row.
+    """Return the results of a pass: the text in row 0, an ablation or patch in each further row.
 
     variants: the ablations or patches, in the order in which a pass reaches them. at_once: the most
     rows that a block is called on. kept: how many last tokens the last block computes; None is all.

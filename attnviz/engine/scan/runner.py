@@ -211,10 +211,7 @@ def room_for(
 
 
 def require_two(given: Input) -> None:
-    """Raise UsageError for a text, or a decoder's text, in which no token can be predicted.
-
-    It has fewer than two tokens.
-    """
+    """Raise UsageError for a text, or a decoder's text, of fewer than two tokens: no loss."""
     read = given.predicted
     if len(read) < 2:
         name = "text" if given.target is None else "target"

@@ -100,7 +100,7 @@ def run_changed(
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """Return a pass with the text in row 0, and each ablation or patch in its own row.
+    """Return the results of a pass: the text in row 0, each ablation or patch in its own row.
 
     changes: the ablations or patches, in the order in which a pass reaches them. replaced: makes
     the intervention from the changes by row. at_once: the most rows that a block is called on.
