@@ -220,9 +220,8 @@ def test_masks_combine(convert):
     ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal, dtype):
-    query, flags = convert(normal(3, 5, 4)), convert(np.tri(5).astype(dtype))
+def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal):
+    query, flags = convert(normal(3, 5, 4)), np.tri(5).astype(np.float32)
     with pytest.raises(ValueError, match=r"of 0 and 1, .* write mask\.(bool|astype)\("):
-        functional.masked_softmax(query @ query.swapaxes(-1, -2), flags)
-    functional.masked_softmax(query @ query.swapaxes(-1, -2), flags - 1)  # added, as numbers are
+        masked_softmax(attention_scores(query, query), convert(flags))
+    masked_softmax(attention_scores(query, query), convert(flags - 1))  # added, as numbers are
