@@ -12,13 +12,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, wraps
+from inspect import Parameter, signature
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from attnviz.errors import UsageError
 
@@ -503,3 +515,51 @@ def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
     if size < least:
         raise UsageError(f"{option} {typed.strip()} leaves no room: expected a size such as 24GB")
     return size
+
+
+# Keywords of functions -----------------------------------------------------------------------
+
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def keywords_checked(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+    """Return the function, made to refuse a keyword that it does not have; see ``refuse_unknown``.
+
+    A function that takes any keyword refuses them itself.
+    """
+    if any(each.kind is each.VAR_KEYWORD for each in _parameters(function)):
+        return function
+
+    @wraps(function)
+    def checked_call(*args: _Given.args, **given: _Given.kwargs) -> _Answer:
+        refuse_unknown(function.__name__, given, function)
+        return function(*args, **given)
+
+    return checked_call
+
+
+def refuse_unknown(
+    name: str, given: Iterable[str], function: Callable[..., Any], *others: Callable[..., Any]
+) -> None:
+    """Raise TypeError for a keyword that a function does not have, with the one that is meant.
+
+    name: of the function. given: the keywords that were passed. others: functions that take some of
+        the keywords too; one that takes any has them all.
+    """
+    from difflib import get_close_matches  # of a call that fails
+
+    if any(each.kind is each.VAR_KEYWORD for own in others for each in _parameters(own)):
+        return
+    alone = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    shared = (each for own in (function, *others) for each in _parameters(own))
+    known = [each.name for each in shared if each.kind not in alone]
+    for keyword in given:
+        if keyword not in known:
+            close = get_close_matches(keyword, known, 1)
+            advice = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+            raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}: {advice}")
+
+
+def _parameters(function: Callable[..., Any]) -> Iterable[Parameter]:
+    return signature(function).parameters.values()

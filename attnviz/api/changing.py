@@ -15,11 +15,10 @@ from attnviz.api.opening import (
     is_module,
     named_or_loaded,
     open_given,
-    refuse_unknown,
     text_or_none,
 )
 from attnviz.errors import UsageError
-from attnviz.options import spelled_head
+from attnviz.options import refuse_unknown, spelled_head
 from attnviz.texts import built_in_texts, read_texts, texts_of
 
 __all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
@@ -120,17 +119,16 @@ def ablate(
     refuse_unknown("ablate", named, ablate)
     if inputs or loss is not None or tokens is not None or key_tokens is not None:
         raise UsageError("loss and tokens are for an nn.Module with its own inputs")
+    reads: Any = model  # an nn.Module that reads no text is refused
     if shard is not None:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 
         refuse_for_corpus(request)
         many = [texts] if isinstance(texts, str) else texts
         corpus, share, file = given_corpus(many, column, shard, request.resume)
-        reads: Any = model
         opened = open_given(reads, tokenizer, question.work(corpus, request))
         return ablate_over(opened, corpus, request, share, file)
     read = read_texts(chat_or_text(request, None, None), None, texts_of(texts))
-    reads: Any = model  # an nn.Module that reads no text is refused
     opened = open_given(reads, tokenizer, question.work(read, request))
     return question.ablate(opened, read, request)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.api.opening import in_own_modes, open_given, text_or_none
 from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
+from attnviz.options import keywords_checked
 from attnviz.texts import texts_of
 
 __all__ = ["params", "scaling", "sweep", "train", "verify"]
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from attnviz.learn.verify.report import VerifyReport
 
 
+@keywords_checked
 @threads_kept()
 def params(
     model: AnyModel | Sequence[str] | None = None,
@@ -174,6 +176,7 @@ def verify(
     return verify_model(open_given(model, tokenizer), read, request, name=name)
 
 
+@keywords_checked
 @threads_kept()
 def sweep(
     *,
@@ -205,6 +208,7 @@ def sweep(
     return question.sweep(SweepRequest.of(locals()), device=device)
 
 
+@keywords_checked
 @threads_kept()
 def train(
     files: AnyFiles,

@@ -17,10 +17,9 @@ from attnviz.api.opening import (
     is_module,
     one_text,
     open_given,
-    refuse_unknown,
 )
 from attnviz.errors import UsageError
-from attnviz.options import spelled_heads
+from attnviz.options import refuse_unknown, spelled_heads
 from attnviz.texts import Texts, texts_of
 
 __all__ = ["capture", "cut", "generate", "heads", "rollout"]

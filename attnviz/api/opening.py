@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar
 
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
 from attnviz.models.work import ON_TORCH, Work
+from attnviz.options import keywords_checked
 from attnviz.ranks import refuse_alone
 
 __all__ = ["load"]
@@ -22,7 +21,7 @@ __all__ = ["load"]
 if TYPE_CHECKING:
     from attnviz.corpus import Shard, TextCorpus
     from attnviz.engine.any_module import Module
-    from attnviz.inspect.heads.head_maps import HeadChoice
+    from attnviz.inspect.heads.report import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.options import ChatOption
@@ -49,12 +48,9 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
     A keyword that it does not have is refused, with the one that was meant.
     """
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in _parameters(function))
 
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
-        if not takes_any:  # one that does refuses them itself
-            refuse_unknown(function.__name__, given, function)
         torch = sys.modules.get("torch")
         if any(map(_is_split, (*args, *given.values()))):
             refuse_alone(function.__name__, given)
@@ -64,31 +60,7 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
             with torch.inference_mode(False), torch.enable_grad():
                 return function(*args, **given)
 
-    return in_own_modes
-
-
-def refuse_unknown(
-    name: str, given: Iterable[str], function: Callable[..., Any], *others: Callable[..., Any]
-) -> None:
-    """Raise TypeError for a keyword that a function does not have, with the one that is meant.
-
-    name: of the function. given: the keywords that were passed. others: functions that take some of
-        the keywords too; one that takes any has them all.
-    """
-    if any(each.kind is each.VAR_KEYWORD for own in others for each in _parameters(own)):
-        return
-    alone = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    shared = (each for own in (function, *others) for each in _parameters(own))
-    known = [each.name for each in shared if each.kind not in alone]
-    for keyword in given:
-        if keyword not in known:
-            close = get_close_matches(keyword, known, 1)
-            advice = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-            raise TypeError(f"{name}() got an unexpected keyword argument {keyword!r}: {advice}")
-
-
-def _parameters(function: Callable[..., Any]) -> Iterable[Parameter]:
-    return signature(function).parameters.values()
+    return keywords_checked(in_own_modes)
 
 
 def is_module(model: Any) -> TypeGuard[Module]:
@@ -113,9 +85,10 @@ def _is_split(value: Any) -> bool:
     return callable(getattr(model, "parameters", None)) and mesh_of(model) is not None
 
 
+@keywords_checked
 @threads_kept()
 def load(
-    name: str | os.PathLike[str],
+    name: str | os.PathLike[str] = "tiny",
     *,
     device: str = "cpu",
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
@@ -137,9 +110,9 @@ def load(
 ) -> Model:
     """Load a model once; every function of attnviz takes the result.
 
-    name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
-        with random weights for the words of the text; a directory, a Hugging Face id, a built-in
-        model configuration.
+    name: what ``--model`` takes: ``tiny``, which is bundled and the default; ``mha``, the library's
+        own attention with random weights for the words of the text; a directory, a Hugging Face id,
+        a built-in model configuration.
     device: where to compute; ``auto`` places layers on all devices, in memory and on disk.
     max_memory: the most weights on each of them, such as ``20GB``. offload: a directory for what
         fits nowhere; safetensors are read from where they lie.

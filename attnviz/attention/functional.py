@@ -100,6 +100,24 @@ def scores_by(score: Score, query: Array, key: Array, weight: Array | None = Non
     return attention_scores(query, key, 1.0 if score == "dot" else None)
 
 
+def check_mask(mask: Array) -> None:
+    """Raise ValueError unless a mask is boolean, or numbers that are meant to be added to scores.
+
+    Numbers of 0 and 1 alone are a boolean mask in another type: added, they would hide nothing.
+    """
+    xp = namespace(mask)
+    if xp.isdtype(mask.dtype, "bool"):
+        return
+    flags = bool(xp.all((mask == 0) | (mask == 1))) and bool(xp.any(mask == 1))
+    if flags or not xp.isdtype(mask.dtype, "real floating"):
+        cast = "mask.bool()" if hasattr(mask, "requires_grad") else "mask.astype(bool)"
+        raise ValueError(
+            f"a mask is boolean (True = visible) or additive float, not {mask.dtype}"
+            + " of 0 and 1, which would be added to the scores" * flags
+            + f": write {cast} if 1 is what a query may see, mask == 0 if 1 hides it"
+        )
+
+
 def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
     """Return the softmax over the keys of scores (..., head, query, key) that a mask may hide.
 
@@ -110,10 +128,9 @@ def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
     if mask is None:
         return softmax(scores)
     xp = namespace(scores, mask)
+    check_mask(mask)
     if xp.isdtype(mask.dtype, "bool"):
         return softmax(xp.where(mask, scores, xp.full_like(scores, -math.inf)))
-    if not xp.isdtype(mask.dtype, "real floating"):
-        raise ValueError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
     # A mask of a wider type is converted after the softmax: its lowest number might overflow.
     return xp.astype(softmax(scores + mask), scores.dtype)
 

@@ -10,7 +10,7 @@ from typing import get_args
 
 import numpy as np
 
-from attnviz.attention.functional import Array, Score, repeat_kv_heads, split_heads
+from attnviz.attention.functional import Array, Score, check_mask, repeat_kv_heads, split_heads
 from attnviz.attention.rotary import Rotary, apply_rotary, counted_tables
 
 
@@ -135,6 +135,8 @@ class AttentionShape:
                 f"a mask of shape {axes} does not broadcast over the weights "
                 f"(batch, heads, query, key) of shape {weights}"
             )
+        if mask is not None:
+            check_mask(mask)
         if rotary is not None and key is not query:
             raise ValueError("rotary positions are those of one text: leave key out, or be query")
 

@@ -140,8 +140,7 @@ def _show_saved(
     path: Path, text: shared.Text, request: HeadsRequest, unused: list[str], output: HeadsOutput
 ) -> None:
     """Show what was saved, as far as it can be chosen and listed without the model."""
-    from attnviz.inspect.heads.head_maps import chosen_heads
-    from attnviz.inspect.heads.report import HeadsView, only
+    from attnviz.inspect.heads.report import HeadsView, chosen_heads, only
     from attnviz.inspect.heads.saved import read_heads
     from attnviz.reading import ARRAY_BYTES, read_bytes
     from attnviz.records import HeadVectors

@@ -35,7 +35,7 @@ from attnviz.records import Floats
 Module: TypeAlias = nn.Module
 """A module of torch, for the annotations of code that does not import torch."""
 
-_PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm", "einsum")
+_PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "baddbmm", "einsum")
 _PACKED = inspect.signature(functional.multi_head_attention_forward)
 
 _NO_TEXT = re.compile(r"mask|bias|pos|rot|rope|freq|sin|cos|cache|past|^v$|value")

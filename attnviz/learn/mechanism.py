@@ -95,7 +95,7 @@ def scaled_dot_product_attention(
 
 def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None) -> None:
     """Raise UsageError unless the arrays' shapes fit together, and the mask is boolean or float."""
-    xp = functional.namespace(query, key, value, mask)
+    functional.namespace(query, key, value, mask)
     shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
     given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
     if min(map(len, shapes.values())) < 2:
@@ -110,11 +110,13 @@ def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None)
         raise UsageError(f"the leading axes do not broadcast together: {given}") from error
     if mask is None:
         return
-    if not xp.isdtype(mask.dtype, ("bool", "real floating")):
-        raise UsageError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
     weights = (*leading, query.shape[-2], key.shape[-2])
     try:
         np.broadcast_shapes(tuple(mask.shape), weights)
     except ValueError as error:
         shape = tuple(mask.shape)
         raise UsageError(f"a mask of {shape} does not broadcast over weights {weights}") from error
+    try:
+        functional.check_mask(mask)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -21,6 +21,8 @@ text   The cat sat
 H0 has no label (here peaked .93), sink weight .55; its link furthest above
   usual is “sat” → “cat”, .80 (usual .33). 1 more head below.
 
+the first axis of (2, 3, 3) is read as heads; texts: batch=0
+
 H0 · peaked .93 · uniform .61   H1 · diffuse 1.0
 sink weight .55                 sink weight .42
 entropy 0.21 nats               entropy 0.60 nats
@@ -132,7 +134,7 @@ def test_rows_of_zeros_are_told_and_nothing_else_changes():
 
 def test_sixteen_bits_round():
     weights = torch.softmax(torch.randn(5, 31, 31, generator=torch.manual_seed(0)), -1)
-    maps = attnviz.heatmap(weights.to(torch.bfloat16))
+    maps = attnviz.heatmap((weights.to(torch.bfloat16),))
     assert maps.limit == 1
     assert maps.report.record.model.notes == ()
 
@@ -203,7 +205,7 @@ class TestWhatTransformersReturns:
 
     def test_a_tuple_of_layers_becomes_maps_by_layer(self, rows):
         layers = self.layers(rows)
-        held = (layers, list(layers), np.stack(layers), np.stack(layers)[:, 0])
+        held = (layers, list(layers), np.stack(layers), tuple(np.stack(layers)[:, 0]))
         for given in (*held, SimpleNamespace(attentions=layers)):
             maps = attnviz.heatmap(given, "a b c d e f")
             assert [*maps][-1] == (1, 2)
@@ -247,6 +249,7 @@ class TestWhatTransformersReturns:
             ((None, None), "expected attention weights, got none"),
             ((np.ones((1, 2, 3, 3)), np.ones((1, 2, 2, 2))), "equally many heads, queries and"),
             ((np.ones((2, 2, 3, 3)),) * 2, "several texts or layers"),
+            (np.ones((2, 4, 3, 3)), r"axis of \(2, 4, 3, 3\) texts or layers[?] batch=0 shows"),
         ],
     )
     def test_what_is_no_attention_of_one_text(self, given, said):
@@ -259,3 +262,30 @@ def test_pieces_become_text_and_special_ones_are_sinks():
     assert maps.tokens == ("[CLS]", "The", " café", "[SEP]")
     assert maps.text == "[CLS]The café[SEP]"
     assert maps.report.record.queries.special == (True, False, False, True)
+
+
+class TestBatch:
+    """A batch of two texts is not two heads."""
+
+    weights = np.random.default_rng(0).dirichlet(np.ones(4), (2, 3, 4))
+
+    @pytest.mark.parametrize("text", [0, 1, -1])
+    def test_a_text_of_a_batch(self, text):
+        maps = attnviz.heatmap(self.weights, "a b c d", batch=text)
+        np.testing.assert_array_equal(np.asarray(maps), self.weights[text])
+        averaged = attnviz.heatmap(self.weights.mean(1), "a b c d", batch=text)
+        np.testing.assert_array_equal(averaged["H0"], self.weights[text].mean(0))
+        layers = attnviz.heatmap((self.weights, self.weights), batch=text)
+        np.testing.assert_array_equal(layers["L1H2"], self.weights[text, 2])
+
+    def test_a_note_says_what_the_first_axis_is(self):
+        notes = attnviz.heatmap(self.weights.mean(1)).report.record.model.notes
+        assert notes == ("the first axis of (2, 4, 4) is read as heads; texts: batch=0",)
+
+    def test_a_misspelt_keyword_is_named(self):
+        with pytest.raises(TypeError, match=r"'token': did you mean tokens\?"):
+            attnviz.heatmap(self.weights, token="a b c d")
+
+    def test_another_text_is_refused(self):
+        with pytest.raises(UsageError, match="batch=2 is the index of a text in weights"):
+            attnviz.heatmap(self.weights, batch=2)

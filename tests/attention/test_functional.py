@@ -218,3 +218,10 @@ def test_masks_combine(convert):
         [[True, False], [True, True]],
         [[True, False], [True, False]],
     ]
+
+
+def test_a_mask_of_ones_and_zeros_is_refused_with_what_to_write(convert, normal):
+    query, flags = convert(normal(3, 5, 4)), np.tri(5).astype(np.float32)
+    with pytest.raises(ValueError, match=r"of 0 and 1, .* write mask\.(bool|astype)\("):
+        masked_softmax(attention_scores(query, query), convert(flags))
+    masked_softmax(attention_scores(query, query), convert(flags - 1))  # added, as numbers are

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,13 +19,21 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.look import heads_page
-from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, only
+from attnviz.inspect.heads.report import (
+    HeadChoice,
+    HeadsReport,
+    HeadsView,
+    chosen_heads,
+    compare_heads,
+    one_head,
+    only,
+    plot_head,
+)
 from attnviz.models.pieces import looks_special, undone
-from attnviz.options import spelled_head
+from attnviz.options import keywords_checked
 from attnviz.records import (
     AttentionRecord,
     HeadScores,
@@ -40,49 +48,9 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.draw.files import Writer
-
-HeadChoice: TypeAlias = str | int | tuple[int, int]
-"""A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
-layer, or (layer, head)."""
+    from attnviz.draw.matplotlib_axes import Axes
 
 _NAMED = 4
-
-
-def chosen_heads(
-    report: HeadsRecord, heads: Sequence[HeadChoice], layer: str | int | None
-) -> frozenset[tuple[int, int]]:
-    """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
-
-    heads, layer: the choices as typed, such as ``L1H2`` and ``0-3``; None for any layer.
-
-    Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
-    """
-    info = report.record.model
-    here = frozenset((at, head) for at, head, _ in report.record)
-    layers = None if layer is None else str(layer)
-    named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
-    if named is None:
-        return here
-    chosen = here & {(at, head) for at, kept in named.items() for head in kept}
-    if not chosen:
-        names = ", ".join(report.name(*head) for head in sorted(here)[:_NAMED])
-        more = ", …" if len(here) > _NAMED else ""
-        raise UsageError(f"none of the chosen heads was kept: here are {names}{more}")
-    return chosen
-
-
-def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
-    """Return the (layer, head) of the one head that ``head`` names, such as ``L1H2``.
-
-    Raises UsageError if it names none or several.
-    """
-    chosen = chosen_heads(report, (head,), None)
-    if len(chosen) != 1:
-        raise UsageError(
-            f"{head!r} names {len(chosen)} heads: name one, such as "
-            f"{report.name(*min(chosen))}, or take .heads({head!r})"
-        )
-    return next(iter(chosen))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,6 +150,10 @@ class HeadMaps(Report):
         Raises UsageError if a choice is not valid, or names no head of these maps.
         """
         return replace(self, report=only(self.report, chosen_heads(self.report, head, layer)))
+
+    def plot(self, head: HeadChoice | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the map of one head with Matplotlib, and return its axes; see ``plot_head``."""
+        return plot_head(self.report, head, self.palette, self.limit, ax)
 
     def view(
         self,
@@ -338,12 +310,14 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
 # Layers, and the steps of a text that was generated --------------------------------------------
 
 
-def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floating]], bool]:
-    """Return the weights (head, query, key) of each layer, and whether they were steps.
+def layers_of(
+    weights: Any, *, cross: bool, text: int | None = None
+) -> tuple[dict[int, NDArray[np.floating]], Literal["layers", "heads", "steps"]]:
+    """Return the weights (head, query, key) of each layer, and what their first axis was.
 
     weights: one layer as ``weight_matrices`` takes it, which is layer 0; several, of one text, in a
-        list or as the first axis of an array; or the steps of ``generate``. A layer that is None
-        does not attend, and is left out. cross: whether the keys are of another text.
+        list; or the steps of ``generate``. A layer that is None does not attend, and is left out.
+    cross: whether the keys are of another text. text: the one to take of a first axis of texts.
     Raises UsageError for anything else, and for layers of unequal sizes.
     """
     weights = getattr(weights, "attentions", weights)  # of a whole output
@@ -358,21 +332,43 @@ def layers_of(weights: Any, *, cross: bool) -> tuple[dict[int, NDArray[np.floati
             "expected attention weights, got none: transformers returns them with "
             'output_attentions=True from a model with attn_implementation="eager"'
         )
-    steps = bool(known) and isinstance(known[0], list | tuple) and any(map(is_layer, known[0]))
-    if steps:
+    axis: Literal["layers", "heads", "steps"] = "layers"
+    if known and isinstance(known[0], list | tuple) and any(map(is_layer, known[0])):
+        axis = "steps"
         by_layer = enumerate(zip(*known, strict=True))
         several = {at: _of_steps(some, cross) for at, some in by_layer if some[0] is not None}
     elif held and all(map(is_layer, known)):
         several = {at: each for at, each in enumerate(held) if each is not None}
     else:
         array = as_numpy(weights)
-        while array.ndim > 3 and len(array) == 1:
+        while array.ndim > 3 + (text is not None) and len(array) == 1:
             array = array[0]
-        several = dict(enumerate(array if array.ndim > 3 else array[None]))
+        if array.ndim == 4 and text is None:
+            raise UsageError(
+                f"is the first axis of {array.shape} texts or layers? batch=0 shows the first "
+                "text; a tuple, such as tuple(weights), has a layer in each entry"
+            )
+        layered = array.ndim > 4 and text is None
+        if array.ndim == 3 and len(array) > 1 and text is None:
+            axis = "heads"
+        several = dict(enumerate(array if layered else array[None]))
+    if text is not None:
+        several = {at: _of_text(array, text) for at, array in several.items()}
     layers = {at: weight_matrices(array) for at, array in several.items()}
     if len({layer.shape for layer in layers.values()}) > 1:
         raise UsageError("expected layers of equally many heads, queries and keys: give one layer")
-    return layers, steps
+    return layers, axis
+
+
+def _of_text(array: ArrayLike, text: int) -> ArrayLike:
+    """Return the weights of one text of (text, query, key) or (text, head, query, key)."""
+    weights = as_numpy(array)
+    if weights.ndim not in (3, 4) or not -len(weights) <= text < len(weights):
+        raise UsageError(
+            f"batch={text} is the index of a text in weights (text, query, key) or (text, head, "
+            f"query, key): got the shape {weights.shape}"
+        )
+    return weights[text]
 
 
 def _of_steps(given: Sequence[ArrayLike], cross: bool) -> NDArray[np.floating]:
@@ -448,6 +444,7 @@ FEW_HEADS = 8
 """Up to this many heads are all drawn in full."""
 
 
+@keywords_checked
 def heatmap(
     weights: ArrayLike,
     tokens: TokenLabels | None = None,
@@ -456,20 +453,23 @@ def heatmap(
     title: str = "attention weights",
     causal: bool | None = None,
     scale: float | None = None,
+    batch: int | None = None,
 ) -> HeadMaps:
     """Return the maps of attention weights: of one head, of the heads of a layer or of all layers.
 
     weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
         torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
-        and not negative. Several layers in a tuple or as a first axis, (layer, head, query, key),
-        have heads named ``L0H0``; ``attentions`` of transformers are taken as they are, also those
-        of ``generate``, a row for each token that was read.
+        and not negative. Several layers in a tuple have heads named ``L0H0``; ``attentions`` of
+        transformers are taken as they are, also those of ``generate``, a row for each token that
+        was read.
     tokens: one for each query, as a list or a string to split at white space; by default indices.
         Of ``generate`` there may be one more, the last, which was not read.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
     title: the name of the maps. causal: whether a query sees no later key, whose cells then stay
         blank; by default whether all weights above the diagonal are zero. scale: the weight with
         the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
+    batch: the index of the text to draw, where the first axis is texts: (text, query, key) or
+        (text, head, query, key). Without it (3, query, key) is three heads, which a note says.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
     are computed after each row is divided by its sum. Pieces of a tokenizer, such as ``Ġcat``,
@@ -477,7 +477,7 @@ def heatmap(
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
-    layers, steps = layers_of(weights, cross=key_tokens is not None)
+    layers, axis = layers_of(weights, cross=key_tokens is not None, text=batch)
     matrices = [*layers.values()]
     count, rows, columns = matrices[0].shape
     if rows != columns and tokens is not None and key_tokens is None:
@@ -485,7 +485,11 @@ def heatmap(
             f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
         )
     unread: tuple[str, ...] = ()
-    if steps and tokens is not None and len(texts := _texts(tokens, "tokens")) == rows + 1:
+    if (
+        axis == "steps"
+        and tokens is not None
+        and len(texts := _texts(tokens, "tokens")) == rows + 1
+    ):
         tokens, unread = texts[:-1], ("the last token was written, not read: it has no row",)
     queries = axis_tokens(tokens, "tokens", "query", rows)
     alike = key_tokens is None and rows == columns
@@ -496,6 +500,8 @@ def heatmap(
         reason = sizes if rows != columns else "there are weights above the diagonal"
         raise UsageError(f"causal attention sees no later key, but {reason}: leave causal out")
     limit, notes = _scaled(matrices, scale)
+    if axis == "heads":
+        notes += (f"the first axis of {(count, rows, columns)} is read as heads; texts: batch=0",)
     info = ModelInfo(
         name=title,
         revision=None,

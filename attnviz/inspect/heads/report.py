@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,15 @@ from attnviz.draw.values import (
     table_of,
     token_facts,
 )
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
 from attnviz.inspect.heads.links import SEED, PairLinks, word_links
 from attnviz.measures.regions import regions_of
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.telling import Telling, told
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import Word, WordPlaces
+from attnviz.options import spelled_head
 from attnviz.records import (
     Floats,
     HeadScores,
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.draw.files import Writer
+    from attnviz.draw.matplotlib_axes import Axes
 
 NOTABLE = 3
 """The most heads that are shown as full maps."""
@@ -61,6 +65,51 @@ _LINKS = 5
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
 _REGIONS = ("query_region", "key_region")
+
+
+HeadChoice: TypeAlias = str | int | tuple[int, int]
+"""A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
+layer, or (layer, head)."""
+
+_NAMED = 4
+"""The most heads that an error names."""
+
+
+def chosen_heads(
+    report: HeadsRecord, heads: Sequence[HeadChoice], layer: str | int | None
+) -> frozenset[tuple[int, int]]:
+    """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
+
+    heads, layer: the choices as typed, such as ``L1H2`` and ``0-3``; None for any layer.
+
+    Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
+    """
+    info = report.record.model
+    here = frozenset((at, head) for at, head, _ in report.record)
+    layers = None if layer is None else str(layer)
+    named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
+    if named is None:
+        return here
+    chosen = here & {(at, head) for at, kept in named.items() for head in kept}
+    if not chosen:
+        names = ", ".join(report.name(*head) for head in sorted(here)[:_NAMED])
+        more = ", …" if len(here) > _NAMED else ""
+        raise UsageError(f"none of the chosen heads was kept: here are {names}{more}")
+    return chosen
+
+
+def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
+    """Return the (layer, head) of the one head that ``head`` names, such as ``L1H2``.
+
+    Raises UsageError if it names none or several.
+    """
+    chosen = chosen_heads(report, (head,), None)
+    if len(chosen) != 1:
+        raise UsageError(
+            f"{head!r} names {len(chosen)} heads: name one, such as "
+            f"{report.name(*min(chosen))}, or take .heads({head!r})"
+        )
+    return next(iter(chosen))
 
 
 class HeadsView(NamedTuple):
@@ -153,6 +202,21 @@ class HeadsReport(Report):
 
         return {".csv": text_file(partial(_write_csv, self)), ".npz": partial(_write_npz, self)}
 
+    def __getitem__(self, head: HeadChoice) -> Floats:
+        """Return the attention weights (query, key) of one head in the first run.
+
+        head: such as ``"L1H2"`` or ``(1, 2)``. Raises UsageError if it does not name one head.
+        """
+        return self.first.weights(*one_head(self.first, head))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the (layer, head) of each head of the first run, layer by layer."""
+        return iter([(layer, head) for layer, head, _ in self.first.record])
+
+    def plot(self, head: HeadChoice | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw the map of one head of the first run with Matplotlib; see ``plot_head``."""
+        return plot_head(self.first, head, self.palette, 1.0, ax)
+
     @cached_property
     def agreed_links(self) -> WordLinks | None:
         """Return the tested links between words of the first run; None if too many to test."""
@@ -192,6 +256,25 @@ class HeadsReport(Report):
     def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
         """Return the indices of the reports that contain a head."""
         return tuple(at for at, run in enumerate(self.reports) if (layer, head) in run.places)
+
+
+def plot_head(
+    report: HeadsRecord, head: HeadChoice | None, palette: str, limit: float, ax: Axes | None
+) -> Axes:
+    """Draw the map of one head on Matplotlib's axes, and return them.
+
+    head: may be None if there is only one. palette: as of reports. limit: the weight with the last
+        colour. ax: None makes a new figure. Raises UsageError if it does not name one head.
+    """
+    from attnviz.draw.labels import visible
+    from attnviz.draw.matplotlib_axes import draw_matrix
+
+    place, record = one_head(report, "*" if head is None else head), report.record
+    rows, columns = (
+        [visible(text.strip()) for text in side.texts] for side in (record.queries, record.keys)
+    )
+    title, weights = report.name(*place), report.weights(*place)
+    return draw_matrix(weights, rows, columns, title=title, palette=palette, limit=limit, ax=ax)
 
 
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:

@@ -25,6 +25,7 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
+from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
@@ -220,6 +221,43 @@ class AblationReport(Report, Provenance):
             rows.append(_known_of(report, head) | name | {"texts": self.text_count})
         names = ("name", "layer", "head", "removed", "texts")
         return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
+
+    def __getitem__(self, head: str | tuple[int, int]) -> Effect:
+        """Return the effect of one ablation by its name, such as ``"L1H2"``, or (layer, head).
+
+        Raises UsageError if it was not measured.
+        """
+        name = head if isinstance(head, str) else self.head_name(head)
+        found = [effect for effect in self.effects if self.name(effect.variant) == name]
+        if not found:
+            names = ", ".join(self.name(effect.variant) for effect in self.effects[:_MOST_LISTED])
+            more = ", …" * (len(self.effects) > _MOST_LISTED)
+            raise UsageError(f"{name} was not ablated alone here: expected one of {names}{more}")
+        return found[0]
+
+    def __iter__(self) -> Iterator[Place]:
+        """Yield the (layer, head) of each ablation of one head."""
+        return iter([effect.head for effect in self.effects if effect.head is not None])
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw the effect of each head, (layer, head), with Matplotlib, and return its axes."""
+        from attnviz.draw.matplotlib_axes import draw_matrix
+
+        values = np.full((self.model.layers, self.model.heads), np.nan)
+        for effect in self.effects:
+            if effect.head is not None:
+                values[effect.head] = effect.shown(self.metric).value
+        layers, heads = (range(self.index_base, size + self.index_base) for size in values.shape)
+        return draw_matrix(
+            values,
+            [f"L{layer}" for layer in layers],
+            [f"H{head}" for head in heads],
+            title=self.ranked_by.label,
+            palette=self.palette,
+            limit=float(np.nanmax(np.abs(values), initial=0.0)) or 1.0,
+            signed=self.ranked_by.signed,
+            ax=ax,
+        )
 
     @property
     def ranked_by(self) -> MetricInfo:
