@@ -118,6 +118,7 @@ def why(
     controls: int | None = None,
     inputs: bool = False,
     draws: int = 20,
+    ffn: str | None = None,
     layer: str | int | None = None,
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
@@ -138,7 +139,8 @@ def why(
         default the last. controls: the number of changed prompts, with another token wherever the
         answer occurs.
     inputs: also measure what the prediction loses with ``draws`` other words in the place of each
-        word, and with each word hidden; see ``InputEffects``.
+        word, and with each word hidden; see ``InputEffects``. ffn: a layer, ``"L2"``, whose
+        feed-forward block is split into its neurons; see ``NeuronReading``.
     layer, head: the heads whose maps are in the report.
     second: a text that is joined to the prompt, for models that compare two.
     The other options are those of ``attnviz why``; see ``WhyRequest``.

@@ -233,18 +233,6 @@ class NumpyStack:
             layers.append(LayerTrace(keep(layer, weights), values, output, bias, fed))
         return Trace(embedded, layers, residual)
 
-    def neurons(self, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
-        """Return the activation of a layer's neurons over a text, and what it is multiplied with.
-
-        Both are (token, neuron); the second is None without a gate. The model has norms before
-        each part. Raises UsageError as ``logits`` does.
-        """
-        residual = attended = self.embed(self.checked(ids))
-        for at in range(layer + 1):
-            residual = residual if not at else self.after_layer(at - 1, residual, attended)
-            attended = self.attention(at)(self.read(at, residual))[0]
-        return self._neurons(layer, self._feed_read(layer, residual, attended))
-
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
@@ -414,26 +402,11 @@ class NumpyStack:
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return the output of a layer's feed-forward, in a model with norms before each part."""
-        return self._feed_forward(layer, self._feed_read(layer, residual, attended))
-
-    def _feed_read(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        read = residual if self.shape.order == "parallel" else residual + attended
-        return self._norm(f"layers.{layer}.feed_norm", read)
+        return self._feed_forward(layer, _feed_read(self, layer, residual, attended))
 
     def _feed_forward(self, layer: int, read: Floats) -> Floats:
-        active, up = self._neurons(layer, read)
+        active, up = _activated(self, layer, read)
         return self._project(f"layers.{layer}.down", active if up is None else active * up)
-
-    def _neurons(self, layer: int, read: Floats) -> tuple[Floats, Floats | None]:
-        """Return a feed-forward's activation, and what it is multiplied with; None without a gate.
-
-        Both are (..., token, neuron). read: the input of the block.
-        """
-        name, up = f"layers.{layer}", self._project(f"layers.{layer}.up", read)
-        activate = ACTIVATE[self.shape.activation]
-        if f"{name}.gate.weight" not in self.tensors:
-            return activate(up), None
-        return activate(self._project(f"{name}.gate", read)), up
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
@@ -449,6 +422,32 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def neurons_of(stack: NumpyStack, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
+    """Return the activation of a layer's neurons over a text, and what it is multiplied with.
+
+    Both are (token, neuron); the second is None without a gate. stack: one with norms before each
+    part. Raises UsageError as ``NumpyStack.logits`` does.
+    """
+    residual = attended = stack.embed(stack.checked(ids))
+    for at in range(layer + 1):
+        residual = residual if not at else stack.after_layer(at - 1, residual, attended)
+        attended = stack.attention(at)(stack.read(at, residual))[0]
+    return _activated(stack, layer, _feed_read(stack, layer, residual, attended))
+
+
+def _feed_read(stack: NumpyStack, layer: int, residual: Floats, attended: Floats) -> Floats:
+    read = residual if stack.shape.order == "parallel" else residual + attended
+    return stack._norm(f"layers.{layer}.feed_norm", read)
+
+
+def _activated(stack: NumpyStack, layer: int, read: Floats) -> tuple[Floats, Floats | None]:
+    name, up = f"layers.{layer}", stack._project(f"layers.{layer}.up", read)
+    activate = ACTIVATE[stack.shape.activation]
+    if f"{name}.gate.weight" not in stack.tensors:
+        return activate(up), None
+    return activate(stack._project(f"{name}.gate", read)), up
 
 
 def embeddings(stack: NumpyStack, ids: NDArray[np.integer], start: int = 0) -> dict[str, Floats]:

@@ -23,6 +23,7 @@ from attnviz.count.params.report import ParamsReport
 from attnviz.count.params.request import (
     RUNNING,
     SHAPE,
+    WHAT_IF,
     NamedModel,
     ParamsRequest,
     Running,
@@ -30,7 +31,7 @@ from attnviz.count.params.request import (
     parse_choices,
     spec_from_options,
 )
-from attnviz.count.params.specs import ModelSpec
+from attnviz.count.params.specs import ModelSpec, with_kv_heads
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import read_size
@@ -95,8 +96,8 @@ def _check(models: Sequence[NamedModel], request: ParamsRequest, options: Sequen
         if name not in known:
             written = [other.replace("_", "-") for other in known]
             raise UsageError(f"--compare {option}=…: no such option{nearest(option, written)}")
-        if models and name not in RUNNING:
-            others = ", ".join(other.replace("_", "-") for other in RUNNING)
+        if models and name not in (*WHAT_IF, *RUNNING):
+            others = ", ".join(other.replace("_", "-") for other in (*WHAT_IF, *RUNNING))
             raise UsageError(
                 f"--compare {option}=… changes a shape, and {models[0].name!r} has its own: "
                 f"compare {others}, or describe the shape with --d-model, --heads, …"
@@ -129,7 +130,8 @@ def _compared(
         shape = request.shape | {name: given[name] for name in names if name not in RUNNING}
         try:
             run = replace(request.running, **{n: given[n] for n in names if n in RUNNING})
-            case = _of_name(named[0], run) if named else _of_shape(shape, run)
+            changed = {name: given[name] for name in names if name in WHAT_IF}
+            case = _of_name(_what_if(named[0], changed), run) if named else _of_shape(shape, run)
             cases.append(case._replace(values=values))
         except UsageError as error:
             failure = failure or error
@@ -169,6 +171,25 @@ def _spec_of(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
     config, kind = named.config, named.architecture
     return named._replace(made=count_on_meta(config, name=named.name, architecture=kind, run=True))
+
+
+def _what_if(named: FoundSpec, changed: Mapping[str, Any]) -> FoundSpec:
+    """Return the model with another number of key/value heads; its own files do not hold that one.
+
+    changed: the options of ``WHAT_IF`` and their values. Raises UsageError for numbers that do not
+    fit its heads, and for a model that was counted without a description of its attention.
+    """
+    if not changed:
+        return named
+    kv_heads = changed["kv_heads"]
+    if named.spec is None:
+        raise UsageError(
+            f"--compare kv-heads: {named.name!r} was counted by building it, as it is; describe "
+            "the shape with --d-model, --heads, …"
+        )
+    if type(kv_heads) is not int or kv_heads < 1:
+        raise UsageError(f"--kv-heads {kv_heads} is no number of heads: expected 1 or more")
+    return named._replace(spec=with_kv_heads(named.spec, kv_heads), stored=None)
 
 
 # What is counted ------------------------------------------------------------------------------

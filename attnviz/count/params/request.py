@@ -38,6 +38,9 @@ class NamedModel(NamedTuple):
     loaded: Any = None
 
 
+WHAT_IF = ("kv_heads",)
+"""The options of a shape that can also be compared for a named model: what if it had fewer?"""
+
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
 

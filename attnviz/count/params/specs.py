@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from attnviz.errors import UsageError
 
 MOST = 10**15
 """The largest size that is accepted: beyond it a typing error is likelier."""
@@ -507,6 +509,42 @@ class ModelSpec(NamedTuple):
                 inner = getattr(group.layer.feed_forward, "buffers", ())
                 terms += [product(label, group.stored, numbers) for label, numbers in inner]
         return tuple(terms)
+
+
+def with_kv_heads(spec: ModelSpec, kv_heads: int) -> ModelSpec:
+    """Return the model with ``kv_heads`` key/value heads in each attention (Ainslie et al. 2023).
+
+    Raises UsageError if they do not divide the query heads, or no attention has any: attention with
+    latent keys and values, and linear attention, stay as they are.
+    """
+    changed: list[int] = []
+
+    def attention(own: AttentionSpec) -> AttentionSpec:
+        if own.latent is not None or own.linear:
+            return own
+        if own.heads % kv_heads:
+            raise UsageError(f"{own.heads} heads do not share {kv_heads} key/value heads evenly")
+        changed.append(kv_heads)
+        spans = {own.kv_heads * own.head_dim: kv_heads * own.head_dim}
+        parts = [
+            part._replace(width=spans.get(part.width, part.width))
+            if isinstance(part, Norm) and part.label.startswith("key") and own.kv_heads > 1
+            else part
+            for part in own.parts
+        ]
+        return own._replace(kv_heads=kv_heads, parts=tuple(parts))
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, AttentionSpec):
+            return attention(value)
+        if hasattr(value, "_fields"):
+            return value._make(map(walk, value))
+        return tuple(map(walk, value)) if isinstance(value, tuple) else value
+
+    found: ModelSpec = walk(spec)
+    if not changed:
+        raise UsageError(f"{spec.name!r} has no attention with key/value heads of its own")
+    return found
 
 
 class PlacedTerm(NamedTuple):

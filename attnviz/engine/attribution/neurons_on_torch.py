@@ -41,8 +41,8 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 """The activation functions that are tried, the likeliest first."""
 
 _EPSILONS, _NEAR = 16, 1e-6
-"""The allowed error of a trial relative to the largest value: in epsilons of the model's numbers, and
-at least, since some models round the constants of an activation."""
+"""The allowed error of a trial relative to the largest value: in epsilons of the model's numbers,
+and at least, since some models round the constants of an activation."""
 
 
 def torch_neurons(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.attention.activations import Activation
 from attnviz.attention.functional import Floats, project
-from attnviz.attention.numpy_stack import NumpyStack, held_norm
+from attnviz.attention.numpy_stack import NumpyStack, held_norm, neurons_of
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.parts import (
@@ -192,7 +192,7 @@ def numpy_neurons(stack: NumpyStack, given: Input, asked: AskedLogit, layer: int
         logits = stack.unembed(trace.residual[place]).astype(np.float64)
         answer, foil = asked.words(int(logits.argmax()), len(logits))
         direction = stack.direction(trace.residual, answer, foil)[0][place].astype(np.float64)
-        active, up = stack.neurons(layer, ids)
+        active, up = neurons_of(stack, layer, ids)
         values = active if up is None else active * up
         down = f"layers.{layer}.down"
         bias = stack.tensors.optional(f"{down}.bias")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
+from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.parts import Attribution, HeadKey, Part, PartKind
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
@@ -23,6 +24,9 @@ if TYPE_CHECKING:  # a screen starts without what writes files
     from attnviz.draw.files import Writer
 
 _SIGNIFICANT = 0.05
+
+FIRES = 3
+"""The tokens that are named for each neuron: those at which it is most active."""
 
 LEAST_CONTROLS = 19
 """The fewest controls of one prompt with which a p of 1/20 can be reached."""
@@ -131,7 +135,7 @@ class WhyReport(Report, Provenance):
         one. shown: the heads whose contribution maps were requested. kinds: the attention whose
         heads are shown.
     labels: of heads that have one. inputs: what the prediction loses without each word; None if not
-        requested.
+        requested. neurons: those of one feed-forward block; None if not requested.
     top: the number of heads in the ranking.
     """
 
@@ -141,6 +145,7 @@ class WhyReport(Report, Provenance):
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
     inputs: InputEffects | None = None
+    neurons: NeuronReading | None = None
     top: int = 8
 
     command = "why"
@@ -170,6 +175,7 @@ class WhyReport(Report, Provenance):
             "notes": self.notes,
             "controls": len(first.base),
             **({} if self.inputs is None else {"inputs": self.inputs.data()}),
+            **({} if self.neurons is None else {"neurons": _neurons(self.neurons, self.top)}),
             "parts": [_part(self, part, effects) for part in parts],
             **({"prompts": prompts} if self.many else {}),
             **({"maps": maps} if maps else {}),
@@ -388,6 +394,38 @@ def _prompt(prompt: ExplainedPrompt) -> dict[str, Any]:
         **_sums([prompt]),
         "controls": len(prompt.base),
         "heads": heads,
+    }
+
+
+def _neurons(block: NeuronReading, top: int) -> dict[str, Any]:
+    """Return what is known of a feed-forward block, and of its first neurons."""
+    at, active, up = block.position, block.active, block.up
+    listed = [
+        {
+            "neuron": neuron,
+            "contribution": float(block.written[neuron]),
+            "value": float(block.values[at, neuron]),
+            "active": None if active is None else float(active[at, neuron]),
+            "up": None if up is None else float(up[at, neuron]),
+            "fires": [{"index": token, "value": own} for token, own in block.fires(neuron, FIRES)],
+        }
+        for neuron in block.order[:top].tolist()
+    ]
+    shares = {
+        name: {"here": share(), "text": share(everywhere=True)}
+        for name, share in (("off", block.off), ("nearly_off", block.nearly_off))
+    }
+    return {
+        "layer": block.layer,
+        "activation": block.activation,
+        "gated": up is not None,
+        "count": len(block.written),
+        "contribution": block.part,
+        "sum": float(block.written.sum()),
+        "bias": block.bias,
+        "half": block.half,
+        **shares,
+        "top": listed,
     }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from attnviz.errors import UsageError
 from attnviz.options import Options, Seed, flag, option
 from attnviz.prompts.request import LogitRequest
 
@@ -49,6 +52,33 @@ class _Inputs(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
+class _Neurons(Options, panel="What is explained"):
+    """The option on the neurons of a feed-forward block."""
+
+    ffn: str | None = option(
+        "LAYER",
+        "Show the neurons of this layer's feed-forward block (MLP), such as L2, that write most "
+        "towards the answer, and on which tokens they are active.",
+        brief="Show the neurons of this layer's MLP, such as L2.",
+    )
+
+    def block(self, layers: Collection[int], index_base: int) -> int | None:
+        """Return the layer whose neurons are shown, from 0; None if none are.
+
+        layers: those with a feed-forward block. Raises UsageError for any other.
+        """
+        if self.ffn is None:
+            return None
+        typed = re.fullmatch(r"[Ll]?(\d{1,4})", self.ffn.strip())
+        if typed is None or int(typed[1]) - index_base not in layers:
+            first, last = (end(layers) + index_base for end in (min, max))
+            raise UsageError(
+                f"--ffn {self.ffn!r} is no layer of this model: expected L{first} to L{last}"
+            )
+        return int(typed[1]) - index_base
+
+
+@dataclass(frozen=True)
 class _View(Options, panel="View"):
     """The options on what is shown of the contributions."""
 
@@ -56,7 +86,12 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class WhyRequest(_Question, _Inputs, LogitRequest, _View, Seed):
+class WhyRequest(_Question, _Inputs, _Neurons, LogitRequest, _View, Seed):
     """All options of ``why``."""
 
     own = ("answer", "foil", "position")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ffn is not None and self.inputs:
+            raise UsageError("--ffn looks into a block, --inputs at words: leave one of them out")

@@ -12,6 +12,7 @@ from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.answers import START_END
 from attnviz.inspect.why.inputs import InputEffects
+from attnviz.inspect.why.neurons import neuron_parts, neuron_words
 from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.inspect.why.written import (
     every_part,
@@ -56,6 +57,8 @@ def document(report: WhyReport) -> doc.Document:
     groups = [doc.Group(_predictions(report)), doc.Group([doc.Facts(_sum_words(report))])]
     if inputs is not None:
         groups.append(doc.Group([_input_table(report, inputs)]))
+    if report.neurons is not None:
+        groups.append(doc.Group(neuron_parts(report, report.neurons)))
     if report.tallies and report.effects:
         groups += [
             doc.Group([head_grid(report)]),
@@ -79,10 +82,19 @@ def document(report: WhyReport) -> doc.Document:
         measured=_measured(report),
         hints=_hints(report),
         heading=heading if inputs is None else ["what the prediction needs", size],
-        finding=_finding(report) if inputs is None else _needed(report, inputs),
+        finding=_answered(report),
         first=lambda columns, lines: _first(report),
         many=report.many,
     )
+
+
+def _answered(report: WhyReport) -> str:
+    """Return the finding on what was asked for: heads, words, or neurons."""
+    if report.inputs is not None:
+        return _needed(report, report.inputs)
+    if report.neurons is not None:
+        return neuron_words(report, report.neurons, _predicted(report))
+    return _finding(report)
 
 
 def _hints(report: WhyReport) -> list[str]:
@@ -157,6 +169,12 @@ def _first(report: WhyReport) -> doc.Ways:
         needed = report.inputs and _input_table(report, report.inputs)
         return doc.Ways([[doc.Group([needed]) if needed else words]])
     grid, table = head_grid(report, scaled=False), ranking_table(report, _LEAST_ROWS)
+    if report.neurons is not None:
+        facts, block = neuron_parts(report, report.neurons)
+        return doc.Ways([
+            [doc.Group([facts]), doc.Group([block]), doc.Group([grid], yields=1)],
+            [doc.Group([facts]), doc.Group([block])],
+        ])  # fmt: skip
     if report.inputs is not None:
         needed = _input_table(report, report.inputs)
         return doc.Ways([

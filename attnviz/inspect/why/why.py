@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import require_maps
 from attnviz.errors import UsageError
@@ -64,8 +64,11 @@ def why(
         raise UsageError("--and joins a text to one prompt: leave out --texts, or --and")
     if request.inputs and others:
         raise UsageError("--inputs explains one prompt: leave out --texts, or --inputs")
+    if request.ffn is not None and others:
+        raise UsageError("--ffn explains one prompt: leave out --texts, or --ffn")
     wanted = control_count(request.controls, len(study.prompts))
-    attributor = backend_of(model).open_attributor(first.given)
+    backend = backend_of(model)
+    attributor = backend.open_attributor(first.given)
     plain = _explained(attributor, model, first)
     heads = shown_heads(model, plain.attribution.heads, request)
     if heads.chosen:
@@ -96,6 +99,12 @@ def why(
     if request.inputs and plain.attribution.tallies:
         words = _other_tokens(model.vocabulary(), plain, request.draws, (request.seed, 0))
         inputs = input_effects(model, plain.given, plain.attribution, words, advance)
+    own, neurons = plain.attribution, None
+    layers = {part.layer for part in own.parts if part.kind == "mlp" and part.layer is not None}
+    block = request.block(layers, request.index_base)
+    if block is not None and own.tallies:
+        asked = AskedLogit(own.position, own.answer, own.foil, ())
+        neurons = backend.read_neurons(attributor, plain.given, asked, block)
     return WhyReport(
         model=model.info,
         prompts=tuple(explained),
@@ -104,6 +113,7 @@ def why(
         kinds=heads.kinds,
         labels=heads.labels,
         inputs=inputs,
+        neurons=neurons,
         seed=request.seed,
         source=source,
         top=request.top,

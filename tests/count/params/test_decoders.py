@@ -5,7 +5,10 @@ import pytest
 from attnviz.count.params.families import misspelt_field, spec_from_config
 from attnviz.count.params.find_spec import find_spec
 from attnviz.count.params.meta_count import count_on_meta
+from attnviz.count.params.specs import with_kv_heads
 from attnviz.errors import LoadError, UsageError
+
+from .small_configs import DECODER
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
@@ -174,3 +177,17 @@ def test_built_in_models():
     blocks = 6 * (4 * 256 * 4 * 32 + 3 * 256 * 688)
     assert tiny.total == table + norms + blocks
     assert own.total == 4 * 64**2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("llama", "Llama"), ("qwen2", "Qwen2"), ("qwen3", "Qwen3"), ("olmo2", "Olmo2")],
+)
+def test_other_key_value_heads_count_as_in_a_model_that_is_built_with_them(kind, name):
+    config = {**DECODER, "model_type": kind, "architectures": [f"{name}ForCausalLM"]}
+    spec = spec_from_config(config)
+    for kv_heads in (1, 3, 6):
+        built = count_on_meta(config | {"num_key_value_heads": kv_heads}, name=kind)
+        assert with_kv_heads(spec, kv_heads).total == built.total, kv_heads
+    with pytest.raises(UsageError, match="6 heads do not share 4 key/value heads evenly"):
+        with_kv_heads(spec, 4)

@@ -292,6 +292,17 @@ def test_usage_ends_with_2(refused, arguments, line):
     assert line in refused(2, "params", *arguments)
 
 
+def test_a_named_model_with_other_key_value_heads(run, refused):
+    rows = run("params", "llama-2-7b", "--compare", "kv-heads=1,4,8,32", "--json").document
+    totals = [row["total"] for row in rows["rows"]]
+    layer = 2 * 4096 * 128
+    assert totals == [6_738_415_616 - 32 * layer * (32 - kv) for kv in (1, 4, 8, 32)]
+    assert "has no attention with key/value heads of its own" in refused(
+        2, "params", "deepseek-v3", "--compare", "kv-heads=1,2"
+    )
+    assert "expected 1 or more" in refused(2, "params", "gpt2", "--compare", "kv-heads=x,y")
+
+
 def test_missing_things_end_with_3(refused, tmp_path):
     assert "no directory './none' here" in refused(3, "params", "./none")
     assert "no shape 'gpt3'" in refused(3, "params", "configs/gpt3")

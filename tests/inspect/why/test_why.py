@@ -172,6 +172,28 @@ def test_prompts_of_a_file(run, tmp_path):
     assert run("why", "--texts", "prompts.csv", "--json").document["answer"]["token"] == " John"
 
 
+def test_the_neurons_of_a_block_are_its_part(run, redrawn, refused):
+    document = run("why", PROMPT, "--ffn", "L1", "--controls", "0", "--json").document
+    block = document["neurons"]
+    parts = {(part["kind"], part["layer"]): part["contribution"] for part in document["parts"]}
+    assert block["contribution"] == pytest.approx(parts["mlp", 1])
+    assert block["sum"] + block["bias"] == pytest.approx(parts["mlp", 1], abs=1e-4)
+    assert (block["activation"], block["gated"], block["count"]) == ("SiLU", True, 688)
+    sizes = [abs(neuron["contribution"]) for neuron in block["top"]]
+    assert sizes == sorted(sizes, reverse=True)
+    for neuron in block["top"]:
+        assert neuron["value"] == pytest.approx(neuron["active"] * neuron["up"], abs=1e-5)
+        assert abs(neuron["fires"][0]["value"]) >= abs(neuron["value"]) - 1e-6
+    assert 0 < block["off"]["here"] < 1
+    first = f"N{block['top'][0]['neuron']} "
+    screen = redrawn("why", PROMPT, "--ffn", "2", "--index-base", "1", "--controls", "0")
+    assert f"The L2 MLP {block['contribution']:+.2f}" in screen.out
+    (row,) = [line for line in screen.lines if line.startswith(first)]
+    assert f"{block['top'][0]['contribution']:+.3f}"[:5] in row
+    assert "expected L0 to L5" in refused(2, "why", PROMPT, "--ffn", "L6")
+    assert "leave one of them out" in refused(2, "why", PROMPT, "--ffn", "L1", "--inputs")
+
+
 def test_files(run, tmp_path):
     endings = ["json", "csv", "md", "txt", "html", "svg", "npz"]
     files = [word for ending in endings for word in ("--save", f"why.{ending}")]
