@@ -37,9 +37,9 @@ const inkOn = (word) => [0.2126, 0.7152, 0.0722].reduce((sum, part, at) => sum +
   < 0.18 ? "#ffffff" : "#000000";
 const css = (word) => `rgb(${word & 255} ${(word >> 8) & 255} ${(word >> 16) & 255})`;
 
-/** Return the place of a value among 256 colours: on the scale of roots, or between two signs. */
-const step = (value, limit = shown.limit) => {
-  const part = limit ? value / limit / 2 + 0.5 : Math.sqrt(value);
+/** Return the place of a value among 256 colours: on the scale of roots, or between two signs; full: where it ends. */
+const step = (value, limit = shown.limit, full = Number(state.full)) => {
+  const part = limit ? value / limit / full / 2 + 0.5 : Math.sqrt(value / full);
   return Math.round(Math.max(0, Math.min(1, part)) * 255);
 };
 const scale = (limit = shown.limit) => (limit ? colour.signed : colour.map);

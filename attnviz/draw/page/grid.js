@@ -1,6 +1,6 @@
 /* All heads: buttons in a grid, with their maps on one canvas behind them. */
 
-let cells = [];
+let cells = [], marked = { of: null, heads: new Set() };
 const sheet = make("canvas", { "aria-hidden": true }), scratch = document.createElement("canvas");
 const measures = () => data.measures.filter((measure) => shown.heads.values?.[measure.key]);
 const orders = () => ({
@@ -137,16 +137,19 @@ function drawThumbs() {
 
 /** Mark the chosen and the pinned heads; the focus follows the chosen one, if it is or was in the grid. */
 function markCells(focused = $("grid").contains(document.activeElement)) {
-  const others = pinned();
-  cells.forEach((cell, i) => {
-    const on = i === chosen();
+  const others = pinned(), now = new Set([chosen(), state.head, ...state.pins]);
+  const marks = new Set([...now, ...(marked.of === cells ? marked.heads : cells.keys())]);
+  marked = { of: cells, heads: now };
+  for (const i of marks) {
+    const cell = cells[i], on = i === chosen();
+    if (!cell) continue;
     cell.classList.toggle("on", on);
     cell.classList.toggle("seen", kept >= 0 && i === state.head);
     cell.setAttribute("aria-pressed", on);
     cell.tabIndex = on ? 0 : -1;
     cell.classList.toggle("pinned", state.pins.includes(i));
-    cell.style.setProperty("--series", seriesColour(others.indexOf(i) + 1));
-  });
+    if (others.includes(i)) cell.style.setProperty("--series", seriesColour(others.indexOf(i) + 1));
+  }
   const cell = cells[chosen()], grid = $("grid"), reached = cell ?? cells.find(Boolean);
   if (reached) reached.tabIndex = 0;
   if (focused) reached?.focus({ preventScroll: true });

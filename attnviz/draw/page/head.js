@@ -69,8 +69,13 @@ function drawHead() {
   markCells();
   makeWords();
   drawBeside();
+  drawRegions();
+  for (const name of Object.keys(ROOMS).filter(Boolean)) {
+    $("pictures").classList.toggle(name, state.room === name);
+    $(`wide-${name}`).setAttribute("aria-pressed", state.room === name);
+  }
   const above = $("map").getBoundingClientRect().top + scrollY;
-  $("pictures").style.setProperty("--room", (state.view === "all" ? 300 : Math.max(380, innerHeight - above - 64)) + "px");
+  $("pictures").style.setProperty("--room", (state.view === "all" ? 300 : Math.max(380, innerHeight - (state.room ? 120 : above + 64))) + "px");
   mapView.image = null;
   drawToken();
   if ($("weights").open) drawWeights();

@@ -81,6 +81,7 @@ const KEYS = {
   o: ["order of the heads", () => { set({ sort: following(orders(), state.sort) }, "legend", "grid"); }],
   "+": ["zoom in", () => zoom(1)], "-": ["zoom out", () => zoom(-1)], 0: ["whole map", () => zoom(0)],
   m: ["all heads over the whole width, heads beside one, one head alone", () => setView(following(views(), state.view))],
+  f: ["map, lines or both over the whole width", () => set({ room: following(ROOMS, state.room) }, "head")],
   t: ["table of the weights", () => { $("weights").open = !$("weights").open; }],
   d: ["light or dark", toggleTheme],
   Escape: ["let go of what a click holds; unpin all", letGo],

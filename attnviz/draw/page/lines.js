@@ -39,7 +39,7 @@ function drawLines() {
   const drawn = maps.map((values) => links(values));
   drawn.forEach((found, at) => {
     for (const [other, value] of found) {
-      if (strength(value) < 0.01) continue;
+      if (strength(value) < (maps.length > 6 ? 0.04 : 0.01)) break; // the strongest stand first
       if (state.direction === "to") line(state.query, other, value, at, true);
       else line(other, Math.max(0, state.key), value, at, true);
     }
@@ -49,7 +49,7 @@ function drawLines() {
   pen.textBaseline = "middle";
   const reachedBy = new Map(), farSide = state.direction === "to" ? "keys" : "queries";
   drawn.forEach((found, at) => found.forEach(([other, value]) => {
-    if (strength(value) >= 0.02) reachedBy.set(other, [...(reachedBy.get(other) ?? []), [at, value]]);
+    if (strength(value) >= (maps.length > 6 ? 0.04 : 0.02)) reachedBy.set(other, [...(reachedBy.get(other) ?? []), [at, value]]);
   }));
   const wideOf = Math.min(6, 72 / maps.length);
   const column = (side, tokens, x, align, width) => {
@@ -73,19 +73,24 @@ function drawLines() {
       pen.textAlign = align;
       const numbers = reached && slots ? reached : [];
       const edge = align === "right" ? x - shift : x + shift;
-      const label = cut(pen, tokens[i], width - shift - 28 * (numbers.length ? slots : 0) - 4);
+      const label = cut(pen, tokens[i], width - shift - 28 * (numbers.length || before.length ? slots : 0) - 4 - (before.length && side === "keys" ? 36 : 0));
       pen.fillText(label, edge, centre(i));
       pen.font = `12px ${FONT}`;
       pen.textAlign = "right";
+      if (side === "keys" && before.length > i) {
+        pen.fillStyle = colour.soft;
+        pen.fillText(signed(before[i], 1), wide - 34, centre(i));
+      }
       numbers.forEach(([at, value]) => {
         pen.fillStyle = maps.length > 1 ? seriesColour(at) : colour.soft;
         pen.fillText(told(value), (align === "right" ? slots * 28 - 4 : wide - 2) - (slots - 1 - at) * 28, centre(i));
       });
     }
   };
+  const before = shown.vectors && slots === 1 && wide - to > 150 && single() && state.direction === "to" ? products(state.head, state.query) : [];
   column("queries", shown.queries.tokens, from, "right", from);
   column("keys", shown.keys.tokens, to, "left", wide - to);
-  $("lines-words").textContent = "queries → keys" + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
+  $("lines-words").textContent = "queries → keys" + (before.length ? ": q × k, weight" : "") + (n > 60 ? "; faint: from .08" : "") + (paper && high < places.height ? "; a part" : "");
 }
 
 /** The token under a pointer: a query on the left, a key on the right. */

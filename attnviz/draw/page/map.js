@@ -6,11 +6,11 @@ const mapView = { image: null };
 function mapPlaces(wide, high, zoom) {
   const pen = mapView.pen ??= document.createElement("canvas").getContext("2d");
   pen.font = `600 12px ${FONT}`; // as a marked name is
-  const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)));
+  const longest = (tokens) => Math.min(120, Math.max(24, ...tokens.slice(0, 400).map((token) => pen.measureText(token).width)) + (tokens.length > 24 ? 24 : 0));
   const left = Math.max(60, longest(shown.queries.tokens) + 10), over = Math.max(42, longest(shown.keys.tokens));
-  const fitted = (top) => Math.min(36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
+  const fitted = (top) => Math.min(state.room ? 64 : 36, (wide - left - 2) / shown.m, Math.max(120, high - top - 12) / shown.n);
   const fit = fitted(over * 0.71) >= 15 ? fitted(over * 0.71) : fitted(over);
-  const most = Math.ceil(Math.log(40 / fit) / Math.log(1.5)), cell = Math.min(40, fit * 1.5 ** zoom), slanted = cell >= 15;
+  const largest = Math.max(40, fit), most = Math.ceil(Math.log(largest / fit) / Math.log(1.5)), cell = Math.min(largest, fit * 1.5 ** zoom), slanted = cell >= 15;
   const top = (slanted ? over * 0.71 : over) + 10, right = slanted ? Math.max(0, over * 0.71 - cell * 0.4) : 0;
   const narrowed = zoom ? cell : Math.min(cell, (wide - left - right - 2) / shown.m);
   const width = left + shown.m * narrowed + right + 2, height = top + shown.n * narrowed + 2;
@@ -95,11 +95,12 @@ function paintMap(pen, places, x, y, wide, high, marks) {
       }
   }
   const place = marks && found();
-  if (place) tag(pen, weight(place.query, place.key), left - x + place.key * cell, top - y + place.query * cell, cell);
+  if (place) tag(pen, weight(place.query, place.key), left - x + place.key * cell, top - y + place.query * cell, cell, wide);
   pen.restore();
   const space = Math.max(1, Math.ceil((slanted ? 13 : 14) / cell));
   const ink = (on) => { pen.fillStyle = on ? colour.ink : colour.soft; pen.font = `${on ? "600 " : ""}12px ${FONT}`; };
   const shows = (at, chosen) => at === chosen || (at % space === 0 && (chosen < 0 || Math.abs(at - chosen) * cell >= 12));
+  const numbered = (at) => (space > 1 ? `${at} ` : ""); // names that are no neighbours
   pen.textAlign = "right";
   ink(false);
   pen.font = `italic 11px ${FONT}`;
@@ -110,7 +111,7 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     const at = top - y + (i + 0.5) * cell;
     if (at < top || !shows(i, rowMark)) continue;
     ink(i === rowMark);
-    pen.fillText(cut(pen, shown.queries.tokens[i], left - 8), left - 6, at);
+    pen.fillText(cut(pen, numbered(i) + shown.queries.tokens[i], left - 8), left - 6, at);
   }
   pen.textAlign = "left";
   for (let j = Math.max(0, Math.floor(x / cell)); j < m && left - x + j * cell < wide; j++) {
@@ -120,13 +121,13 @@ function paintMap(pen, places, x, y, wide, high, marks) {
     pen.save();
     pen.translate(at + (slanted ? 1 : 0), top - 5);
     pen.rotate(slanted ? -Math.PI / 4 : -Math.PI / 2);
-    pen.fillText(cut(pen, shown.keys.tokens[j], 116), 0, 0);
+    pen.fillText(cut(pen, numbered(j) + shown.keys.tokens[j], 116), 0, 0);
     pen.restore();
   }
 }
 
 /** Mark a cell with a frame and its number. */
-function tag(pen, value, x, y, side) {
+function tag(pen, value, x, y, side, wide) {
   const size = Math.max(side, 5);
   pen.lineWidth = 5;
   pen.strokeStyle = colour.ground;
@@ -137,22 +138,24 @@ function tag(pen, value, x, y, side) {
   if (side >= 30) return; // its number stands in it
   pen.font = `600 12px ${FONT}`;
   pen.fillStyle = colour.ink;
-  pen.fillRect(x + side + 4, y + side / 2 - 9, 32, 18);
+  const at = x + side + 38 > wide ? x - 36 : x + side + 4;
+  pen.fillRect(at, y + side / 2 - 9, 32, 18);
   pen.fillStyle = colour.ground;
-  pen.fillText(told(value), x + side + 20, y + side / 2 + 0.5);
+  pen.fillText(told(value), at + 16, y + side / 2 + 0.5);
 }
 
 function drawMap() {
   const scroller = $("map");
   scroller.style.height = "";
   const style = getComputedStyle(scroller), room = parseFloat(style.maxHeight) || 600;
-  const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.zoom));
+  const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.view === "all" ? 0 : state.zoom));
   state.zoom = Math.min(state.zoom, places.most);
   const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
   scroller.style.height = Math.min(room, places.height + bar) + "px";
   const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
   paintMap(pen, places, left, top, wide, high, true);
-  $("scale-words").textContent = (shown.limit ? `−${share(shown.limit)} to +${share(shown.limit)}` : "0 to 1, √ scale")
+  options($("contrast").lastElementChild, FULL, state.full);
+  $("scale-words").textContent = (shown.limit ? `of ±${share(shown.limit)}` : "√ scale")
     + (exact() ? "" : "; ≈: each number says its error");
   for (const id of ["zoom-out", "zoom-fit"]) $(id).ariaDisabled = String(state.zoom === 0);
   $("zoom-in").ariaDisabled = String(places.cell >= 40);

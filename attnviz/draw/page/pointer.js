@@ -59,11 +59,13 @@ function listen() {
   map.addEventListener("scroll", () => drawMap(), { passive: true });
   lines.addEventListener("scroll", () => drawLines(), { passive: true });
   $("sort").addEventListener("change", (event) => set({ sort: event.target.value }, "grid"));
+  $("contrast").addEventListener("change", (event) => set({ full: event.target.value }, "thumbs", "head"));
   $("between").addEventListener("change", (event) => set({ between: event.target.value }, "head"));
   $("capture").addEventListener("change", (event) => switchTo(Number(event.target.value)));
   const clicks = {
     previous: () => stepHead(-1), next: () => stepHead(1), pin: () => togglePin(),
     theme: toggleTheme, help: () => $("keys").showModal(),
+    "wide-map": () => setRoom("map"), "wide-lines": () => setRoom("lines"),
     "zoom-in": () => zoomBy(1), "zoom-out": () => zoomBy(-1), "zoom-fit": () => zoomBy(0),
     "save-csv": () => download(new Blob([csvOf()], { type: "text/csv" }), "csv"),
     "save-svg": () => download(new Blob([svgOf()], { type: "image/svg+xml" }), "svg"),

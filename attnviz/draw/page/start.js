@@ -35,6 +35,8 @@ async function start() {
   Object.assign(state, shown.view, { hover: shown.view.key >= 0 });
   for (const [name, plain] of PLAIN) if (name === "view") state.view = plain;
   await readLink(location.hash || data.link);
+  const plain = !/[&#](q|zoom)=/.test(location.hash || data.link), long = Math.max(shown.n, shown.m) > 40;
+  if (plain && long && state.key >= 0) state.zoom = 4; // the finding can be read
   $("capture").hidden = captures.length < 2;
   $("look").replaceChildren(...data.look.map(lookButton));
   const arrows = "in the heads: another head; in the map: query and key; in lines and text: the token";

@@ -2,7 +2,7 @@
 
 const state = {
   capture: 0, head: 0, query: 0, key: -1, locked: false, hover: false,
-  mode: "raw", scope: "head", direction: "to", sort: "layer", view: "both", between: "", card: false, labels: new Set(), off: new Set(), pins: [], zoom: 0,
+  mode: "raw", scope: "head", direction: "to", sort: "layer", view: "both", between: "", full: "1", room: "", card: false, labels: new Set(), off: new Set(), pins: [], zoom: 0,
 };
 /** The head that a click chose, while the pointer is on another one; -1 otherwise. */
 let kept = -1;
@@ -23,13 +23,15 @@ function betweens() {
 function filtered(values) {
   const { queries, keys, n, m } = shown, [from, to] = state.between.split(" → ");
   if (!to) return values;
-  const names = ({ regions }, count) => Array.from({ length: count }, (_, at) => regions.findLast(([, start]) => start <= at)?.[0]);
+  const names = ({ regions }, count) => Array.from({ length: count }, (_, at) => regions.filter(([, start]) => start <= at).pop()?.[0]);
   const [rows, columns] = [names(queries, n), names(keys, m)];
   return values.map((value, at) => (rows[Math.floor(at / m)] === from && columns[at % m] === to ? value : NaN));
 }
+/** The weights from which colours are full, and what may have the whole width. */
+const FULL = { 1: "1", 0.5: ".5", 0.2: ".2", 0.1: ".1", 0.05: ".05", 0.01: ".01" }, ROOMS = { "": "", map: "", lines: "" };
 const views = () => ({ all: "all heads", both: "heads + one", one: "one head" });
 const controls = () => ({ mode: modes(), scope: scopes(), direction: directions(), view: views() });
-const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["view", Math.max(...shown.heads.head) > 6 && innerWidth > 720 ? "all" : "both"], ["zoom", 0], ["between", ""], ["capture", captures.length > 1 ? -1 : 0]];
+const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["view", Math.max(...shown.heads.head) > 6 && innerWidth > 720 ? "all" : "both"], ["zoom", 0], ["between", ""], ["full", "1"], ["room", ""], ["capture", captures.length > 1 ? -1 : 0]];
 
 /** Return the ways in which the weights of this text can be shown. */
 const modes = () => ({
@@ -78,7 +80,7 @@ async function readLink(link) {
   state.key = number("k", shown.m - 1) ?? Math.min(state.key, shown.m - 1);
   state.locked = given.has("lock");
   state.zoom = number("zoom", 12) ?? 0;
-  for (const [name, known] of Object.entries({ ...controls(), sort: orders(), between: betweens() })) {
+  for (const [name, known] of Object.entries({ ...controls(), sort: orders(), between: betweens(), full: FULL, room: ROOMS })) {
     const value = decoded(given.get(name) ?? "?");
     if (Object.hasOwn(known, value)) state[name] = value;
   }
@@ -155,6 +157,9 @@ function preview(head = kept) {
   set({ head }, "head");
   kept = head === before ? -1 : before;
 }
+
+/** Give the map or the lines the whole width, or both half of it. */
+const setRoom = (room) => set({ room: state.room === room ? "" : room }, "head");
 
 /** Show all heads over the whole width, or heads beside one, or one alone: a step that Back returns from. */
 function setView(view) {

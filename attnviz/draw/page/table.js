@@ -1,4 +1,22 @@
-/* The weights as a table, for readers who do not see the map. */
+/* The weights as a table, for readers who do not see the map; and what regions give to regions. */
+
+/** Show how much of the attention of a region's queries goes to each region, on average. */
+function drawRegions() {
+  const values = current(), panel = $("regions"), { n, m } = shown;
+  const of = (side, count) => shown[side].regions.map(([name, start], at, all) => ({ name, start, end: all[at + 1]?.[1] ?? count }));
+  const merged = (spans) => [...new Set(spans.map(({ name }) => name))].filter(Boolean).map((name) => [name, spans.filter((span) => span.name === name)]);
+  const [rows, columns] = [merged(of("queries", n)), merged(of("keys", m))], places = (spans) => spans.flatMap(({ start, end }) => Array.from({ length: end - start }, (_, at) => start + at));
+  panel.hidden = columns.length < 2 || Boolean(shown.limit) || Boolean(state.between);
+  if (panel.hidden) return;
+  const cell = (row, column) => {
+    const queries = places(row), sum = queries.reduce((all, i) => all + places(column).reduce((part, j) => part + (values[i * m + j] || 0), 0), 0);
+    const value = sum / queries.length, word = tint(value);
+    return make("td", { "--fill": css(word), "--on": inkOn(word) }, share(value));
+  };
+  panel.replaceChildren(make("table", {}, make("caption", {}, "Share of a region's attention (rows) that a region gets (columns)"),
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map(([name]) => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, ...rows.map(([name, row]) => make("tr", {}, make("th", { scope: "row" }, name), ...columns.map(([, column]) => cell(row, column)))))));
+}
 
 function drawWeights() {
   const { n, m } = shown, values = current(), whole = n * m <= 2500, { tokens } = shown.keys;

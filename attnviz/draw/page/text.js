@@ -8,8 +8,10 @@ function makeWords() {
   const paragraph = (side, tokens) => {
     const spans = tokens.pieces.map((piece, at) => {
       const lead = /^\s*\n(?=.*\S)/s.exec(piece)?.[0] ?? "", own = piece.slice(lead.length); // lines between tokens
-      const bare = visible(own.replace(/^ /, "")) || (piece ? "␣" : "\u2009·\u2009"), special = tokens.special?.includes(at);
-      const look = special || !piece ? { class: "special", dir: "ltr" } : {};
+      const bare = visible(own.replace(/^ /, "")) || (piece ? "␣" : ""), special = tokens.special?.includes(at);
+      const goes = (one, next) => next === "" || (/[\p{L}\p{N}]$/u.test(one ?? "") && /^[\p{L}\p{N}]/u.test(next ?? ""));
+      const inWord = !special && (goes(tokens.pieces[at - 1], piece) || goes(piece, tokens.pieces[at + 1]));
+      const look = special ? { class: "special", dir: "ltr" } : inWord ? { class: "part" } : {};
       const span = make("span", { ...look, role: "button", id: `${side}-${at}`, "aria-label": tokens.names[at], "data-at": at }, bare);
       const region = tokens.regions.find(([, start]) => start === at);
       const mark = region?.[0] ? make("sup", { dir: "ltr", "--series": regionColour(region[0]) }, region[0]) : "";
@@ -34,7 +36,7 @@ function shadeWords() {
   const sides = from ? ["keys", "queries"] : ["queries", "keys"];
   for (const span of new Set([...words.queries, ...words.keys])) {
     span.style.background = span.style.color = "";
-    span.className = span.classList.contains("special") ? "special" : "";
+    span.className = ["special", "part"].find((name) => span.classList.contains(name)) ?? "";
     if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
     span.title = "";
     delete span.dataset.told;

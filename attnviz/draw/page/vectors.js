@@ -1,5 +1,16 @@
 /* Query × key by dimension: what makes one weight. */
 
+/** Return query × key before the softmax, for all keys of a query of a head. */
+function products(head, query) {
+  const { dimensions: d, scale, factor } = shown.query_key, unit = (scale[head][0] * scale[head][1] * factor) / 32767 ** 2;
+  const start = (head * shown.n + query) * d, first = (shown.count * shown.n + head * shown.m) * d;
+  return Array.from({ length: shown.seen(query) }, (_, key) => {
+    let sum = 0;
+    for (let at = 0; at < d; at++) sum += shown.vectors[start + at] * shown.vectors[first + key * d + at];
+    return sum * unit;
+  });
+}
+
 function drawNeuron() {
   const panel = $("neurons");
   panel.hidden = !(shown.vectors || shown.notes.length) || !single();

@@ -273,7 +273,7 @@ def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(opened, mar
         "Mean of L1", "L1H2 ×", "L1H0 ×"
     ]  # fmt: skip
     assert shown.js("[heads(), ...pinned().map((head) => [head])].length") == 3
-    shown.press("s", "s")
+    shown.press("s", "s", "s")
     assert shown.js("state.scope") == "head"
     assert shown.page.locator("#pins button").all_inner_texts() == ["L1H0", "L1H2 ×"]
     shown.page.emulate_media(media="print")

@@ -40,7 +40,7 @@ def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
 def test_the_whole_map_is_in_view_and_thumbnails_are_square(opened, thousand, mary, width, height):
     for path in (thousand, mary):
-        shown = opened(path, width=width, height=height)
+        shown = opened(path, "#view=both&zoom=0", width=width, height=height)
         assert shown.js("$('map').scrollHeight - $('map').clientHeight") <= 1
         assert shown.js("$('map').scrollWidth - $('map').clientWidth") <= 1
         if path == mary:

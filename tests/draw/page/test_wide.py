@@ -5,6 +5,7 @@ import pytest
 
 import attnviz
 
+from .conftest import MARY
 from .test_numbers import made
 
 SIDES = "cells.map((cell) => cell.firstChild.clientWidth)"
@@ -108,3 +109,53 @@ def test_links_from_one_region_to_another_are_shown_alone(opened, tmp_path):
     wanted = np.zeros((6, 6))
     wanted[2:5, :2] = weights[0, 2:5, :2]
     assert np.abs(left - wanted).max() < 3e-5
+
+
+def test_colours_are_full_at_a_smaller_weight_and_a_map_has_the_whole_width(opened, mary):
+    shown = opened(mary, "#L1H3&q=8&k=5")
+    before = shown.js("[step(0.2), $('map').clientWidth]")
+    shown.page.locator("#contrast select").select_option(".2")
+    shown.page.click("#wide-map")
+    shown.js("1")
+    step, wide = shown.js("[step(0.2), $('map').clientWidth]")
+    assert (before[0], step) == (114, 255)
+    assert wide > before[1] * 1.5
+    assert shown.js("mapView.places.cell") >= 30
+    assert not shown.page.locator("#lines").is_visible()
+    again = opened(mary, f"#{shown.page.url.split('#')[1]}&full=0.2&room=map")
+    assert again.js("[state.full, state.room]") == ["0.2", "map"]
+
+
+def test_numbers_stand_in_large_cells_and_a_long_text_opens_at_the_finding(opened, dozen, mary):
+    script = """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+      written.push(text); return fill.call(this, text, ...at); };
+    drawMap(); CanvasRenderingContext2D.prototype.fillText = fill; return written; })()"""
+    shown = opened(mary, "#L1H3&q=8&k=5", width=1600, height=1000)
+    assert {".71", ".44", ".92"} <= {*shown.js(script)}
+    made(4, 4, 60).save(dozen.parent / "long.html")
+    shown = opened(dozen.parent / "long.html")
+    assert shown.js("state.zoom") == 4
+    box = "$('map').scrollTop / mapView.places.cell <= state.query"
+    assert shown.js(box)
+    shown.press("0")
+    assert "3 best" in shown.js(script)  # names that are no neighbours have their places
+
+
+def test_query_times_key_stands_beside_the_lines(opened, mary):
+    shown = opened(mary, "#L1H3&q=8", width=1600)
+    script = "[8, 5].map((query) => { const all = products(7, query).map(Math.exp);"
+    script += " return all[5] / all.reduce((a, b) => a + b); })"
+    weights = attnviz.capture("tiny", MARY)["L1H3"]
+    assert shown.js(script) == pytest.approx([weights[8, 5], weights[5, 5]], abs=2e-3)
+
+
+def test_what_regions_give_to_regions_is_a_table(opened, tmp_path):
+    weights = np.random.default_rng(3).dirichlet(np.ones(6), size=(2, 6))
+    attnviz.heatmap(weights, list("abcdef")).save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    shown.js("shown.queries.regions = [['one', 0], ['two', 2], ['one', 5]], set({}, 'head')")
+    one, two = [0, 1, 5], [2, 3, 4]
+    wanted = [weights[0][np.ix_(a, b)].sum(1).mean() for a in (one, two) for b in (one, two)]
+    found = shown.page.locator("#regions td").all_inner_texts()[1:]
+    assert [float(cell) for cell in found] == pytest.approx(wanted, abs=0.0051)
