@@ -218,7 +218,7 @@ class DrawnModel(SeededModel, LoadedModel):
 
 @dataclass(frozen=True)
 class ShapedModel(SeededModel, OwnShape, LoadedModel):
-    """The options on the model, its sizes if it is ``mha``, and how it is loaded."""
+    """The options that choose a model, load it, and shape ``mha``, attnviz's own attention."""
 
 
 def saved(endings: str) -> Any:

@@ -103,9 +103,9 @@ class Outlet:
             yield
 
     def of_model(self, work: Work, **own: Any) -> LoadOptions:
-        """Return how the command's model is loaded for this work.
+        """Return the options with which the command's model is loaded.
 
-        own: the options of the library's own attention.
+        work: decides between NumPy and torch. own: options of ``mha``, attnviz's own attention.
         """
         assert self.options is not None
         return replace(self.options, work=work, **own)

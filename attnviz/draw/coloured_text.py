@@ -134,7 +134,7 @@ def scale_block(scale: Scale, theme: Theme, max_width: int, more: str = "") -> B
 
 
 def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
-    """Return the tokens of the text as pieces, none wider than ``max_width`` characters."""
+    """Return the characters of a map's keys with their weights, cut to ``max_width`` columns."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     texts = tokens.spaced

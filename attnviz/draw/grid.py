@@ -106,9 +106,9 @@ def full_width(grid: HeadGrid) -> int:
 def grid_block(grid: HeadGrid, theme: Theme, max_width: int) -> Block:
     """Return all cells of a grid, with the title above and the key below.
 
-    Cells hold letters and text if both fit in all, else the letters, cut if necessary. If not even
-    three letters fit, rows continue in lines of one length if the screen has enough of them, each
-    after the name of its first cell. Cells that do not exist stay blank.
+    Cells hold letter and text if both fit in every cell, else the letter, cut if necessary. Where a
+    cell would have less than three characters, a row is broken into several lines, each of which
+    begins with the name of its first cell. Cells that do not exist stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), max_width, theme)), max_width)
     fits = len(grid.columns) <= max_width - names_width(grid.rows) - 3

@@ -177,10 +177,10 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return the first screen with advice at its end on what the ``tokens`` do not show.
+    """Return a maker of screens that adds advice at the end if the tokens are hard to read.
 
-    Some may be parts of characters, or more than a tenth of them unknown to the tokenizer.
-    first: returns the groups of the screen for its width and lines.
+    That is if tokens are parts of characters, or more than a tenth are unknown to the tokenizer.
+    first: makes the groups of a screen from its width and number of lines.
     """
     advice = split_into_bytes(tokens)
     if tokens.unknown:

@@ -210,9 +210,9 @@ class Page:
 
 
 class PageData(NamedTuple):
-    """A page as it is written. json: safe inside a script element. blocks: in their order.
+    """The data of an interactive page. json: its facts, escaped for a script element.
 
-    captures: what is shown of each text. notes: what had to be left out.
+    blocks: compressed arrays, named in it by index. captures: the texts. notes: what is left out.
     """
 
     json: str

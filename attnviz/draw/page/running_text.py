@@ -16,10 +16,10 @@ Spans = Sequence[tuple[int, int]]
 
 
 def running_pieces(tokens: Tokens, text: str) -> list[str]:
-    """Return what each token adds to the running text, with the blanks before it.
+    """Return the stretch of the text that each token covers, with the blanks before it.
 
-    The second byte of a character adds nothing: an empty text. A token that the tokenizer added
-    stands with its name.
+    Of several tokens of one character, the first has it and the others are empty. A token that the
+    tokenizer added to the ``text`` has its name, such as ``[CLS]``.
     """
     names, spans = token_labels(tokens), token_spans(tokens, text)
     if not spans:

@@ -43,9 +43,9 @@ _OFF = 1e-3  # how far the sum of rounded shares may be from one
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
     """Return attention weights (head, query, key) summed over queries by distance: (head, bin).
 
-    Bin 0 is the sink; then come the bins of distances back and, if not causal, as many ahead.
-    sink: (key,) whether a key belongs to the sink. causal: whether a query sees no later key. The
-    first query of a causal text, which sees only itself, does not count.
+    Bin 0 is the sink. Then come distances back from the query, in bins with the edges of
+    ``DISTANCES``, and if not causal as many bins of distances ahead. sink: (key,) whether a key
+    belongs to it. causal: no later key is seen; the first query, which sees only itself, is out.
     """
     tokens = weights.shape[-1]
     apart = np.arange(tokens)[:, None] - np.arange(tokens)

@@ -230,7 +230,7 @@ def score_line(view: View, theme: Theme, max_width: int) -> Line:
 
 
 def word_lines(view: View, theme: Theme, max_width: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, row and column in words, and the likeliest next tokens."""
+    """Return at most ``rows`` lines on the cursor's cell, row and column, and the next tokens."""
     if view.step is not None:
         return _written_lines(view, view.step, theme, max_width)[:rows]
     queries, keys = view.names(theme.encoding)

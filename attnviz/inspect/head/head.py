@@ -211,7 +211,7 @@ def head_cards(
 
 
 def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | None:
-    """Return the maps of all heads over the text of the cards; None if they are too many."""
+    """Return the maps of all heads over the text of the cards; None above ``_WEIGHTS`` weights."""
     if model.info.layers * model.info.heads * about_tokens(text) ** 2 > _WEIGHTS:
         return None
     shared = {name: value for name, value in vars(request).items() if name != "top"}

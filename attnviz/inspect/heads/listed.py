@@ -68,9 +68,9 @@ def links_table(
 def word_tables(
     run: HeadsRecord, word: WordPlaces, sink: bool, title: str, most: int | None = None
 ) -> list[doc.Table]:
-    """Return the tables of the links from a word and to it, each as far as there are any.
+    """Return a table of the largest weights from a word, and one of those to it, if there are any.
 
-    title: over a table, with ``{}`` for from or to. most: the most rows of a first screen.
+    sink: whether it counts. title: of both, with ``{}`` for from or to. most: rows; None for all.
     """
     least = 3 if most else 1
     return [

@@ -221,7 +221,7 @@ class LinkReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether each sum gives the model's own weights; if not, no part means anything."""
+        """Return whether the parts add up to the scores of the model's weights, as they must."""
         return all(prompt.split.tallies for prompt in self.prompts)
 
     @property

@@ -55,9 +55,9 @@ class Corpus:
 def read_corpus(paths: Iterable[Path], apart: Corpus | None = None) -> Corpus:
     """Return the texts of some files; a directory means its ``*.txt`` files, by name.
 
-    apart: texts that must not be among them.
+    apart: a corpus that must have no text in common with these files.
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
-    file is empty, two files are the same, or there is no file.
+    file is empty, if a text is there twice or also in ``apart``, or if there is no file.
     """
     known = dict(zip(apart.texts, apart.names, strict=True)) if apart else {}
     names, texts, digest = [], [], hashlib.sha256()

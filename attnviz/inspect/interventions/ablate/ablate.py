@@ -182,10 +182,10 @@ class AblationStudy(Study):
         return not self.ablations.pieces and not self.gradients
 
     def run(self, watch: Watch) -> None:
-        """Measure the ablations by the requested method.
+        """Measure the ablations by the requested method; ``ablations`` and ``gradients`` keep them.
 
-        With several texts, and for hidden edges, a random baseline of the ranked ablations is
-        measured too. watch: is given the progress.
+        With several texts, or where attention from word to word is hidden, as many random ablations
+        are measured too, which ``control`` keeps. watch: receives the progress.
         """
         plan, texts = self.plan, range(len(self.plan.inputs))
         how, amount = plan.request.how, plan.request.amount
