@@ -45,7 +45,8 @@ def judged(model: Model) -> Model:
         model.describe(info)
         return model
     changed: Any = model
-    return replace(changed, info=info)
+    described: Model = replace(changed, info=info)
+    return described
 
 
 def _gains_moved(model: Model) -> Iterator[bool]:
