@@ -58,16 +58,16 @@ Table = NDArray[np.float64]
 
 
 class TextFound(NamedTuple):
-    """What one text shows of all heads.
+    """The measurements of all heads over one text.
 
-    queries, keys: its tokens, the same but for cross attention. heads: the (layer, head) of each,
-        layer by layer.
+    queries, keys: its tokens; they differ for cross attention only. heads: (layer, head), in the
+        order of the arrays' head axis.
     scores, chance: (score, head), in the order of ``NAMES``; NaN if the text cannot show it. chance
-        is what uniform attention gives, or the head over shuffled tokens for measures that ask if
-        tokens are equal; of ``fires`` it is the weight of uniform attention at that link.
+        is the score of uniform attention, or of the head over shuffled tokens for measures that ask
+        if tokens are equal; for ``fires`` it is the weight of uniform attention at that link.
     places: (head, 2), the query and the key of the strongest link; -1 without one.
-    weight, even: (head, distance), the summed weight of its links at each distance, and that of
-        uniform attention. links: (head, distance), how many there are.
+    weight, even: (head, distance), the summed weight of a head's links at each distance, and that
+        of uniform attention. links: (head, distance), the number of links.
     """
 
     queries: Tokens
@@ -82,10 +82,10 @@ class TextFound(NamedTuple):
 
 
 def distance_group(distance: NDArray[np.int64], kind: Kind) -> NDArray[np.int64]:
-    """Return the index in ``FARTHEST`` of the group of each distance, which is not 0.
+    """Return for each distance, which is not 0, the index of its group in ``FARTHEST``.
 
-    kind: of the attention; two texts have no distance, so that of cross attention all are the
-    first group.
+    kind: of the attention. In cross attention, between two texts, there is no distance: every index
+    is 0.
     """
     if kind == "cross":
         return np.zeros_like(distance)
@@ -199,7 +199,7 @@ _SIDES: tuple[Side, Side] = ("query", "key")
 
 
 def work(corpus: TextCorpus, request: AtlasRequest) -> Work:
-    """Return what is planned with a model for a corpus, by which NumPy or torch is chosen."""
+    """Return the planned work over a corpus, from which the loader chooses NumPy or torch."""
     return CORPUS_WORK
 
 
@@ -211,13 +211,13 @@ def atlas(
     file: Path | None = None,
     advance: Watch = UNWATCHED,
 ) -> AtlasReport:
-    """Return on what each head fires most, over the shard's texts of a corpus.
+    """Measure at which tokens each head attends most, over one shard of a corpus's texts.
 
     file: where the record of the shard is kept; see ``mergeable.recorded``. advance: is given the
         progress. The decoder of an encoder–decoder reads the text too, and for cross attention what
         the model itself writes.
-    Raises UsageError for a text or option that does not fit, UnsupportedError if its attention
-    cannot be observed, KeyboardInterrupt after the record was written.
+    Raises UsageError for a text or option that does not fit, UnsupportedError if the attention of
+    the model cannot be observed, KeyboardInterrupt after the record was written.
     """
     if request.out is not None and shard.of > 1:
         raise UsageError(
@@ -381,7 +381,7 @@ FORM = Form(
 
 
 def report_of(record: CorpusRecord) -> AtlasReport:
-    """Return the report of a record, which needs neither the model nor the texts."""
+    """Return the report made from a saved record; neither the model nor the texts are needed."""
     tallies, shown = record.tallies, record.shown
     texts = {index: _input_of(kept) for index, kept in tallies.texts.items()}
     sample = {int(row[1]) for rows in tallies.best.get("sample", ()) for row in _there(rows)}

@@ -62,7 +62,7 @@ def distances(kind: Kind) -> Iterator[str]:
 
 
 def edges(name: str) -> NDArray[np.float64]:
-    """Return the edges of the histogram of a score; the last bin has what lies beyond, too."""
+    """Return the bin edges of a score's histogram; the last bin also counts larger values."""
     unit = MEASURES[name].unit if name in MEASURES else "share"
     if unit == "tokens":
         return np.array([0.0, *(2.0**power for power in range(BINS))])
@@ -97,12 +97,12 @@ class Preference(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadAtlas:
-    """What one head does over the texts.
+    """The behaviour of one head over all texts.
 
     scores, base_rate: means over the texts that can show a score, by name; None if none can.
     texts: how many texts can. histogram: how many of them are in each bin of the score.
-    share: the share of texts on which the head fires, with a weight of at least ``HALF``.
-    fires: the places where it fires most, the strongest first, and of equal places one.
+    share: the share of texts on which the head fires: its strongest link has at least ``HALF``.
+    fires: the strongest links, the strongest first; of equal links only one.
     tenths: the sampled texts in ten groups of equal size, those with the weakest links first.
     prefers: the token on which it fires most clearly more often than by chance, or None.
     by_distance, even: the mean weight of a link at each distance, and that of uniform attention.
@@ -123,9 +123,9 @@ class HeadAtlas:
 
     @property
     def pattern(self) -> str | None:
-        """Return the measure whose mean is furthest above chance, by the rule of labels, or None.
+        """Return the name of the pattern score whose mean is furthest above chance, or None.
 
-        Sinks are left out: links are no such places.
+        None if it is not far enough above for a label. Scores of attention sinks are left out.
         """
         names = [name for name in self.scores if name in LABELS and name not in SINKS]
         gains = strengths(names, self.scores, self.base_rate)
@@ -134,25 +134,25 @@ class HeadAtlas:
 
     @property
     def strongest(self) -> Fired | None:
-        """Return the place where the head fires most; None if it fires nowhere."""
+        """Return the strongest link of the head over all texts; None if it has no link."""
         return self.fires[0] if self.fires else None
 
     @property
     def excess(self) -> float:
-        """Return the weight of its strongest link above what is usual for it at that distance."""
+        """Return the weight of the strongest link minus the head's mean weight at its distance."""
         place = self.strongest
         return 0.0 if place is None else place.link.weight - place.usual
 
     @property
     def median(self) -> float | None:
-        """Return the median weight of its strongest links, over the sampled texts."""
+        """Return the median over the sampled texts of the weight of the head's strongest link."""
         weights = [fired.link.weight for tenth in self.tenths for fired in tenth]
         middle = len(weights) // 2
         pair = weights[middle - 1 + len(weights) % 2 : middle + 1]
         return sum(pair) / len(pair) if pair else None
 
     def data(self) -> dict[str, Any]:
-        """Return a JSON object, which is a line of ``heads.jsonl``."""
+        """Return the facts of the head as a JSON object, which is one line of ``heads.jsonl``."""
         return {
             "layer": self.layer,
             "head": self.head,
@@ -175,10 +175,10 @@ class HeadAtlas:
 class AtlasReport(Report, Provenance):
     """The report of ``attnviz atlas``: on what each head fires most, over many texts.
 
-    texts, tokens: how many were read; of a decoder the tokens are its own. kept: the texts that the
-    heads' places are in, by their index. sampled: how many of them the tenths are of. maps: of all
-    heads over some of them, for a page. record: the numbers, which add up with those of other
-    shards.
+    texts, tokens: how many were read; for a decoder its own tokens are counted. kept: the texts of
+    the links in ``heads``, by index. sampled: the number of texts behind ``HeadAtlas.tenths``.
+    maps: of all heads over some kept texts, for a page. record: the sums, to which those of other
+    shards can be added.
     """
 
     model: ModelInfo
@@ -213,7 +213,7 @@ class AtlasReport(Report, Provenance):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the CSV header, then a row for each head: its means, and where it fires most."""
+        """Yield the CSV header, then a row for each head: its mean scores, its strongest link."""
         names = ("layer", "head", "share", "median", "pattern", *NAMES)
         places = ("query_token", "key_token", "weight", "usual", "even")
         prefers = ("side", "token", "token_share", "token_base_rate")
@@ -227,11 +227,11 @@ class AtlasReport(Report, Provenance):
         return table_of((*names, *places, *prefers), entries)
 
     def write(self, directory: str | os.PathLike[str], model: Model, palette: str = "") -> None:
-        """Write the atlas as a new directory, also one that was merged.
+        """Write the atlas to a new directory: ``heads.jsonl``, ``texts.jsonl`` and ``index.html``.
 
-        model: as ``attnviz.load`` returns it; it is run over the texts that are shown. palette: of
-            the page; empty for the report's own.
-        Raises UsageError if something is there, LoadError if writing fails.
+        model: as ``attnviz.load`` returns it; it is run over the texts that the page shows.
+            palette: of the page; empty for the report's own.
+        Raises UsageError if the directory exists already, LoadError if writing fails.
         """
         with whole_directory(Path(directory)) as draft:
             _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))
@@ -241,7 +241,7 @@ class AtlasReport(Report, Provenance):
             (draft / "index.html").write_text("".join(f"{line}\n" for line in page), "utf-8")
 
     def with_maps(self, model: Model) -> AtlasReport:
-        """Return the report with maps of all heads over texts on which the first ones fire most."""
+        """Return the report with ``maps`` of the texts that have the first heads' best links."""
         maps, info = dict[int, HeadsRecord](), self.model
         for head in self.ranking:
             if head.strongest is None or len(maps) == _MAPS:
@@ -258,7 +258,7 @@ class AtlasReport(Report, Provenance):
 
     @property
     def ranking(self) -> list[HeadAtlas]:
-        """Return the heads: those that prefer a token first, the clearest first, then by excess."""
+        """Return the heads, those that most clearly prefer a token first, then by ``excess``."""
 
         def rank(head: HeadAtlas) -> tuple[float, float]:
             known = head.prefers

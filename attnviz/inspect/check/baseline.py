@@ -44,8 +44,8 @@ def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArr
     """Return attention weights (head, query, key) summed over queries by distance: (head, bin).
 
     Bin 0 is the sink. Then come distances back from the query, in bins with the edges of
-    ``DISTANCES``, and if not causal as many bins of distances ahead. sink: (key,) whether a key
-    belongs to it. causal: no later key is seen; the first query, which sees only itself, is out.
+    ``DISTANCES``, and if not causal as many bins of distances ahead. sink: (key,), whether a key
+    belongs to it. causal: no later key is seen; query 0, which sees only itself, is left out.
     """
     tokens = weights.shape[-1]
     apart = np.arange(tokens)[:, None] - np.arange(tokens)

@@ -74,11 +74,11 @@ def checked_model(
     options: Callable[[str], LoadOptions],
     load: Callable[[str, LoadOptions], Model] = load,
 ) -> CheckedModel:
-    """Return the model that is checked; it is loaded when a rule needs more than its config.
+    """Return the model to be checked; it is loaded when a rule needs more than its config.
 
-    model: its name, or loaded; None for the one that the file names. rules: the result of
-    ``rules_of``. seed: of the random tokens. options: returns how a model is loaded. load: loads
-    it.
+    model: its name, or the loaded model; None for the model that the file of rules names. rules:
+    the result of ``rules_of``. seed: of the random tokens. options: returns the options for loading
+    a model, given its name. load: loads it.
     """
     if model is None:
         model = (rules.model if rules is not None else None) or _BUILT_IN

@@ -156,9 +156,9 @@ class CheckedModel:
         )
 
     def masses(self, given: Input, rows: range, keys: range) -> dict[int, NDArray[np.float64]]:
-        """Return by layer the weight (head,) of some queries on some keys, mean over the queries.
+        """Return for each layer the attention (head,) of the queries ``rows`` to the keys ``keys``.
 
-        rows, keys: their positions.
+        Weights are summed over the keys, then averaged over the queries. rows, keys: positions.
         """
         part = np.s_[:, rows.start : rows.stop, keys.start : keys.stop]
         maps = self._run(given).weights.items()

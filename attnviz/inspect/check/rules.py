@@ -57,14 +57,14 @@ class Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """Return the string under a key, or ``default``; raise ValueError if it is none."""
+        """Return the string under a key, or ``default``; raise ValueError if it is not a string."""
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"expected {key} as a text, got {shown(value)}")
         return value
 
     def rule(self, measure: Measure, name: str, said: str = "", **own: Any) -> Rule:
-        """Return the rule. name: if none is given; said: that name as it is shown."""
+        """Return the rule, by default called ``name``, shown as ``said``. own: further fields."""
         given, bounds = self.word("name", name), own.pop("bounds", None) or bounds_of(self.table)
         said = said if given == name else ""
         return Rule(given, bounds, said, measure=measure, **self.common, **own)
@@ -79,9 +79,9 @@ class Given(NamedTuple):
         return path
 
     def measured(self, what: str, key: str, known: Iterable[str]) -> str:
-        """Return the measure under a key, which may be spelled in words or as formerly.
+        """Return the name of the measure under a key; display names and former names are accepted.
 
-        what: the noun for such measures in the message. Raises ValueError for an unknown name.
+        what: the noun for the measure in error messages. Raises ValueError for an unknown name.
         """
         names = typed_names(known)
         typed = " ".join(self.word(key).lower().replace("_", " ").split())

@@ -93,7 +93,7 @@ def known_mean(values: Values) -> Values:
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the noise floor. noise: a model's divergences from itself in other numbers."""
+    """Return the noise floor. noise: a model's divergences from itself in another number format."""
     means = (known_mean(values.T) for values in (noise.js, noise.output))
     return Floor(*(_ROUNDED * float(np.fmax.reduce(mean)) for mean in means))
 

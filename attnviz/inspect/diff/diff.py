@@ -59,7 +59,7 @@ _LARGEST = 40  # the most tokens of a text whose maps are shown, if one is that 
 
 
 class MeasuredSide(NamedTuple):
-    """The measurements of one model of a comparison over its texts.
+    """The measurements of one of the two compared models over its texts.
 
     maps: its attention. inputs: its texts. heads: the label and scores of each (layer, head).
     """
@@ -81,8 +81,8 @@ def diff(
 
     a, b: the two sides, as ``sides.both_sides`` returns them; the second model is loaded after the
         first is measured.
-    opening: returns the model of a side. scanning: a context manager that gives a function,
-    which is called with the share of the work that is done.
+    opening: returns the model of a side. scanning: returns a context manager, which gives a
+    function to be called with the share of the work that is done.
 
     Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
     UnsupportedError if its attention cannot be observed.

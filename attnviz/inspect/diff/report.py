@@ -66,7 +66,7 @@ class Noise(NamedTuple):
     def or_more(self, other: Noise) -> Noise:
         """Return the noise of two models: of each number the larger one.
 
-        A model stored in coarser numbers may have lost already what only the other then shows.
+        For a model that is stored in a coarse number format, its own noise may be too small.
         """
         if self.words == other.words:
             return self

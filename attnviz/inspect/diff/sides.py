@@ -44,7 +44,7 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both sides have the same model, not only two loaded ones of one name."""
+        """Return whether both sides have the same model; of loaded ones, the same Python object."""
         return self.loaded is other.loaded and (self.loaded is not None or self.name == other.name)
 
     def opened(self) -> Model:
@@ -52,7 +52,7 @@ class LiveSide:
         return load(self.name, self.options) if self.loaded is None else self.loaded
 
     def taken(self, places: Sequence[int]) -> LiveSide:
-        """Return the side with some of its texts. places: their indices."""
+        """Return the side with only some of its texts. places: the indices of these."""
         texts, lines = self.texts.texts, self.texts.lines
         kept = tuple(texts[place] for place in places)
         some = tuple(lines[place] for place in places if lines)
@@ -61,10 +61,10 @@ class LiveSide:
 
 @dataclass(frozen=True)
 class SavedResult:
-    """What ``patterns`` saved as JSON, as one side of a comparison.
+    """A result that ``patterns`` saved as JSON, as one side of a comparison.
 
-    name: the path of the file. info: the model's facts. kind: of attention.
-    heads: by (layer, head). text: the text that was scored; None for the probes. source: of these.
+    name: the path of the file. info: the model's facts. kind: of attention. heads: label and scores
+    by (layer, head). text: the text that was scored; None for the probes. source: where it is from.
     """
 
     name: str

@@ -32,8 +32,8 @@ from attnviz.records import LayerWeights
 def command_line(view: View, options: Sequence[str] = (), file: Path | None = None) -> str:
     """Return the ``attnviz heads`` command that shows the same head, to be pasted into a shell.
 
-    options: those that chose the model, its attention and the colours, each an argument. file: that
-        has the text, to be named in its place. Control characters are escaped (``$'…'``).
+    options: arguments that choose the model, its attention and the colours. file: the file of the
+        text, which the command then names instead. Control characters are escaped (``$'…'``).
     """
     words, shown = ["attnviz", "heads", *options, "--head", view.name(view.head)], view.shown
     text, base = shown.text, shown.report.index_base

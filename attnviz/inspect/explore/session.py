@@ -112,7 +112,7 @@ class Frame:
 
 
 def weigh(frames: Iterable[Frame | None], head: Head, mode: Mode) -> None:
-    """Compute and store what a mode needs of results, to show a head's weights in it fast later.
+    """Compute and cache what ``mode`` needs of each result, so that ``weights`` is fast later.
 
     Raises UsageError if the mode is not available.
     """

@@ -168,9 +168,9 @@ class View:
 
     @property
     def limit(self) -> float:
-        """Return the absolute value with the full colour in a difference.
+        """Return the absolute difference that is drawn in the full colour.
 
-        0 for attention weights.
+        The result is 0 if attention weights are shown, and not a difference of two sides.
         """
         if self.side != "difference" or self.against is None:
             return 0.0
@@ -237,8 +237,8 @@ class View:
     def found(self, typed: str) -> View:
         """Return the view at the next token that begins the typed text, cyclically.
 
-        The key moves along unless it is of another text. The view is unchanged if no token has the
-        text.
+        The cursor's key moves to this token too, except in cross attention. The view is unchanged
+        if the text occurs nowhere.
         """
         places = places_of(self.record.queries, typed)
         if not places:

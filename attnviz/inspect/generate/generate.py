@@ -29,7 +29,7 @@ Advance = Callable[[float, Callable[[], WrittenRun]], None]
 
 
 def work(text: str, request: GenerateRequest) -> Work:
-    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    """Return the planned work after a prompt, from which the loader chooses NumPy or torch."""
     return Work(about_tokens(text) + request.tokens)
 
 

@@ -150,7 +150,7 @@ class GenerateReport(Report):
                 yield (*facts, at, source, weight, run.sink_weight(head, place), *sums)
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the writer of the whole run, which ``attnviz explore`` replays."""
+        """Return the function that writes the run to a ``.jsonl`` file for ``attnviz explore``."""
         return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 

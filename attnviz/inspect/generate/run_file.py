@@ -45,7 +45,7 @@ _ROUNDING = 0.02
 
 
 def run_facts(run: WrittenRun) -> dict[str, Any]:
-    """Return what a run began with as JSON values: model, prompt, sampling, ablated heads."""
+    """Return the facts at the start of a run as JSON: model, prompt, sampling, ablated heads."""
     facts = {
         "schema": SCHEMA,
         "model": model_facts(run.model),
@@ -64,7 +64,7 @@ def _tokens(tokens: Tokens) -> dict[str, Any]:
 
 
 def step_facts(step: Step) -> dict[str, Any]:
-    """Return the token that a step wrote, and the likeliest ones, as JSON values."""
+    """Return the token that a step wrote, and its likeliest alternatives, as JSON values."""
     return {
         "token": step.text,
         "id": step.id,

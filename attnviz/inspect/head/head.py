@@ -60,12 +60,12 @@ _Question = TypeVar("_Question", bound=Options)
 
 
 def names_a_head(typed: str) -> bool:
-    """Return whether a string is like the name of a head, ``L1H2``, or is that of a label."""
+    """Return whether a string looks like a head's name, ``L1H2``, or is the name of a label."""
     return _NAME.fullmatch(typed) is not None or plain_name(typed) in typed_names(LABELS)
 
 
 def work(texts: Texts, request: CardRequest) -> Work:
-    """Return what is planned with a model to make cards, by which NumPy or torch is chosen.
+    """Return the planned work for cards, from which the loader chooses NumPy or torch.
 
     texts: over which heads are ablated.
     """
@@ -211,7 +211,7 @@ def head_cards(
 
 
 def every_map(model: Model, text: str, request: CardRequest) -> HeadsRecord | None:
-    """Return the maps of all heads over the text of the cards; None above ``_WEIGHTS`` weights."""
+    """Return all heads' maps over the cards' text; None if they exceed ``_WEIGHTS`` weights."""
     if model.info.layers * model.info.heads * about_tokens(text) ** 2 > _WEIGHTS:
         return None
     shared = {name: value for name, value in vars(request).items() if name != "top"}

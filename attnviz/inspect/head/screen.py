@@ -90,7 +90,7 @@ _FEW = "too few pairs of prompts fit this model for an interval"
 
 
 def document(card: HeadCard) -> doc.Document:
-    """Return the document of a head's card, a one-page summary, with its first screen."""
+    """Return the document of a head's card, a one-page summary: a brief form, and the whole."""
     shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
     if card.ablation is not None:
         texts = card.ablation.texts
@@ -558,7 +558,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
 
 
 def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
-    """Return how many lines the given facts take. max_width: in characters."""
+    """Return how many lines some facts take on a terminal. max_width: its width in characters."""
     words = [" · ".join(w for w, _ in part.words) for part in facts if isinstance(part, doc.Facts)]
     return sum(len(at_blanks(line, max(max_width, 10))) for line in words)
 
@@ -567,7 +567,7 @@ def lines_of(facts: Sequence[doc.Part], max_width: int) -> int:
 
 
 def cards_page(cards: Sequence[HeadCard], maps: HeadsRecord) -> Page:
-    """Return the page of all heads, of which those of the cards are worth a look.
+    """Return an interactive page of all heads, which lists the heads of the cards first.
 
     maps: of all heads over the text of the cards.
     """

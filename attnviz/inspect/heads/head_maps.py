@@ -181,7 +181,7 @@ class HeadMaps(Report):
         return replace(self, look=look, palette=palette, ascii=ascii, explained=explain)
 
     def show(self, head: HeadChoice) -> HeadMaps:
-        """Return the same maps, whose page opens at one head, in a notebook or when it is saved.
+        """Return the same maps; their page, in a notebook or saved, will open at the given head.
 
         Raises UsageError if the choice names no head of these maps, or several.
         """

@@ -49,7 +49,7 @@ _Name = TypeVar("_Name", bound=str)
 
 
 def work(text: str | Texts, request: HeadsRequest) -> Work:
-    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    """Return the planned work over a text, from which the loader chooses NumPy or torch."""
     if request.asks_sums:
         return ON_TORCH
     tokens = about_tokens(*([text] if isinstance(text, str) else text.texts))
@@ -65,7 +65,7 @@ def heads(
     vectors: bool = False,
     advance: Advance = UNWATCHED,
 ) -> HeadsReport | LongHeads:
-    """Return where each head attends: in whole maps, or over a long text in pooled ones.
+    """Measure where each head attends: in whole maps, or over a long text in pooled ones.
 
     model: of the first run. given: a text, or several, which stand side by side. opening: opens the
     model of a further run. vectors: also keep queries, keys and the norms of values, which an
@@ -123,7 +123,7 @@ def whole_maps(
     vectors: bool = False,
     advance: Advance = UNWATCHED,
 ) -> HeadsReport:
-    """Return where each head attends in whole maps, in one run or in several side by side.
+    """Measure where each head attends, in whole maps, in one run or in several side by side.
 
     opening: opens the model of a run. The other arguments and the errors are those of ``heads``.
     """
@@ -286,7 +286,7 @@ def heads_report(
         the model's own attention weights.
     known: labels of the model's heads that were measured before.
     ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
-        of the moved values, with which the kept weights are multiplied. vectors: what makes them.
+        of the moved values, by which the kept weights are multiplied. vectors: queries and keys.
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """

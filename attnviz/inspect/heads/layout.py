@@ -85,7 +85,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
-    """Return the parts of the first screen below the finding, fitted to the terminal.
+    """Return the parts that a terminal shows below the finding, fitted to its size.
 
     columns, lines: the available width in characters and lines.
     """
@@ -143,7 +143,7 @@ def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False
     """Return maps of the most distinctive heads that fit; for a long text the coloured text.
 
     room, lines: the available width in characters and lines. values: writes the weights into the
-    cells, also if nobody asked for them.
+    cells even if the report's view does not ask for them.
     """
     values |= report.view.values
     run, record = report.first, report.first.record
@@ -248,7 +248,7 @@ def text_maps(
 
 
 def first_arcs(report: HeadsReport, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
-    """Return the arcs of the most distinctive head if the text fits into a line of ``room``."""
+    """Return arcs of the most distinctive head, or [] if the text is wider than ``room``."""
     if text_columns(report.first.record.keys) > room:
         return []
     arcs = head_arcs(report.first, *distinctive(report)[0], report.view.sink)
@@ -357,7 +357,7 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
 
 
 def label_grid(run: HeadsRecord) -> doc.HeadGrid:
-    """Return a grid with each head's label and score; descriptions of this text have no colour."""
+    """Return a grid with each head's label and score; labels valid for this text only are grey."""
     grid = doc.head_grid({entry.place: _cell(run, entry) for entry in run.heads}, run.index_base)
     return grid._replace(rows=[""]) if run.record.model.is_one_layer else grid
 

@@ -38,7 +38,7 @@ A_HEAD = 2
 
 
 class Link(NamedTuple):
-    """The attention weight of one head from a query to a key.
+    """A link: the attention weight of one head from a query to a key.
 
     layer, head: of the head. query, key: the positions of the tokens.
     """
@@ -79,12 +79,12 @@ def strongest_links(
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
-    sink: True also lists links with the attention sink. count: the most links. unusual: True ranks
-        them by how far the weight is above the head's mean at this distance or, if that is more, to
-        this key.
+    sink: True also lists links with the attention sink. each: the most links of one head.
+    unusual: True ranks by how far the weight is above the head's mean weight at this distance or,
+        if that is more, to this key.
 
-    Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
-    head. Links within a word are left out: they say how it was split.
+    Each pair of tokens is listed once, with the head that links it most. Links between tokens of
+    the same word are left out.
     """
     allowed = linking(run.record, sink) & between_words(run.record)
     queries, keys = allowed.shape

@@ -37,7 +37,7 @@ _LONGEST_IN_TABLES = 24
 def titled(title: str, run: HeadsRecord, sink: bool) -> doc.Words:
     """Return a title with remarks on the weights: norm-weighted, with or without the sink.
 
-    sink: whether links with the attention sink are listed.
+    title: its text. sink: whether links with the attention sink are listed.
     """
     words = ["norm-weighted"] * run.norm_weighted
     if sink_of(run.record)[1].any():
@@ -70,7 +70,7 @@ def word_tables(
 ) -> list[doc.Table]:
     """Return a table of the largest weights from a word, and one of those to it, if there are any.
 
-    sink: whether it counts. title: of both, with ``{}`` for from or to. most: rows; None for all.
+    sink: whether to list the sink. title: of both, with ``{}`` for from or to. most: rows, or None.
     """
     least = 3 if most else 1
     return [
@@ -81,7 +81,7 @@ def word_tables(
 
 
 def above_usual(links: WordLinks | None) -> list[WordLink]:
-    """Return the links whose weight is above the head's control by more than rounding."""
+    """Return the links whose weight exceeds their head's mean there by more than rounding."""
     return [link for link in (links.links if links else ()) if link.weight - link.habit >= NO_MORE]
 
 

@@ -59,8 +59,8 @@ def heads_page(
 ) -> Page:
     """Return the page of one run, or of several with a selector.
 
-    names: the words in which each run differs. given: what the weights are, if not what the report
-        says. opened: the name of the head that is shown first, if not that of the first look.
+    names: the words in which each run differs. given: a description of the weights, if not that of
+        the report. opened: the name of the head that is shown first, if not the finding's.
     """
     captures, look = list[PageCapture](), list[Look]()
     most = max(1, _LOOK // len(report.reports)) if report.of_texts else _LOOK
@@ -89,7 +89,7 @@ def heads_page(
 def page_capture(
     run: HeadsRecord, name: str, given: str = "", look: Sequence[Look] = ()
 ) -> PageCapture:
-    """Return the maps of one run. look: places that stand first and keep exact numbers."""
+    """Return one run's maps for a page. look: cells that are listed first, with exact numbers."""
     record, entries = run.record, run.heads
     queries, keys, vectors = record.queries, record.keys, kept_vectors(run, entries)
     order = [*dict.fromkeys([each.head for each in look] + _clearest(run))]
@@ -135,7 +135,7 @@ def page_capture(
 
 
 def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
-    """Return the measures that this text has, by which a page can order its heads."""
+    """Return the measures that these heads have, by which a page can sort them."""
     orders = []
     for name in heads[0].values:
         numbers = [number for head in heads if (number := head.values[name]) is not None]
@@ -149,7 +149,7 @@ def measures(heads: Sequence[PageHead]) -> list[PageMeasure]:
 def with_effects(
     capture: PageCapture, effects: Mapping[tuple[int, int], float], unit: str = ""
 ) -> tuple[PageCapture, PageMeasure]:
-    """Return the capture with the effect of each head's ablation, and the measure of it.
+    """Return the capture with the effect of ablating each head, and a measure to sort by it.
 
     effects: by (layer, head). unit: of the effects.
     """
@@ -207,7 +207,7 @@ def _shows(run: HeadsRecord, name: str, link: Link) -> bool:
 
 
 def named_links(report: HeadsReport) -> Iterator[tuple[Link, str]]:
-    """Yield the links, or a cell of the regions, that the finding names, and what is said of it."""
+    """Yield each link that the finding names, or largest cell of a region, with its description."""
     run, view = report.first, report.view
     if view.pairs:
         pair = view.pairs[0]

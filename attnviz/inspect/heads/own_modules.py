@@ -32,7 +32,7 @@ _NAMED = 6
 
 @dataclass(frozen=True)
 class ModuleChoice:
-    """What is shown of a module's attention.
+    """The user's choice of what to show of a module's attention.
 
     layer: numbers, or the names of modules, in which ``*`` stands for anything. head: as typed.
     kind: of the attention; by default the kind of the first call. text: the index in the batch.
@@ -49,7 +49,7 @@ class ModuleChoice:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], request: Any) -> ModuleChoice:
-        """Return the choice of a command line. options: those that the module's file gives."""
+        """Return the choice made on a command line. options: those in the module's file."""
         labels = {name: options.get(name) for name in ("tokens", "key_tokens")}
         chosen = request.layer, request.head or None, request.kind
         return cls(*chosen, options.get("batch", 0), **labels, index_base=request.index_base)
@@ -122,7 +122,7 @@ def module_maps(
 
 
 def kinds_of(calls: Sequence[ModuleCall]) -> list[Kind]:
-    """Return the kind of each call.
+    """Return the kind of attention of each call: self, encoder, decoder or cross.
 
     A self-attention belongs to the decoder if it stands in the same list of layers as the first
     cross attention; where there is no such list, if it does not run before that one's block.

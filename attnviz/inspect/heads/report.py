@@ -113,7 +113,7 @@ def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
 
 
 class HeadsView(NamedTuple):
-    """The options of what is shown of a report, with a requested word or word pair.
+    """The options of how a report is shown, with a requested word or word pair.
 
     values: whether the weights are written into the cells.
     top: how many of the strongest token pairs of each head are listed, or None.
@@ -263,8 +263,8 @@ def plot_head(
 ) -> Axes:
     """Draw the map of one head on Matplotlib's axes, and return them.
 
-    head: may be None if there is only one. palette: as of reports. limit: the weight with the last
-        colour. ax: None makes a new figure. Raises UsageError if it does not name one head.
+    head: None if the report has one head only. palette: as of reports. limit: the weight with the
+        last colour. ax: None makes a new figure. Raises UsageError if not one head is named.
     """
     from attnviz.draw.labels import visible
     from attnviz.draw.matplotlib_axes import draw_matrix
@@ -317,7 +317,7 @@ def only(run: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
 
 
 def kept_vectors(run: HeadsRecord, heads: Sequence[HeadScores]) -> dict[str, NDArray[np.floating]]:
-    """Return the arrays behind the weights of a run by name; empty if they were not requested.
+    """Return by name the vectors behind a run's weights; empty if they were not requested.
 
     They are ``value_norms`` (head, key); ``queries`` and ``keys`` (head, token, d), and
     ``query_key_factor``, that of their product. heads: those of the arrays, in their order.

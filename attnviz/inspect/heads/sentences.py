@@ -56,7 +56,7 @@ _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text"
 
 
 class LabelCount(NamedTuple):
-    """How many heads have the same label or description.
+    """The number of heads that have the same label or description.
 
     what, place: the label and the (layer, head) of the one with the highest score. heads: how many.
     """
@@ -298,7 +298,7 @@ def _of_runs(report: HeadsReport) -> str:
 
 
 def long_finding(report: LongHeads) -> str:
-    """Return how many heads sink on the first token, and which other head reaches back furthest."""
+    """Return a sentence: how many heads attend to the sink, and which head looks back furthest."""
     sinking = [head for head in report.heads if (head.scores.get("first") or 0) > SINK_WEIGHT]
     others = [head for head in report.heads if head not in sinking]
     if len(report.heads) == 1:
@@ -387,7 +387,7 @@ def removed_words(run: HeadsRecord) -> str:
 
 
 def name_words(run: HeadsRecord, scores: HeadScores) -> Words:
-    """Return a head's name, and its key/value head if heads share one."""
+    """Return a head's name, with that of its key/value head if several heads share that."""
     group = run.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + run.index_base}", False)]
     return [(run.name(*scores.place), True), *shared]

@@ -44,7 +44,7 @@ class TokenPair:
 
     @property
     def engine(self) -> Pair:
-        """Return the prompt pair in the form that the engine's functions take."""
+        """Return the prompt pair in the form that the functions of ``attnviz.engine`` take."""
         inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
         return Pair(*inputs, self.places)
 

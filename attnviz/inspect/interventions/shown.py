@@ -125,7 +125,7 @@ def label_column(
 
 
 def incomplete(done: int, wanted: int, noun: str, changes: str) -> str:
-    """Return the first words of the finding of an interrupted run.
+    """Return the clause with which the finding of an interrupted run begins.
 
     done, wanted: how many texts or pairs, each called ``noun``. changes: such as ``ablations``.
     """

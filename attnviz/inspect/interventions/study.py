@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Scores | PatchScores)
 class Series(ABC, Generic[S]):
     """The measurements of one part of a study, such as the ablations or their baseline.
 
-    They are in pieces: those of the resume file, then new ones. name: the part's name there.
+    Pieces are measured one by one, and stored in the resume file under the part's ``name``.
     count: the number of changes (ablations or patches); pieces name changes by their index.
     texts: the number of texts, or of prompt pairs. pieces: the finished ones, by text.
     changed: the name of the changes of a piece, as an attribute and in the resume file.

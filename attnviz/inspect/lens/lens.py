@@ -22,12 +22,12 @@ from attnviz.texts import answer_and_foil, words_of
 
 
 def work(text: str, request: LensRequest) -> Work:
-    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    """Return the planned work over a text, from which the loader chooses NumPy or torch."""
     return Work(about_tokens(text), logits=True, fits=splits_logits)
 
 
 def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> LensReport:
-    """Return what the model would predict after each block, and what each head writes there.
+    """Measure what the model would predict after each block, and what each head writes there.
 
     source: a description of where the text comes from, or "" if it was typed.
     Raises UsageError if position, token or heads do not fit the model, UnsupportedError if the

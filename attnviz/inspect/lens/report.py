@@ -69,7 +69,7 @@ class LensReport(Report, Provenance):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Return the table: the readings before and after each block, then what heads write."""
+        """Return the table: a row for each reading before and after a block, then for each head."""
         names = ("part", "layer", "head", "probability", "rank", "kl", "answer", "most", "least")
         rows = [_block(self, block) | {"part": "block"} for block in self.reading.blocks]
         rows += [_head(self, head) for head in self.shown]
@@ -81,7 +81,7 @@ class LensReport(Report, Provenance):
         return table_of(names, rows)
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the writer of numbers and top words of each reading, and of each head."""
+        """Return a function that writes the numbers and top words of readings and heads."""
         blocks, heads = self.reading.blocks, self.shown
         archive = npz_file(
             blocks=[self.block_name(block.block) for block in blocks],
@@ -101,7 +101,7 @@ class LensReport(Report, Provenance):
 
     @property
     def kind(self) -> str:
-        """Return what is followed: ``word``, ``label``, or ``start`` or ``end`` of an answer."""
+        """Return the kind of answer: ``word``, ``label``, or the ``start`` or ``end`` of a span."""
         if self.reading.end is not None:
             return self.classes[self.reading.end]
         return "label" if self.classes else "word"
@@ -113,7 +113,7 @@ class LensReport(Report, Provenance):
 
     @property
     def entry(self) -> int | None:
-        """Return the index among the readings from which on the answer stays the likeliest word.
+        """Return the first reading from which on the answer stays the likeliest word, by index.
 
         0 is before the first block. None if the answer is not the model's top prediction.
         """
@@ -124,7 +124,7 @@ class LensReport(Report, Provenance):
 
     @property
     def far(self) -> int:
-        """Return the number of readings up to the last one that is ``FAR`` from the end."""
+        """Return how many readings come up to the last one whose KL to the end exceeds ``FAR``."""
         blocks = enumerate(self.reading.blocks, start=1)
         return max((number for number, block in blocks if block.kl > FAR), default=0)
 

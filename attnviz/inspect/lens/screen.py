@@ -142,7 +142,7 @@ def _ordinal(rank: int) -> str:
 
 
 def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) -> doc.Table:
-    """Return a table of what is read before the first block and after each one.
+    """Return a table of the predictions read before the first block and after each block.
 
     blocks: the readings to list. words: how many likely words a row has at most.
     """
@@ -175,9 +175,9 @@ def block_table(report: LensReport, blocks: Sequence[BlockReading], words: int) 
 
 
 def head_table(report: LensReport, raises: int, lowers: int) -> doc.Table:
-    """Return a table of what heads write, decoded, the largest change of the answer first.
+    """Return a table of the words that heads write, the largest change of the answer first.
 
-    raises, lowers: the most words of a row.
+    raises, lowers: the most words of a row that a head raises, and that it lowers.
     """
     scale = NumberScale.over(head.answer for head in report.ordered)
     labels, answer = report.labels, _word(report, report.reading.answer) + scale.times

@@ -50,7 +50,7 @@ _SINK = 0.9
 
 
 def work(prompts: Sequence[Prompt], request: LinkRequest) -> Work:
-    """Return what is planned with a model for prompts, by which NumPy or torch is chosen."""
+    """Return the planned work over prompts, from which the loader chooses NumPy or torch."""
     runs = 2 + control_count(request.controls, len(prompts))
     return Work(runs * about_tokens(*(prompt.text for prompt in prompts)))
 
@@ -63,10 +63,10 @@ def link(
     source: str = "",
     advance: Advance = lambda share: None,
 ) -> LinkReport:
-    """Split a head's attention to one key of each prompt by who wrote the query and the key.
+    """Split a head's attention to one key of each prompt by the parts that wrote query and key.
 
-    prompts: with the link that is asked about in each. source: where they come from, or "" if they
-        were typed. advance: is called with the share that is done.
+    prompts: each with the link to explain. source: where they come from, or "" if they were typed.
+    advance: is called with the share that is done.
     If the parts do not give the model's own weights, ``tallies`` of the report is False and nothing
     in it is ranked; see its ``require_tally``. Raises UsageError if prompts, tokens or the head do
     not fit the model, UnsupportedError if its queries and keys cannot be followed.
@@ -144,10 +144,10 @@ def link(
 def most_telling(
     record: AttentionRecord, labels: Mapping[tuple[int, int], HeadLabel]
 ) -> LinkChoice:
-    """Return the link that is most worth saying, as ``heads`` says it.
+    """Return the link that ``heads`` would name first in its finding, with the reason.
 
     record: the attention of all heads. labels: of heads that are known to do something.
-    There is none if every link is about as at other places.
+    The result has no link if none stands out from the head's other weights.
     """
     links = agreed_links(record)
     pairs = None if links is None else links.pairs

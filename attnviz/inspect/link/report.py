@@ -41,11 +41,11 @@ _SIGNIFICANT = 0.05
 
 
 class LinkChoice(NamedTuple):
-    """Why a link was chosen.
+    """A link that was chosen for the user, with the reason.
 
     pairs: how many pairs of words were tested for it; None if the text is too long to test each.
     link: the link between words; None if the strongest link from the last token was taken instead.
-    why: it is worth saying, see ``attnviz.measures.telling``.
+    why: the reason, one of those in ``attnviz.measures.telling``.
     """
 
     pairs: int | None
@@ -54,10 +54,10 @@ class LinkChoice(NamedTuple):
 
 
 class LinkPart(NamedTuple):
-    """What one part of the model adds to the lead of a key, mean over the prompts, in nats.
+    """The amount that one part of the model adds to a key's lead, mean over the prompts, in nats.
 
-    side: whether it was written into the query or the key. part: who wrote; None for a bias by
-        distance, which needs no writer.
+    side: whether it was written into the query or the key. part: the writer; None for a bias by
+        distance, which has no writer.
     base: the mean over the control prompts, None without any. reached: how many controls of a
         single prompt have at least as large a value. without: the exact weight of the key if this
         head read its query, or its keys, without the part; None if unknown, or for many prompts.
@@ -90,9 +90,9 @@ class LinkPart(NamedTuple):
 def part_leads(
     split: SplitScores, asked: AskedLink, sides: SideLeads | None = None
 ) -> NDArray[np.float64]:
-    """Return the lead by part: of the query, then of the keys, then by distance if there is one.
+    """Return the lead by part, (part,): parts of the query, of the keys, then a bias by distance.
 
-    sides: the parts of both sides in another text with the same distances; None for this one's.
+    sides: leads of query and key parts from another text with equal distances; None for this one's.
     """
     towards = split.coefficients(asked.key, asked.than)
     matrix, distance = split.matrix(towards), split.by_distance(towards)
@@ -117,7 +117,7 @@ class LinkedPrompt:
 
     @property
     def tokens(self) -> Tokens:
-        """Return the tokens among which the head looks."""
+        """Return the tokens that the head can attend to."""
         return self.given.keys(self.asked.head[0])
 
     @property
@@ -137,7 +137,7 @@ class LinkedPrompt:
 
     @property
     def capped(self) -> float:
-        """Return the sum behind a softcap; without one the same as ``sum``."""
+        """Return the sum after the model's softcap; without a softcap it is ``sum``."""
         return self.split.lead(self.split.limited(self.split.scores), self.towards)
 
     @property
@@ -188,12 +188,12 @@ class LinkReport(Report, Provenance):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Return a row for each part, with the interval and p of many prompts."""
+        """Yield the CSV header, then a row for each part; for many prompts with interval and p."""
         names = "side kind layer head lead ci_low ci_high base_rate reached p stands_out"
         return table_of((*names.split(), "weight_without"), self.data()["parts"])
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the writer of scores and leads (prompt, part of query, part of key), and names."""
+        """Return a function that writes scores, leads (prompt, query part, key part) and names."""
         archive = npz_file(
             names=[self.name(part) for part in self.first.split.parts],
             score_parts=[_scores(prompt) for prompt in self.prompts],
@@ -203,7 +203,7 @@ class LinkReport(Report, Provenance):
         return {".npz": archive}
 
     def require_tally(self) -> None:
-        """Raise UnsupportedError if the parts do not sum to what the model's own weights tell."""
+        """Raise UnsupportedError if the parts do not sum to the scores in the model's weights."""
         if not self.tallies:
             to, gap = f"the scores of {self.head}", self.first.split.gap
             raise not_summed(self.model, to, gap, "why it looks there is")
@@ -223,7 +223,7 @@ class LinkReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether the parts add up to the scores of the model's weights, as they must."""
+        """Return whether the parts sum to the scores of the model's own weights, up to rounding."""
         return all(prompt.split.tallies for prompt in self.prompts)
 
     @property
@@ -238,7 +238,7 @@ class LinkReport(Report, Provenance):
 
     @cached_property
     def parts(self) -> tuple[LinkPart, ...]:
-        """Return what each part adds: those of the query, those of the keys, distance."""
+        """Return what each part adds to the lead: the query's, the keys', then distance."""
         values = np.array([part_leads(prompt.split, prompt.asked) for prompt in self.prompts])
         means, parts = values.mean(0), self.first.split.parts
         bases = None

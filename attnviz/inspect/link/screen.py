@@ -100,7 +100,7 @@ def _hints(report: LinkReport) -> list[str]:
 
 
 def part_table(report: LinkReport, most: tuple[int, int] | None = None) -> doc.Table:
-    """Return a table of what was written into the key, and below into the query, largest first.
+    """Return a table of the parts written into the key, then those into the query, largest first.
 
     Parts that are exactly zero, in the control too, are left out. most: how many rows key and query
         have, None for all; the smaller parts share the last one, so that none is lost.

@@ -125,7 +125,7 @@ def patterns_over(
 
 
 def refuse_for_corpus(request: PatternsRequest) -> None:
-    """Raise UsageError for an option that is not for a corpus, before a model is loaded."""
+    """Raise UsageError if an option of the request does not work with a corpus; checked early."""
     for name, given in (("--target", request.target), ("--probe", request.probe or None)):
         if given is not None:
             raise UsageError(f"{name} is not for a corpus: leave it or --texts out")
@@ -158,9 +158,9 @@ def _prepared(
 
 
 def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
-    """Return what the scores of some texts add to the sums; their names begin with ``prefix``.
+    """Return sums over texts of the scores, (score, head), to be added to those of other texts.
 
-    The axes are (score, head); ``places`` has the layer and head of each.
+    prefix: begins the name of every sum. ``places`` has the layer and head of each column.
     """
     stack, places = stacked(results, (*_SCORES, *DESCRIBED)), results[0].places
     split = len(_SCORES)
@@ -191,7 +191,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
 
 
 def report_of(record: CorpusRecord) -> PatternReport:
-    """Return the report of the texts that a record holds, in which nothing is measured anew."""
+    """Return the report made from the sums of a saved record, without running a model."""
     sums, most, shown, run = record.tallies.sums, record.tallies.most, record.shown, record.run
     info, notes = model_of(shown["model"]), [*record.notes, *notes_of_runs()]
     attention = Conditions(run["kind"], run["causal"], run["view"], run["ranked"])

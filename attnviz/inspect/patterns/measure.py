@@ -70,7 +70,7 @@ class TextScores:
 
 
 def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
-    """Return the scores of all heads over a text, layer by layer, from those of parts of them."""
+    """Return the scores of all heads over a text, layer by layer, from those of some heads each."""
     places = [place for part in parts for place in part.places]
     order = sorted(range(len(places)), key=lambda at: places[at])
 
@@ -154,7 +154,7 @@ class LayerSums:
     Uniform attention is even over the keys that the layer lets each query see. The input is blocks
     of attention rows, in any order; only one of them is in memory, and in the end the scores equal
     the measures of the whole matrix.
-    evens: shared by the layers of one text, which then measure uniform attention once.
+    evens: a cache of uniform attention's scores, shared by the layers of one text.
     names: of the measures; None for all that can be measured.
     """
 
@@ -186,7 +186,7 @@ class LayerSums:
     def add_sums(
         self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
     ) -> SummedRows:
-        """Add all rows of a layer to the sums of this text, and return them.
+        """Add all rows of a layer to the sums of this text, and return the layer's own sums.
 
         layer: of which a backend computes sums. heads: the indices of those to measure. buckets:
             see ``ReducedLayer.reduced``.

@@ -51,7 +51,7 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def work(
     text: str | TextCorpus | None, request: PatternsRequest, sentences: Sentences = None
 ) -> Work:
-    """Return what is planned with a model, by which NumPy or torch is chosen.
+    """Return the planned work over the texts, from which the loader chooses NumPy or torch.
 
     Torch alone sums attention, and draws the random weights of a checkpoint. text: the user's text
     or corpus, used in place of the built-in probes, or None. sentences: the result of

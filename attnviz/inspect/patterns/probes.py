@@ -78,7 +78,7 @@ class ProbeText:
 
 
 def measures_of(probe: str) -> tuple[str, ...]:
-    """Return the names of the measures whose scores over a text of this probe are used."""
+    """Return the names of the measures that are computed on texts of a probe (a set of texts)."""
     described = DESCRIBED if probe in (NATURAL, OWN) else ()
     return (*dict.fromkeys((*SCORES_OF.get(probe, ()), *AGREES_ON.get(probe, ()), *described)),)
 
@@ -170,7 +170,7 @@ def _word_view(sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> Wor
 
 
 def batches(texts: Sequence[ProbeText], tokens: int) -> list[list[ProbeText]]:
-    """Return groups of texts of one length with at most so many tokens, longest last."""
+    """Return groups of texts of equal length with at most ``tokens`` tokens, longest texts last."""
     by_length: dict[tuple[int, int], list[ProbeText]] = {}
     for text in texts:
         target = text.passage.target

@@ -233,11 +233,11 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
 
 
 def relation_base_rate(offsets: Sequence[int], by_chance: Sequence[float]) -> float:
-    """Return the base rate of a relation: the share of word pairs found without looking at words.
+    """Return a relation's base rate: the share of word pairs that one fixed offset finds.
 
-    It is that of the best fixed offset, or of uniform attention if that is more; 0 without pairs.
+    It is that of the best offset, or of uniform attention if that is more; 0 without pairs.
     offsets: of each pair, from the query word to the key word, in words and punctuation marks.
-    by_chance: the chance that uniform attention finds each.
+    by_chance: the chance that uniform attention finds each pair.
     """
     most = max(Counter(offsets).values(), default=0)
     return max(most, sum(by_chance)) / len(offsets) if offsets else 0.0

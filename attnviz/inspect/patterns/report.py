@@ -189,7 +189,7 @@ class PatternReport(Report, Provenance):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return for each label the strength from which a head gets it."""
+        """Return for each label the least strength with which a head gets it."""
         return dict.fromkeys(self.labels, THRESHOLD)
 
     def data(self) -> dict[str, Any]:

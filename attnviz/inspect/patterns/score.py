@@ -279,14 +279,14 @@ def summaries(
 
 
 def blank(places: Iterable[Place]) -> dict[Place, dict[str, Any]]:
-    """Return for each head the numbers of a ``PatternScores`` by their field, empty yet."""
+    """Return for each head the fields of a ``PatternScores`` by name, all without values."""
     kinds = ("scores", "base_rate", "intervals", "measured", "reach", "pairs", "agreeing")
     none = dict.fromkeys(DESCRIBED)
     return {place: {"statistics": {**none}} | {kind: {} for kind in kinds} for place in places}
 
 
 def unlabelled(heads: Mapping[Place, dict[str, Any]]) -> dict[Place, PatternScores]:
-    """Return the pattern scores of each head without a label. heads: filled, see ``blank``."""
+    """Return a ``PatternScores`` without label for each head. heads: the fields, see ``blank``."""
     return {place: PatternScores(*place, label=None, **own) for place, own in heads.items()}
 
 

@@ -235,7 +235,7 @@ def _reason(report: PatternReport, name: str) -> str:
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
     """Return sentences on labels that cannot be tested or have no score, with the reasons.
 
-    watch: the one label that is shown, or None. brief: True returns only those for a first screen.
+    watch: the one label that is shown, or None. brief: True returns only the most important ones.
     """
     if watch is not None:
         if not report.ranked(watch):

@@ -69,7 +69,7 @@ class RemovalBounds:
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Return True if ``head`` can be removed after ``removed``, all (layer, head)."""
+        """Return True if ``head`` can be removed once ``removed`` are gone, each (layer, head)."""
         if head in removed:
             return False
         layer, place = head
@@ -81,7 +81,7 @@ class RemovalBounds:
         return not self.uniform or gone <= len(removed) // self.round
 
     def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
-        """Yield the heads of ``preference``, each as early as it can be removed.
+        """Yield all heads that can be removed, in the order of ``preference`` as far as possible.
 
         removed: the heads that are removed already.
         """
@@ -236,9 +236,9 @@ class ScanMeter:
     """Measures the loss over some texts, without some heads.
 
     texts: how many there are; all have the same weight.
-    probe: any head, removed if only the whole model's loss is wanted.
-    on_measured: is called after each text, or a part of its removals, with the number of removals
-        over that of texts; over a whole measurement the calls sum to the number of removals.
+    probe: any head; only the whole model's loss is needed where it alone is removed.
+    on_measured: is called after each text, or a part of its removals, with the removals done
+        divided by the number of texts; the calls sum to the number of removals.
     """
 
     def __init__(self, scanner: Scan, texts: int, probe: Head) -> None:

@@ -22,7 +22,7 @@ Mistral's has the same tensors and computation without that rule."""
 
 
 def is_planned(model: Model) -> bool:
-    """Return whether ``StackPlan`` can plan this model with the result that transformers has."""
+    """Return whether ``StackPlan`` would plan this model's pruning as transformers would do it."""
     if not isinstance(model, StackModel) or model.parameters is None:
         return False
     # Mistral, which stands in for Llama, has no biases.
@@ -84,12 +84,12 @@ def pruned_model(
     architecture: str,
     shrinks: bool = True,
 ) -> PrunedModel:
-    """Return the record of a pruned model; its note says why it is not smaller, or another class.
+    """Return the record of a pruned model, with a note if it is not smaller, or of another class.
 
-    info: the facts of the whole model. plan: the heads that are left in each layer; None if it
-    keeps its size, with zeros for the removed heads. removed: by layer, the heads to remove.
-    parameters: how many it has. architecture: the class of a smaller one. shrinks: whether the
-    architecture can have fewer heads at all.
+    info: the facts of the whole model. plan: the heads that are left in each layer; None if the
+    model keeps its size, with zeros for the removed heads. removed: by layer, the heads to remove.
+    parameters: of the pruned model. architecture: the class of a smaller model. shrinks: whether
+    the architecture can have fewer heads at all.
     """
     zeroed = tuple(
         (layer, head)

@@ -165,10 +165,10 @@ def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Toke
 
 
 def work(texts: Texts, request: PruneRequest) -> Work:
-    """Return what is planned with a model for texts, by which NumPy or torch is chosen.
+    """Return the planned work over texts, from which the loader chooses NumPy or torch.
 
-    Torch writes a pruned checkpoint and has gradients; transformers also prunes what NumPy has no
-    plan of, and knows the mask token.
+    Torch writes a pruned checkpoint and has gradients; transformers also prunes models that
+    ``StackPlan`` cannot plan, and knows the mask token.
     """
     rounds = 3 + request.draws // 2  # ranking, the losses of both halves, random orders
     return Work(

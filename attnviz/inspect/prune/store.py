@@ -58,10 +58,10 @@ _SCHEMA = "attnviz.pruned/1"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """One way of storing a model without some of its heads.
+    """A model without some of its heads, in the form in which it will be stored.
 
-    shell: the model to be stored, without memory for its tensors. tensors: the values for them.
-    plan: which heads it has; None for all, some of them zero.
+    shell: the model without memory for its tensors. tensors: their values by name. plan: the heads
+    that are left; None if all are left, some of them set to zero.
     """
 
     shell: Any
@@ -73,9 +73,9 @@ class PruneStore:
     """Removes heads from a loaded torch model for good, and writes the pruned model.
 
     directory: where the result is written; None to plan only.
-    ids: a text, over which the written model is compared.
+    ids: the token ids of a text, over which the written model is compared with the whole one.
     layers: those that have heads. parameters: of the whole model, tied tensors once.
-    projections: by layer, where the outputs of heads are joined. dtype: in which tensors are
+    projections: by layer, the module that joins the heads' outputs. dtype: in which tensors are
     stored; None for that of the model.
     Raises UnsupportedError if its heads cannot be removed for good.
     """
@@ -312,7 +312,7 @@ def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
 
 
 def keep_pooling(draft: Path, beside: Path) -> None:
-    """Write how sentence-transformers makes one vector of a text. beside: where weights were."""
+    """Write the pooling files of sentence-transformers to ``draft``. beside: the old weights."""
     root = beside.parent if beside.name.startswith("0_") else beside
     if not (root / "modules.json").is_file():
         return

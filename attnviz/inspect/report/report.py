@@ -104,7 +104,7 @@ class ModelReport(Report, Provenance):
 
 
 def work(texts: Texts, request: ReportRequest) -> Work:
-    """Return what is planned with a model, by which NumPy or torch is chosen.
+    """Return the planned work for a report, from which the loader chooses NumPy or torch.
 
     texts: over which heads are ablated; within a budget gradients rank them, which only torch has.
     """

@@ -38,7 +38,7 @@ _MAP_LINES = 3
 
 
 def document(report: ModelReport) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report: a brief form for the terminal, and the whole."""
     maps, sizes = report.maps, [(word, False) for word in _sizes(report)]
     facts = doc.Facts([*model_words(report.model), *sizes])
     about: list[doc.Part] = [facts, *map(doc.Note, (*report.model.notes, *report.notes))]

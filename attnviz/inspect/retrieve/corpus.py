@@ -77,7 +77,7 @@ FORM = Form(
 
 
 def refuse_for_corpus(request: RetrieveRequest) -> None:
-    """Raise UsageError for an option that is not for a corpus, before a model is loaded."""
+    """Raise UsageError if an option of the request does not work with a corpus; checked early."""
     given = {
         "--haystack": request.haystack is not None,
         "--haystacks": request.haystacks != RetrieveRequest().haystacks,
@@ -257,7 +257,7 @@ def _sums(
 
 
 def report_of(record: CorpusRecord) -> RetrieveReport:
-    """Return the report of the haystacks that a record holds, in which nothing is measured anew.
+    """Return the report made from the sums of a saved record, without running a model.
 
     Raises UsageError if no text of a whole corpus is long enough.
     """

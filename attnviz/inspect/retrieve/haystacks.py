@@ -41,11 +41,11 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Question:
-    """A haystack with the cue of one needle at its end, and that needle's answer after it.
+    """A prompt: a haystack, at its end the cue of one needle, and that needle's answer.
 
     length: of the haystack, as it was chosen. depth: the index in ``DEPTHS`` of the needle's place.
     ids: of all tokens. start: the index of the answer's first token. span: the needle's tokens in
-    the haystack. right: for each token of the answer, those in the span that are the same token.
+    the haystack. right: for each token of the answer, the positions in ``span`` of the same token.
     others: for each token of the answer, the tokens at that place of answers that are not asked
     for. text: the haystack's tokens.
     """
@@ -60,7 +60,7 @@ class Question:
     text: range
 
     def shuffled(self, seed: Sequence[int]) -> Question:
-        """Return the question after the haystack with all its tokens, needles too, in random order.
+        """Return the question with the haystack's tokens, needles included, in random order.
 
         seed: of the order, which is the same for all questions about one haystack.
         """
@@ -72,11 +72,11 @@ class Question:
 
 
 class Material(NamedTuple):
-    """What haystacks are made of, as token ids.
+    """The token ids from which haystacks are put together.
 
-    before: the tokens before every text. between: those between a question and its answer, of a
-    chat's template. needles: each fact's cue, answer and end; the first
-    ``asked`` may be asked for. sentences: of the text around them.
+    before: the tokens before every text. between: a chat template's tokens between a question and
+    its answer. needles: (cue, answer, end) of each fact; the first ``asked`` may be asked for.
+    sentences: those of the text in which facts are hidden.
     """
 
     before: Ids
@@ -96,14 +96,14 @@ def read_sentences(file: Path | None) -> tuple[str, ...]:
 
 
 def sentences_of(text: str) -> tuple[str, ...]:
-    """Return the sentences of a text; of long ones their pieces."""
+    """Return the sentences of a text; a long one is split into pieces."""
     return tuple(piece for part in _SENTENCE.split(text) for piece in wrap(part, _LONGEST))
 
 
 def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
-    """Return the facts to hide, and how many of them, the first ones, may be asked for.
+    """Return the facts to hide, and how many of them may be asked for, counted from the first.
 
-    Built-in ones are added to a few that were given, so that some are not asked for.
+    If few were given, built-in ones are added, which are not asked for.
     """
     lines = _BUILT_IN.read_text(encoding="utf-8").splitlines()
     built_in = [Needle(*line.split("\t")) for line in lines]
@@ -113,7 +113,7 @@ def needles_of(request: RetrieveRequest) -> tuple[tuple[Needle, ...], int]:
 
 
 def material(model: Model, sentences: Sequence[str], request: RetrieveRequest) -> Material:
-    """Return the needles and the sentences as tokens, all of them read as one text.
+    """Return the tokens of needles and sentences, tokenized together as one text.
 
     In a chat, the answer is the beginning of what the assistant says.
     Raises UnsupportedError if the tokenizer does not know where its tokens stand in a text, or if

@@ -27,7 +27,7 @@ STREAMS = 0.9
 
 
 class LossChange(NamedTuple):
-    """A mean over haystacks with both ends of its 95% interval, None for fewer than five."""
+    """A mean change of loss over haystacks, in nats, and its 95% interval; None for under five."""
 
     value: float
     ci_low: float | None
@@ -135,7 +135,7 @@ class RetrieveReport(Report, Provenance):
         return table_of(HeadRetrieval._fields, (head._asdict() for head in self.heads))
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the writer of the scores as DuoAttention's ``full_attention_heads.tsv``.
+        """Return a function that writes scores as DuoAttention's ``full_attention_heads.tsv``.
 
         A row for each layer, a column for each key/value head: the highest score of the query heads
         that share it, in [0, 1]; 0 for a head that the layer does not have.

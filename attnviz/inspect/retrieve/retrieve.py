@@ -43,7 +43,7 @@ _CACHES = 3
 
 
 def work(corpus: TextCorpus | None, request: RetrieveRequest) -> Work:
-    """Return what is planned with a model, by which NumPy or torch is chosen.
+    """Return the planned work over haystacks, from which the loader chooses NumPy or torch.
 
     corpus: its texts are the haystacks; None for haystacks that the request describes.
     """
@@ -129,7 +129,7 @@ def retrieve(
 
 
 def checked_lengths(model: Model, request: RetrieveRequest) -> tuple[int, ...]:
-    """Return the lengths of the haystacks; raise what ``retrieve`` raises if they do not fit."""
+    """Return the haystacks' lengths in tokens; raise as ``retrieve`` does if they do not fit."""
     if model.kinds != ("self",) or not getattr(model, "causal", True):
         raise cannot_write(model.info)
     lengths = hay.lengths_of(model, request)
@@ -175,10 +175,10 @@ def _change(values: Floats, seed: int, ends: tuple[float, float] = (-np.inf, np.
 
 
 class CacheSize(NamedTuple):
-    """The bytes of a cache at one length: whole, and of which heads keep every token.
+    """The bytes of a key/value cache at one length, from which partial caches are computed.
 
-    least: if no head keeps every token. each: by layer, how much more one key/value head takes
-    that does. dtype: of the cached numbers.
+    tokens: the length. whole: the bytes if every head keeps every token. least: if no head does.
+    each: by layer, the bytes that one key/value head adds by keeping all. dtype: of the numbers.
     """
 
     tokens: int
@@ -189,7 +189,7 @@ class CacheSize(NamedTuple):
 
 
 def cache_sizes(model: Model) -> tuple[tuple[CacheSize, ...], tuple[str, ...]]:
-    """Return the sizes of the model's cache at long lengths, and notes if they are not counted."""
+    """Return the sizes of the model's cache at long lengths; if not possible, () and a reason."""
     found = []
     try:
         counted = counted_model(model)
@@ -206,7 +206,7 @@ def cache_sizes(model: Model) -> tuple[tuple[CacheSize, ...], tuple[str, ...]]:
 def short_caches(
     info: ModelInfo, sizes: Sequence[CacheSize], named: Sequence[Head]
 ) -> tuple[ShortCache, ...]:
-    """Return the caches if only these query heads' keys and values kept every token."""
+    """Return the cache sizes if only the query heads ``named`` kept all their keys and values."""
     kept = {(layer, head * info.kv_heads // info.heads) for layer, head in named}
     return tuple(
         ShortCache(

@@ -30,11 +30,11 @@ _SHUFFLED = "fetching needles from shuffled haystacks"
 
 
 class Answered(NamedTuple):
-    """What heads do while a model reads one answer, as means over its tokens.
+    """The measurements on all heads while a model reads one answer, as means over its tokens.
 
     heads: (3, layer, head), NaN for a head that was not seen: the retrieval score, that of needles
     that are not asked for, the weight on the first and last tokens. loss: of a token, in nats.
-    predicted: the share of its tokens that the model predicts.
+    predicted: the share of the answer's tokens that the model predicts.
     """
 
     heads: Floats
@@ -43,9 +43,9 @@ class Answered(NamedTuple):
 
 
 def answered(reader: Reader, question: Question, layers: int, heads: int) -> Answered:
-    """Return what the heads do at each token of an answer, as a mean over these tokens.
+    """Measure the heads at each token of an answer; return the means over these tokens.
 
-    reader: runs the model on a growing text. layers, heads: of the model.
+    reader: runs the model on a growing text. layers, heads: how many the model has.
     """
     found = np.full((len(question.right), 3, layers, heads), np.nan)
     losses, predicted = [], []
@@ -68,7 +68,7 @@ def answered(reader: Reader, question: Question, layers: int, heads: int) -> Ans
 
 
 class HaystackStudy:
-    """Runs one model over haystacks: as it is, without some heads, taken apart.
+    """Runs one model over haystacks: as it is, without some heads, and split by heads.
 
     advance: is given the progress. numbers: of the haystacks, which seed what is random about each;
     by default they are counted from 0.
@@ -86,7 +86,7 @@ class HaystackStudy:
         self._backend = backend_of(model)
 
     def fetched(self, seed: int) -> tuple[Floats, list[list[Answered]]]:
-        """Return what the heads do, (4, haystack, layer, head), and each answer by haystack.
+        """Return the heads' scores (4, haystack, layer, head), and for each haystack its answers.
 
         The first axis has the retrieval score, that of needles that are not asked for, the score
         over shuffled haystacks, and the weight on the first and last tokens. seed: of the orders.
@@ -104,7 +104,7 @@ class HaystackStudy:
     def read(
         self, what: str, without: Callable[[int], Sequence[Head]] = lambda haystack: ()
     ) -> list[list[Answered]]:
-        """Return for each haystack what the heads do at the answer to each of its questions.
+        """Run the model on every question; return for each haystack the measurements by question.
 
         what: the words for the progress. without: returns the heads that are ablated, given the
         index of a haystack.

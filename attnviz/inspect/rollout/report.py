@@ -74,7 +74,7 @@ class RolloutReport(Report):
 
     @property
     def queries(self) -> Sequence[int]:
-        """Return the positions of the tokens whose rows the matrices have."""
+        """Return the positions of the tokens that have a row in ``matrix`` and ``raw``."""
         return range(len(self.tokens)) if self.sampled is None else self.sampled
 
     @property

@@ -38,7 +38,7 @@ _SAMPLED = 16
 
 
 def work(text: str, request: RolloutRequest) -> Work:
-    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    """Return the planned work over a text, from which the loader chooses NumPy or torch."""
     return Work(None if request.reduce == "fused" else about_tokens(text))
 
 

@@ -33,13 +33,13 @@ _TOKENS, _LOGITS = 4096, 2**24
 
 @dataclass(frozen=True)
 class InputEffects:
-    """What a prediction loses without each token of its text, in nats or logits.
+    """The change of a prediction without each token of its text, in nats or logits.
 
     quantity: ``log_probability`` of the answer, or ``logit_difference`` of answer and foil.
-    own: that quantity over the text as it is. draws: how many other words replace each.
-    replaced, errors: (token,), own less the mean with another word there, and its standard error;
-        NaN for special tokens, and for the masked token of a masked model.
-    hidden: (token,), own less the quantity where no other token attends to this one.
+    own: that quantity over the text as it is. draws: how many other words replace each token.
+    replaced, errors: (token,), ``own`` minus the mean with another word there, and its standard
+        error; NaN for special tokens, and for the masked token of a masked model.
+    hidden: (token,), ``own`` minus the quantity if no other token attends to this one.
     steps, gap: of integrated gradients, whose shares are ``replaced`` then, without errors and
         ``hidden``; 0 and None where the words were replaced.
     """
@@ -70,7 +70,7 @@ class InputEffects:
 
     @property
     def ordered(self) -> list[int]:
-        """Return the indices of the tokens that were tried, the largest effect first."""
+        """Return the indices of the measured tokens, the largest effect first."""
         tried = np.flatnonzero(np.isfinite(self.replaced)).tolist()
         return sorted(tried, key=lambda at: -abs(self.replaced[at]))
 
@@ -82,7 +82,7 @@ def input_effects(
     others: Sequence[int],
     advance: Advance = lambda share: None,
 ) -> InputEffects:
-    """Return what a prediction loses without each token of its text.
+    """Measure how much a prediction loses without each token of its text.
 
     attribution: the logit of the prediction. others: the ids of the words that replace each token.
     Raises UsageError for an encoder–decoder, UnsupportedError if tokens cannot be hidden, or if a

@@ -17,9 +17,9 @@ _MOST_ACTIVE = 2
 
 
 def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str:
-    """Return the finding: what the block writes, and how many of its neurons write most of it.
+    """Return the finding: what the block writes, and how few neurons write most of it.
 
-    predicted: the sentence on the prediction, before it.
+    predicted: a sentence on the prediction, which is put first.
     """
     order, logit = block.order[:_NAMED].tolist(), report.logit
     names = listed([f"N{neuron} {logits(float(block.written[neuron]))}" for neuron in order])

@@ -182,7 +182,7 @@ class WhyReport(Report, Provenance):
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Return a row for each part of the sum."""
+        """Yield the CSV header, then a row for each part of the sum."""
         names = "kind attention layer head contribution ci_low ci_high base_rate stands_out label p"
         parts = self.data()["parts"]
         labels = ((part.get("label") or {}).get("name") for part in parts)
@@ -190,7 +190,7 @@ class WhyReport(Report, Provenance):
         return table_of(names.split(), entries)
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return the writer of contributions (prompt, head), head names, rows and maps.
+        """Return a function that writes contributions (prompt, head), head names, rows and maps.
 
         The rows and maps, by source token, are those of the first prompt.
         """
@@ -311,9 +311,9 @@ class WhyReport(Report, Provenance):
 
     @property
     def ranking(self) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """Return the heads with the largest contributions for the answer, and those against it.
+        """Return two lists: the ``top`` heads that raise the answer most, and those that lower it.
 
-        ``top`` are for it, half as many against it.
+        The second list has half as many.
         """
         order = sorted(self.effects, key=lambda effect: -effect.value)
         helping = [effect for effect in order if effect.value > 0]

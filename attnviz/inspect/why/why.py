@@ -123,7 +123,7 @@ def why(
 
 
 def work(prompts: Sequence[Prompt], request: WhyRequest) -> Work:
-    """Return what is planned with a model for prompts, by which NumPy or torch is chosen."""
+    """Return the planned work over prompts, from which the loader chooses NumPy or torch."""
     runs = 1 + control_count(request.controls, len(prompts))
     tokens = about_tokens(*(prompt.text for prompt in prompts))
     if request.inputs and tokens > LONG // 2:  # gradients may be needed

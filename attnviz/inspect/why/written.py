@@ -50,7 +50,7 @@ def explained_logit(report: WhyReport) -> str:
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     """Return the grid of each head's and feed-forward block's contribution to the answer.
 
-    scaled: True adds a colour bar; a first screen has the numbers alone.
+    scaled: True adds a colour bar; without it there are only the numbers.
     """
     layers, kinds, rows = report.layers, report.kinds, list[tuple[int, str]]()
     with_heads = {(effect.head[1], effect.head[0]) for effect in report.effects}
@@ -96,7 +96,7 @@ def rankings(report: WhyReport) -> list[doc.Part]:
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
     """Return one table of all heads, the largest contribution first.
 
-    least: how many rows a short screen must show.
+    least: how many rows a small terminal must show.
     """
     return _table(report, report.ordered, "")._replace(least=least)
 
@@ -157,9 +157,9 @@ def every_part(report: WhyReport) -> doc.Table:
 
 
 def text_parts(report: WhyReport, brief: bool = False) -> list[doc.Part]:
-    """Return the first prompt coloured by a head's contribution from each token to the answer.
+    """Return the first prompt, its tokens coloured by their contribution through one head.
 
-    brief: True is for a first screen, with one head alone.
+    brief: True is for a small terminal, with a single head.
     """
     first, maps = report.first, []
     heads = report.shown or ([] if report.best is None else [report.best.head])

@@ -58,7 +58,7 @@ _SOME_MAPS = 512_000_000
 
 
 def work(texts: Texts | TextCorpus, request: AblateRequest) -> Work:
-    """Return what is planned with a model for texts, by which NumPy or torch is chosen."""
+    """Return the planned work over texts, from which the loader chooses NumPy or torch."""
     if not isinstance(texts, Texts):
         return replace(CORPUS_WORK, changed=True)
     tokens = about_tokens(*texts.texts) if request.how == "exact" else None
@@ -102,8 +102,8 @@ class AblationSeries(Series[Scores]):
     """The measurements of the ablations of a plan, or of their random baseline.
 
     The baseline removes random directions instead of heads, or hides random edges. scan: measures
-    them on the model. draws: the edges that are hidden in place of the named ones, each draw in
-    place of a text; empty for other ablations.
+    them on the model. draws: sets of random edges, hidden instead of the named edges, each set in
+    the role of a text; empty for other ablations.
     """
 
     changed, noun, nouns = "variants", "removal", "removals"
@@ -436,7 +436,7 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
 def observed(
     model: Model, given: Input, kind: Kind, wanted: Iterable[Place], *, ignored: bool
 ) -> HeadsRecord | None:
-    """Return the attention of some heads over a text, with their labels.
+    """Return the attention of some heads over a text, with their labels, or None.
 
     wanted: (layer, head) of each. ignored: True leaves out labels that were measured before. None
     if the attention cannot be observed: what its heads cost is known all the same.

@@ -129,9 +129,9 @@ def _edge_words(report: AblationReport) -> str:
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
-    """Return a clause with the effect of a missing head: by how much, from where to where.
+    """Return a clause on the effect of an ablation: the change, the value before and after.
 
-    effect: of its ablation. called: the name of the head in the sentence; its usual name by
+    effect: of the ablation. called: the name of the head in the sentence; its usual name by
         default.
     """
     name, value = called or report.missing(effect.variant), effect.shown(report.metric).value
@@ -149,9 +149,9 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
 
 
 def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
-    """Return a clause on a missing head whose effect is not clear, with its interval.
+    """Return a clause on an ablated head whose effect may be zero, with its interval.
 
-    effect: of its ablation. called: the name of the head in the sentence.
+    effect: of the ablation. called: the name of the head in the sentence.
     """
     measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
@@ -393,7 +393,7 @@ def caveats(report: AblationReport) -> list[str]:
 
 
 def control_words(report: AblationReport) -> str:
-    """Return a clause on what the control does instead of an ablation."""
+    """Return a clause on what the random baseline does instead of ablating a head."""
     if report.edges:
         draws = counted(report.edge_draws, "draw")
         return f"random edges of the same distance hidden instead, mean of {draws}"
@@ -401,7 +401,7 @@ def control_words(report: AblationReport) -> str:
 
 
 def explanation(report: AblationReport) -> Explanation:
-    """Return the glossary, with the data that the effects were measured on."""
+    """Return the glossary, with a description of the texts that the effects were measured on."""
     many, tokens = report.texts_wanted != 1, counted(report.token_count, "token")
     texts = counted(report.text_count, "text") if many else "this text alone"
     seed = f", seed {report.seed}" * many

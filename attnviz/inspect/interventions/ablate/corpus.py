@@ -85,7 +85,7 @@ FORM = Form(
 
 
 def refuse_for_corpus(request: AblateRequest) -> None:
-    """Raise UsageError for an option that is not for a corpus, before a model is loaded."""
+    """Raise UsageError if an option of the request does not work with a corpus; checked early."""
     given = {
         "--target": request.target is not None,
         "--by-token": request.by_token,
@@ -210,7 +210,7 @@ def _values(pieces: Sequence[Scores]) -> tuple[Floats, Integers]:
 
 
 def report_of(record: CorpusRecord) -> AblationReport:
-    """Return the report of the texts that a record holds, in which nothing is measured anew."""
+    """Return the report made from the sums of a saved record, without running a model."""
     sums, shown, run = record.tallies.sums, record.shown, record.run
     texts = int(sums.get("texts", 0))
     variants = tuple(

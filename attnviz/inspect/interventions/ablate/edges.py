@@ -61,7 +61,7 @@ class EdgeAxes:
         return range(query + 1) if self.causal else range(len(self.keys))
 
     def blind(self, pairs: Collection[tuple[int, int]]) -> int | None:
-        """Return a query that sees no key without these visible edges; None if there is none."""
+        """Return a query that would see no key if ``pairs`` were hidden; None if there is none."""
         hidden: dict[int, set[int]] = {}
         for query, key in pairs:
             hidden.setdefault(query, set()).add(key)
@@ -97,10 +97,10 @@ class EdgeAxes:
         return edges
 
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
-        """Return up to ``DRAWS`` draws of as many random edges, each of the distance of one edge.
+        """Return up to ``DRAWS`` draws, each with a random edge of the same distance for each edge.
 
-        They lie between tokens that are not special, and none of them is one of ``edges``. Empty if
-        an edge has no other of its distance.
+        The random edges join tokens that are not special, and are not among ``edges``. The result
+        is empty if an edge has no alternative of its distance.
         """
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge.pairs, taken) for edge in edges]

@@ -19,7 +19,7 @@ _Key = tuple[int, Metric]
 
 
 def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
-    """Return the metrics of the model with every head, as means over the texts.
+    """Return the metrics of the whole model by name, as means over the texts.
 
     pieces: the measurements, of which one text may have several.
     """
@@ -31,7 +31,7 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 class Whole(NamedTuple):
-    """The means over all texts of a corpus, of which only some have their own pieces.
+    """The means over all texts of a corpus; single measurements are stored for only some texts.
 
     texts: how many. means: the mean and its standard error by ablation and metric.
     """

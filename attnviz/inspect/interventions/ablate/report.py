@@ -319,7 +319,7 @@ class AblationReport(Report, Provenance):
 
     @cached_property
     def chance(self) -> float:
-        """Return how likely chance alone gives the largest change of the loss of one text.
+        """Return the p-value of the largest change of loss over one text, given all ablations.
 
         See ``chance_of_largest``, which compares all ablations that were measured. The result is
         NaN if the loss of each token is not known, and for another metric, several texts, or hidden
@@ -360,11 +360,11 @@ class AblationReport(Report, Provenance):
 
     @property
     def leading(self) -> Effect:
-        """Return the effect that a finding on edges names: in all heads, or in the strongest."""
+        """Return the effect that a finding on edges names: hidden in all heads, or the largest."""
         return (*self.joint, *self.ranking(1).matter, *self.effects)[0]
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """Return the metrics that get a table column next to the metric that ranks.
+        """Return the metrics that get a table column besides the one that ranks the heads.
 
         effects: those in the table; None for all of the report.
         """
@@ -400,7 +400,7 @@ class AblationReport(Report, Provenance):
         return [*map(self.head_name, variant.heads), *blocks]
 
     def missing(self, variant: Variant) -> str:
-        """Return what an ablation takes away: its name, or ``it → cat in L2H5`` for an edge."""
+        """Return what an ablation takes away as a name; for an edge ``it → cat in L2H5``."""
         edges = ", ".join(edge.name for edge in self.edges)
         return f"{edges} in {self.name(variant)}" if edges else self.name(variant)
 

@@ -42,7 +42,7 @@ _MOST_FOLLOWED = 4
 
 
 def document(report: AblationReport) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report: a brief form for the terminal, and the whole."""
     grid, tokens, effects = head_grid(report), (report.targets or report.texts)[0], report.effects
     every = [_effect_table(report, effects, effects, "Every ablation")] if effects else []
     return doc.Document(
@@ -92,7 +92,7 @@ def _hints(report: AblationReport) -> list[str]:
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
     """Return a grid of the effects of ablations, or of gradients; None for fewer than two.
 
-    scaled: True adds a colour bar; a first screen has only the numbers.
+    scaled: True adds a colour bar; the brief form has only the numbers.
     """
     gradient, metric = report.method == "gradient", report.ranked_by
     means = {report.cell(e.variant): e.shown(report.metric) for e in report.effects}
@@ -210,9 +210,9 @@ def _together(report: AblationReport) -> list[doc.Part]:
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:
-    """Return the first text, coloured by the change of each token's loss under some ablations.
+    """Return the first text coloured by the change of each token's loss, once for each ablation.
 
-    These are the joint ablations and the first ones of the ranking, all on one scale.
+    The ablations are the joint ones and the first of the ranking, all on one scale.
     """
     maps = _token_maps(report)
     if not maps:

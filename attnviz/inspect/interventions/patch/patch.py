@@ -48,7 +48,7 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 
 
 def work(pairs: PromptPairs, request: PatchRequest) -> Work:
-    """Return what is planned with a model for prompt pairs, by which NumPy or torch is chosen."""
+    """Return the planned work over prompt pairs, from which the loader chooses NumPy or torch."""
     tokens = about_tokens(*(text for pair in pairs.prompts for text in pair[:2]))
     exact = request.method == "exact"
     return Work(tokens if exact else None, changed=True, joined=pairs.joined)
@@ -75,7 +75,7 @@ def patch(
 class PatchSeries(Series[PatchScores]):
     """The measurements of the patches of some prompt pairs.
 
-    asked: the pairs. patches: returns the patches of a pair. patching: measures them on the model.
+    asked: the pairs. patches: returns the patches of a pair. patching: applies them to the model.
     """
 
     changed, noun, nouns, text = "patches", "patch", "patches", "pair"
@@ -308,9 +308,9 @@ class PatchStudy(Study):
 class Runs:
     """The metric of all runs, over prompt pairs.
 
-    base, source: (pair,) without a patch: of the runs that are patched, and of those that the
-        values are taken from. patched: (pair, patch), with a patch. control: (pair, patch), with an
-        unrelated source; NaN if not measured.
+    base, source: (pair,), without a patch: of the run that is patched, and of the run that its new
+        values come from. patched: (pair, patch), with the patch. control: (pair, patch), with an
+        unrelated prompt's values; NaN if not measured.
     """
 
     base: NDArray[np.float64]

@@ -55,8 +55,8 @@ _ROUNDINGS = 4
 class AskedPair:
     """A prompt pair with its measured tokens; or an unrelated pair for the baseline of another.
 
-    index: the engine's index of the pair. of: for an unrelated pair, the index of the measured
-        pair. tokens: both prompts. position: of the token in the base run that predicts.
+    index: of the pair, for the engine. of: for an unrelated pair, the index of the measured pair.
+        tokens: both prompts. position: of the token in the patched prompt that predicts the answer.
     answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
     """
 
@@ -102,13 +102,13 @@ class PatchPlan:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair whose run is patched: clean or corrupt."""
+        """Return the prompt of the first pair in whose run values are replaced."""
         tokens = self.asked[0].tokens
         return (tokens.clean, tokens.corrupt)[self._side]
 
     @property
     def group(self) -> int:
-        """Return how many query heads share a patched key/value head; 1 for other patches."""
+        """Return how many query heads share a patched key/value head; else 1."""
         site = self.patching.sites(self.request.what)[0]
         return max(len(self.patching.served(site)), 1)
 

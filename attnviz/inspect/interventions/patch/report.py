@@ -35,8 +35,8 @@ class AskedToken(NamedTuple):
 class PatchMetricInfo(NamedTuple):
     """The names of a metric of patching.
 
-    short, name: in short and in full. unit: of its values. carried: a name for the difference
-        between the runs, of which a patch has a share.
+    short, name: its short and its full name. unit: of its values. carried: a name for the
+        difference between the clean and the corrupt run, of which a patch has a share.
     """
 
     short: str
@@ -219,7 +219,7 @@ class PatchReport(Report, Provenance):
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair's base run, which the patches change."""
+        """Return the prompt of the first pair in whose run the patches replace values."""
         pair = self.pairs[0].tokens
         return pair.clean if self.direction == "noise" else pair.corrupt
 

@@ -59,7 +59,7 @@ _METHODS = {
 
 
 def document(report: PatchReport) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report: a brief form for the terminal, and the whole."""
     tokens, seed = report.pairs[0].tokens, f", controls drawn from seed {report.seed}"
     every = _ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     largest = "Largest effects" if report.ratio else "Largest changes"

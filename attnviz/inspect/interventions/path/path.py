@@ -39,9 +39,9 @@ _MEMORY = 2**28
 
 @dataclass(frozen=True)
 class AllPaths:
-    """The share of every head of some layers in later heads' inputs, by prompt pair.
+    """The shares that every head of some layers has in later heads' inputs, by prompt pair.
 
-    kind: the kind of attention. pairs: the prompts. effects: of each head, by pair.
+    kind: the kind of attention. pairs: the prompts. effects: for each pair, by head.
     text, source, notes, seed: as in ``Provenance``.
     """
 
@@ -114,7 +114,7 @@ class AllPaths:
 
 
 def work(pairs: PromptPairs, request: PathRequest) -> Work:
-    """Return what is planned with a model for prompt pairs, by which NumPy or torch is chosen."""
+    """Return the planned work over prompt pairs, from which the loader chooses NumPy or torch."""
     texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
     return Work(about_tokens(*texts), texts=len(texts))
 
@@ -136,7 +136,7 @@ def path(
 
 
 def alone(info: ModelInfo) -> UnsupportedError:
-    """Return the error for a model of one attention layer, in which there is no later head.
+    """Return the error to raise for a model of one layer, in which there is no later head.
 
     info: the facts of the model.
     """

@@ -25,9 +25,9 @@ class Listener(NamedTuple):
 
     into: the input: queries, keys or values. place: (layer, head), or (layer, key/value head).
     share: the sender's share of the input's difference between the prompts. Its base rate is the
-        mean share of the other heads of the sender's layer. explained: the share of all outputs
-        before the later head. moved: the norm of this difference as a share of the norm in the
-        clean run.
+        mean share of the other heads of the sender's layer. explained: the share of everything
+        written before the later head. moved: the norm of the input's difference, divided by the
+        input's norm in the clean run.
     """
 
     into: Into

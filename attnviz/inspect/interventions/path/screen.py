@@ -29,7 +29,7 @@ _METHOD = (
 
 
 def document(report: PathReport) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report: a brief form for the terminal, and the whole."""
     info, tokens, pairs = report.model, report.pairs[0], counted(len(report.pairs), "pair")
     name, source = report.name(report.sender), report.source
     facts = [pairs, *[source] * bool(source)]
