@@ -31,11 +31,11 @@ _ROUNDING = 1e-5
 
 
 class Numbers(NamedTuple):
-    """Arrays of a record that are alike.
+    """A description of some arrays of a record that are alike, by which they are checked.
 
     names: of the arrays, in ``sums`` unless they say otherwise; one that ends with a dot stands for
         all that have a number there. axes: their names; ``any`` is an axis of any length.
-    terms: the sum that counts the terms of each value; by default each measured text is a term.
+    terms: the sum that counts how many terms each value adds up; by default the measured texts.
         Axes that it lacks are repeated, those that it has beyond are added up.
     term: the bounds of a term; None for any numbers. Exact sums whose first axis is of measures
         have those of their units: some shares are correlations, which may be below 0.
@@ -51,7 +51,7 @@ class Numbers(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What the record of one command may hold.
+    """The form of a valid record of one command.
 
     facts: the kinds of its facts, see ``reading.fits``. axes: returns from the facts how long an
         axis is, or the names of its measures. numbers: its arrays; what counts the terms of others
@@ -68,10 +68,10 @@ class Form(NamedTuple):
 def check_form(
     form: Form, facts: Mapping[str, Any], arrays: Arrays, texts: Mapping[int, Any], measured: int
 ) -> None:
-    """Raise KeyError, TypeError or ValueError unless a record is of a form.
+    """Raise KeyError, TypeError or ValueError unless a record has the form ``form``.
 
     facts: those of the run and those that are shown. arrays: by kind and name, such as
-    ``sums.scores``. texts: those that it keeps, by index. measured: the number of its texts.
+    ``sums.scores``. texts: those that the record keeps, by index. measured: how many it is of.
     """
     for name, kind in {**_SHOWN, **form.facts}.items():
         if not fits(facts[name], kind):

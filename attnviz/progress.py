@@ -14,11 +14,11 @@ Advance = Callable[[float], None]
 class Watch:
     """Shows the progress of a run to a person; this base class shows nothing.
 
-    It is an ``Advance`` too.
+    Calling it, as an ``Advance``, reports a share.
     """
 
     def begin(self, words: str) -> None:
-        """Show what the run, or its next part, does: such as ``ablating 24 heads × 10 texts``."""
+        """Show a description of the run, or of its next part: ``ablating 24 heads × 10 texts``."""
 
     def __call__(self, share: float) -> None:
         """Show the share of all operations that is done, from 0 to 1."""
@@ -30,7 +30,7 @@ class Watch:
         """
 
     def aside(self, words: str) -> None:
-        """Show what takes a while now, and is no step of the run."""
+        """Show the name of a task that takes a while and is not a step of the run."""
 
 
 UNWATCHED = Watch()
@@ -39,7 +39,7 @@ _CURRENT: ContextVar[Watch] = ContextVar("watch", default=UNWATCHED)
 
 
 def current_watch() -> Watch:
-    """Return what shows the progress of the run that this code is part of."""
+    """Return the ``Watch`` of the run that this code is part of."""
     return _CURRENT.get()
 
 
@@ -54,7 +54,7 @@ def watched(watch: Watch) -> Iterator[Watch]:
 
 
 def share_read(layer: int, wanted: Sequence[int]) -> float:
-    """Return the share of the wanted layers that is read once ``layer`` is.
+    """Return the share of the layers ``wanted`` that has been read when ``layer`` has been.
 
     wanted: in rising order, at least one.
     """

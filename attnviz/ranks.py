@@ -52,7 +52,7 @@ def size() -> int:
 
 
 def join() -> None:
-    """Make this process one of several that run a command together, if it is one of several."""
+    """Count this process from now on as one of those that torchrun started, if it did."""
     global _together
     _together = size() > 1
 
@@ -68,7 +68,7 @@ def check_together(command: str, given: Mapping[str, Any]) -> None:
 
 
 def refuse_alone(command: str, given: Mapping[str, Any]) -> None:
-    """Raise an error if a command, or an option that is given, is of one process only."""
+    """Raise an error in one of several processes if the command, or an option, allows only one."""
     if command in ALONE:
         raise UnsupportedError(
             f"{command} runs in one process ({ALONE[command]}): load the model whole, without --tp"
@@ -84,15 +84,15 @@ def is_together() -> bool:
 
 
 def follows() -> bool:
-    """Return True in a process whose results another one shows and writes."""
+    """Return True in a process that leaves showing and writing results to another one."""
     return _together and rank() > 0
 
 
 def tells_its_end(interrupted: bool = False) -> bool:
     """Return True if this process is the one that says why the command ends early.
 
-    Of several that end, the first to ask says it: what ends the others is mostly its end. Before
-    they can ask, the first process says it, and the others wait for that.
+    If several processes end, the first to call this says it, since its end mostly causes the
+    others'. Before they can call it, the first process says it, and the others wait for that.
     """
     torch: Any = sys.modules.get("torch")
     if not _together or torch is None or not torch.distributed.is_initialized():

@@ -103,7 +103,7 @@ _OF_LIBRARIES = (
 def damaged(name: str, mend: str = "") -> Iterator[None]:
     """Raise LoadError if reading in the block fails on damaged data; attnviz's errors pass.
 
-    name, mend: of the data, and what a person can do about it, for the message.
+    name: of the data, for the message. mend: what a person can do, for the message.
     """
     try:
         yield
@@ -318,7 +318,7 @@ WHOLE = Annotated[int, range(2**53)]
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Return True if a JSON value is of a kind.
+    """Return True if a JSON value has the type that ``kind`` describes.
 
     kind: a class, a union, a ``Literal``, ``list[…]``, ``tuple[…]`` for a list of fixed length, a
         class ``Annotated`` with what contains its values, or kinds of an object's values by name.
@@ -340,7 +340,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def repeated(folded: Any, most: int) -> list[Any]:
-    """Return the names of ``[[[name, …], times], …]``, the whole list ``times`` times in a row.
+    """Return the names in ``[[[name, …], times], …]``, each inner list ``times`` times in a row.
 
     Raises TypeError for another structure, ValueError for more than ``most`` names.
     """

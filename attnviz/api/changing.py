@@ -81,10 +81,10 @@ def ablate(
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
-    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default. chat:
-        one in place of them, see ``heads``. Of an ``nn.Module`` its own arguments, with ``tokens``,
-        ``key_tokens`` and ``named`` as in ``capture``, and ``loss``: a function of the module's
-        output that returns a number, or one for each text, which gives intervals.
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default. chat: a
+        chat in place of them, see ``heads``. For an ``nn.Module`` give its own arguments, ``tokens``,
+        ``key_tokens``, ``named`` as in ``capture``, and ``loss``: a function of the module's output
+        that returns a number, or one for each text, which gives intervals.
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
@@ -286,7 +286,7 @@ def diff(
 ) -> DiffReport:
     """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
-    a, b: see ``capture``, or results saved as JSON; b is a by default.
+    a, b: models, see ``capture``, or results saved as JSON; b is the same as a by default.
     texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
     tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
         saved result is compared as it is. dtype_b, backend_b, revision_b: for b.

@@ -37,9 +37,9 @@ def lens(
     no_known_labels: bool = False,
     index_base: int = 0,
 ) -> LensReport:
-    """Return what a model would predict after each block, and what each head writes there.
+    """Measure what a model would predict after each block, and what each head writes there.
 
-    model, tokenizer: see ``capture``. text: one prompt. chat: one in place of it, see ``heads``.
+    model, tokenizer: see ``capture``. text: one prompt. chat: a chat in its place, see ``heads``.
     answer: the token that is followed, by default the model's top prediction. position: where it is
         predicted, a word or an index; by default the last. layer, head: the heads that are listed.
     second: a text that is joined to the prompt, for models that compare two.
@@ -77,10 +77,10 @@ def link(
     index_base: int = 0,
     seed: int = 0,
 ) -> LinkReport:
-    """Split a head's attention to one key exactly by who wrote the query and who wrote the key.
+    """Split a head's attention to one key exactly, by the parts that wrote the query and the key.
 
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: one
-        in place of them, see ``heads``.
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: a
+        chat in their place, see ``heads``.
     head: such as ``"L1H2"`` or ``(1, 2)``. query, key, than: the token that attends, the one that
         is attended to, and a key to compare it with, each a word or an index. controls: the number
         of changed prompts, with other words around query and key.
@@ -132,8 +132,8 @@ def why(
 ) -> WhyReport:
     """Split the predicted token's logit exactly into what each head adds to it.
 
-    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: one
-        in place of them, see ``heads``.
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals. chat: a
+        chat in their place, see ``heads``.
     answer: the token whose logit is explained, by default the model's top prediction. foil: explain
         logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
         default the last. controls: the number of changed prompts, with another token wherever the

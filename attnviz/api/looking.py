@@ -200,7 +200,7 @@ def heads(
 
 @in_own_modes
 def cut(model: AnyModel, *arguments: Any, **options: Any) -> NoReturn:
-    """Raise UsageError: ``attnviz.ablate`` cuts an edge, with its keyword ``edge``."""
+    """Raise UsageError, which says to cut edges with ``attnviz.ablate`` and its ``edge``."""
     raise UsageError(
         'attnviz.cut is gone: call attnviz.ablate(model, text, edge="it→cat"), on the command line '
         'attnviz ablate TEXT --edge "it→cat"'

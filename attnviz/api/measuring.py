@@ -145,7 +145,7 @@ def head(
     index_base: int = 0,
     seed: int = 0,
 ) -> HeadCard:
-    """Return everything that attnviz can measure of one head: ``save("card.svg")`` draws it.
+    """Measure everything that attnviz can on one head; the result's ``save("card.svg")`` draws it.
 
     model, tokenizer: see ``capture``. head: such as ``"L1H2"`` or ``(1, 2)``.
     text: for its map and the prediction, by default a short one. texts: one or several, over
@@ -219,7 +219,7 @@ def atlas(
     column: str | None = None,
     index_base: int = 0,
 ) -> AtlasReport:
-    """Return on what each head fires most over many texts, beside what is usual for it.
+    """Measure at which tokens each head attends most over many texts, next to its usual weight.
 
     model, tokenizer: see ``capture``. texts: several, a file, or the name of a hub's data set; by
         default the built-in ones. kind: of an encoder–decoder: its decoder reads the text too, and

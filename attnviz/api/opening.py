@@ -44,7 +44,7 @@ _Found = TypeVar("_Found")
 
 
 def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Return the function, made to restore torch's threads and gradient mode after each call.
+    """Return a function that does the same and then restores torch's threads and gradient mode.
 
     A keyword that it does not have is refused, with the one that was meant.
     """
@@ -64,13 +64,13 @@ def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]
 
 
 def is_module(model: Any) -> TypeGuard[Module]:
-    """Return True for a module of torch."""
+    """Return True if ``model`` is a ``torch.nn.Module``."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def has_tensor(given: Iterable[Any]) -> bool:
-    """Return True if one of these is a tensor: the input of a module, no text."""
+    """Return True if a value is a tensor, which is an input of a module and not a text."""
     torch = sys.modules.get("torch")
     return torch is not None and any(isinstance(each, torch.Tensor) for each in given)
 
@@ -167,7 +167,7 @@ def one_text(text: str | None, example: str, name: str = "text") -> str:
 
 
 def given_prompt(request: ChatOption, text: str | None, example: str, name: str = "text") -> str:
-    """Return the argument ``text``, or the chat of a request in place of it; see ``one_text``."""
+    """Return ``text``, or the text of the request's chat in its place; see ``one_text``."""
     from attnviz.regions import given_text
 
     read = one_text(text, example, name) if request.chat is None else text_or_none(text)
@@ -179,8 +179,8 @@ def open_given(
 ) -> Model:
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
-    tokenizer: of a transformers model, else None. work: what is planned, by which NumPy or torch
-    runs a model given by name. reads: whether the model must take texts. own: the
+    tokenizer: of a transformers model, else None. work: the planned work, from which NumPy or torch
+    is chosen for a model given by name. reads: whether the model must take texts. own: the
     options of the library's own attention.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
@@ -205,10 +205,10 @@ def open_given(
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
-    """Return each model as its name, or loaded; one that is given twice is loaded once.
+    """Return names as they are and other models loaded; one that is given twice is loaded once.
 
     tokenizer: of the transformers models among them, else None.
-    Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
+    Raises UsageError for a tokenizer if all models are names, and what ``open_given`` raises.
     """
     if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
         raise UsageError("tokenizer is for a loaded model: a name brings its own")

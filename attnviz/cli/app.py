@@ -84,7 +84,7 @@ def _lines(commands: Mapping[str, str], max_width: int) -> Iterator[str]:
 
 
 def paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield a help line for each command, or for two whose lines are short.
+    """Yield the lines of a list of commands: one command in a line, or two if they are short.
 
     commands: the help line of each by its name.
     """

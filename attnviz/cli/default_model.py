@@ -48,7 +48,7 @@ def default_model() -> str:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Add to an error of the block the source of the model's name, if it was not typed.
+    """Add the source of the model's name to errors of the block, unless the name was typed.
 
     name: of the model.
     """
@@ -133,7 +133,7 @@ def forget() -> bool:
 
 
 def checked(name: str) -> str:
-    """Return the name of a model, a path as absolute.
+    """Return the name of a model, made absolute if it is a path.
 
     Raises LoadError if its files are not all on this computer.
     """

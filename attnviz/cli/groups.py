@@ -53,7 +53,7 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
-    """Return Typer's parameters of a command, changed to convert plain values without pydantic.
+    """Return Typer's parameters of a command, which then convert their values without pydantic.
 
     Importing pydantic takes a third of the time of a command without a model.
     """
@@ -150,7 +150,7 @@ class OptionsOnce(TyperCommand):
 def command(
     examples: str, often: str = "", cls: type[OptionsOnce] = OptionsOnce, draws: str = ""
 ) -> Callable[[Callable[..., None]], typer.Typer]:
-    """Return a decorator that makes a Typer command of a function of groups.
+    """Return a decorator that makes a Typer command of a function whose parameters are ``Options``.
 
     examples: a command a line, for the end of the help; the first two are those of ``-h``.
     often: the options of the command that ``-h`` shows, next to those that all commands share.
@@ -279,8 +279,8 @@ def _check_outputs(read: Mapping[str, Any], options: Mapping[str, Declared]) -> 
 def short_help(command: Any, often: Sequence[str], briefs: Mapping[str, str | None]) -> str:
     """Return the short help of a Typer command, for ``-h``.
 
-    often: the most used options of this command, as they are typed. briefs: what is said of an
-        option or argument here, by its name, if not its help.
+    often: the most used options of this command, as they are typed. briefs: by the name of an
+        option or argument, a text that replaces its help.
     """
     room = shell_columns()
     path = f"attnviz {command.name}"
@@ -313,7 +313,7 @@ def short_help(command: Any, often: Sequence[str], briefs: Mapping[str, str | No
 def option_lines(rows: Sequence[tuple[str, str]], max_width: int) -> Iterator[str]:
     """Yield a line for each option, cut to the width.
 
-    rows: (spelling, what is said of the option). max_width: in characters.
+    rows: (option as it is typed, its help). max_width: in characters.
     """
     lead = max(len(typed) for typed, _ in rows)
     for typed, text in rows:

@@ -83,7 +83,7 @@ _TEXT_FILE = re.compile(r"\S+\.(txt|md|csv|tsv|jsonl?|toml)")
 
 @dataclass(frozen=True)
 class Text(Options):
-    """The argument and option on one text."""
+    """The argument and option that give one text."""
 
     text: str | None = argument("TEXT", "The text, in quotes; - reads standard input.")
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
@@ -102,14 +102,14 @@ class Text(Options):
 
 @dataclass(frozen=True)
 class PromptText(Text):
-    """The argument and option on one prompt."""
+    """The argument and option that give one prompt."""
 
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
 
 
 @dataclass(frozen=True)
 class TextOrTexts(TextColumn, Text):
-    """The argument and options on one text or many."""
+    """The argument and options that give one text or many."""
 
     texts: Path | None = option(
         "FILE",
@@ -290,7 +290,7 @@ class Output(Options, panel="Output"):
 
     @property
     def whole(self) -> bool:
-        """Return whether everything is shown, not only a first screen that fits the terminal."""
+        """Return whether everything is shown, not only what fits the terminal."""
         return not sys.stdout.isatty() if self.full is None else self.full
 
     @property

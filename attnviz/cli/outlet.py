@@ -96,7 +96,7 @@ class Outlet:
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add the source of a model's name to the block's errors and to a note below the result.
+        """Add the source of a model's name to the errors in a block and to a note below the result.
 
         name: of the model; nothing is added if a person typed it.
         """
@@ -134,7 +134,7 @@ class Outlet:
             yield loaded
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
-        """Return a progress bar. what: its name. long: True shows it with ``--json`` too."""
+        """Return a progress bar as a context. what: its name. long: show it with ``--json`` too."""
         from attnviz.cli.progress import scanning
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
@@ -195,7 +195,7 @@ class Outlet:
     ) -> None:
         """Measure a corpus, or a share of it, and show the report; see ``measured``.
 
-        work: returns what is planned with the model. texts, column, shard: what was typed.
+        work: returns the planned work. texts, column, shard: as they were typed.
         """
         from attnviz.corpus import open_corpus, read_shard
 

@@ -40,7 +40,7 @@ _BAR = 20
 
 @contextmanager
 def loading(model: str, console: Console) -> Iterator[Progress | None]:
-    """Show a spinner, and a bar for each file that is downloaded, until the block ends.
+    """Show a spinner, and a bar for each downloaded file, until the block ends.
 
     model: its name. console: where they are shown. Yields the function to call during downloads.
     Built-in models load at once without a spinner; without a terminal, each file gets a line.

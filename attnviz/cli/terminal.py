@@ -21,7 +21,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
 def steady_streams() -> None:
-    """Replace closed output streams, and make all escape characters that they cannot encode."""
+    """Replace closed output streams; characters that streams cannot encode become escapes."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller, as in ``>&-``

@@ -64,7 +64,7 @@ def text_columns(tokens: Tokens) -> int:
 
 
 def arcs_lines(part: Arcs) -> int:
-    """Return how many terminal lines the part takes: all arcs, with title, text and legend."""
+    """Return how many terminal lines the arcs take, with their title, text and legend."""
     spans = _levelled(part.arcs, _columns(_pieces(part.tokens, Theme()), part.tokens))
     return max((span.level for span in spans), default=-1) + 4
 

@@ -25,9 +25,9 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
 def brief(command: str, document: Document) -> dict[str, Any]:
     """Return the short answer as a JSON object of at most 2,000 bytes.
 
-    Of the tables of the first screen it has the one whose rows are ranked, or else the longest.
-    Cells that are numbers are JSON numbers, rounded as on the screen; further rows are counted.
-    command: the name of the question.
+    It has one table of those that a terminal shows first: the one whose rows are ranked, or else
+    the longest. Cells that are numbers are JSON numbers, rounded as drawn; further rows are
+    counted. command: the name of the question.
     """
     table = _table(document)
     steps = [word for hint in document.hints for word, _ in hint.words]

@@ -44,8 +44,8 @@ _LONGEST_NAME = 16
 class TextPiece(NamedTuple):
     """One token as it stands in the text, or several tokens whose bytes make up one character.
 
-    gap: the blank before it. place: the index of its first token. value: the number that colours
-        it; NaN if not measured.
+    gap: the blank before it. label: its text. place: the index of its first token. value: the
+        number that colours it; NaN if not measured.
     """
 
     gap: str
@@ -134,7 +134,7 @@ def scale_block(scale: Scale, theme: Theme, max_width: int, more: str = "") -> B
 
 
 def pieces_of(shown: Map, theme: Theme, max_width: int) -> list[TextPiece]:
-    """Return the characters of a map's keys with their weights, cut to ``max_width`` columns."""
+    """Return the pieces of a text of keys with their weights, each at most ``max_width`` wide."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     texts = tokens.spaced

@@ -44,14 +44,14 @@ class Canvas:
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
     def column(self, place: float, parts: int = 1) -> int:
-        """Return the character position of a value of the horizontal axis, counted from the left.
+        """Return the character, from the left, at which a value of the horizontal axis is drawn.
 
         parts: 1 counts whole characters, 2 halves of a character and so on.
         """
         return _index(place, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Return the line of a value of the vertical axis, counted from the top.
+        """Return the line, from the top, at which a value of the vertical axis is drawn.
 
         parts: 1 counts whole lines, 2 halves of a line and so on.
         """

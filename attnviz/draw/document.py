@@ -146,8 +146,8 @@ class Table(NamedTuple):
         are left out by their ``keep``, and a table that is still too wide is broken into bands.
     lead: how many columns at the left are repeated in each band.
     bars: what the bars' length means, written above them.
-    more: a remark on what is left out, written below the table. least: how many rows a first screen
-        with few lines keeps, 0 for all. hidden: how many rows were left out for that reason.
+    more: a remark on what is left out, written below the table. least: how many rows remain on a
+        terminal with few lines, 0 for all. hidden: how many rows were left out for that reason.
     """
 
     columns: Sequence[Column]
@@ -271,9 +271,8 @@ class HeadGrid(NamedTuple):
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean.
-    halved: whether two rows share a line, as colours without texts, on a first screen with few
-        lines.
-    hidden: how many further rows that screen had no lines for.
+    halved: whether two rows share a line, as colours without texts, on a terminal with few lines.
+    hidden: how many further rows did not fit on the terminal.
     """
 
     rows: Sequence[str]
@@ -359,7 +358,7 @@ class Maps(NamedTuple):
         the lines with the largest values, 0 for all.
     values: whether weights are written into cells. scale: what the colours mean; None if another
         part, perhaps one without maps, says so.
-    hidden: how many further maps a first screen had no lines for.
+    hidden: how many further maps did not fit on the terminal.
     """
 
     maps: Sequence[Map]
@@ -499,8 +498,8 @@ class Group(NamedTuple):
 
     spaced: whether an empty line separates them after all. beside: how they may stand side by side,
         or None. full: whether only pages and Markdown show the group.
-    yields: the order of omission on a first screen with few lines: groups with the highest number
-        are left out first, those with 0 never.
+    yields: the order of omission on a terminal with few lines: groups with the highest number are
+        left out first, those with 0 never.
     """
 
     parts: Sequence[Part | Group]
@@ -520,10 +519,10 @@ def leaves(part: Part | Group) -> Iterator[Part]:
 
 
 class Ways(NamedTuple):
-    """Ways to lay out a first screen, the best first: the first one that stands is drawn.
+    """Layouts for the short form of a document, the best first: the first that fits is drawn.
 
-    A way stands if its members that are side by side have their natural width, and if nothing must
-    be left out. The last one is drawn if none stands.
+    A layout fits if members that are side by side have their natural width, and if nothing must be
+    left out. The last one is drawn if none fits.
     """
 
     ways: Sequence[Sequence[Group]]
@@ -548,8 +547,8 @@ class Document(NamedTuple):
     hints: what to try next, shown on a terminal only.
     heading: one line with the model, its shape and the amount measured. quoted: the text, at the
         end of that line.
-    finding: the answer in a sentence. first: the first screen, never taller than the terminal; None
-        if everything is shown at once.
+    finding: the answer in a sentence. first: makes the short form, never taller than the terminal;
+        None if everything is shown at once.
     page: returns what a page shows interactively in place of maps and head grids; None for a page
         of all parts.
     command: what it answers, such as ``heads``. glossary: the explanation, also if it was not

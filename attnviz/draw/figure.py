@@ -278,7 +278,7 @@ def _grid(grid: doc.HeadGrid) -> Drawing:
 
 
 def grid_legends(grid: doc.HeadGrid) -> list[Drawing]:
-    """Return what the colours of a grid mean, below it."""
+    """Return drawings of the legends below a grid, which say what its colours mean."""
     legends = [_key(grid.key)] if grid.key else []
     return legends + ([scale_figure(grid.scale)] if grid.scale is not None else [])
 

@@ -47,7 +47,7 @@ _ACTING = re.compile(
 
 
 def csv_text(text: str) -> str:
-    """Return a text whose control and direction characters are escaped; see the module."""
+    """Return a text with control and direction characters escaped, such as ``\\u202e``."""
     return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -18,7 +18,7 @@ SIDES, GAP = 4, 1
 
 
 class Panel(NamedTuple):
-    """Lines of a column of a screen, in a frame unless ``title`` is None.
+    """Some lines in one column of a screen, in a frame unless ``title`` is None.
 
     title: stands in the upper edge of the frame; no segments for an edge without words.
     """

@@ -31,7 +31,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     """Yield the lines of a whole HTML page; each drawing is a separate element.
 
-    Maps of heads that a document gives for that are shown interactively, see ``draw.page``.
+    If the document has a ``page``, its heads are shown interactively, see ``draw.page``.
     palette: the name of the colours of cells.
     """
     from attnviz.draw.page.shell import joined_scripts, page_html
@@ -66,7 +66,7 @@ _EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
 
 
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
-    """Yield the parts that an interactive page does not show itself, without a style of their own.
+    """Yield as HTML, without styles, the parts that an interactive page does not show itself.
 
     These are texts, tables, and the explanation; notes and the first facts stand above the page.
     heads: names that link to a head of the page.

@@ -228,7 +228,7 @@ def numbered(label: str, place: int) -> str:
 
 
 def token_name(labels: Sequence[str], place: int) -> str:
-    """Return the label at a place, with its number if another token has the same label."""
+    """Return the label of token ``place``, with its index if another token has the same label."""
     label = labels[place]
     return numbered(label, place) if labels.count(label) > 1 else label
 

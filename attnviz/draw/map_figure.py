@@ -233,7 +233,7 @@ _ROW, _ACROSS = 18.0, 110
 
 
 def text_figure(shown: Map) -> Drawing:
-    """Draw a map of one query as its text in colours, with a tip of each token's value."""
+    """Draw a map of one query as its keys' text in colours, with a tip of each token's value."""
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     items: list[Item] = [Label(0, 14, shown.name, "title")]
     regions, marks = shown.keys.regions, region_marks(shown.keys.regions)

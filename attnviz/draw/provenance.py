@@ -154,7 +154,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Return the beginning of a first screen: the model, whether it is untrained, its places."""
+    """Return the model's name, then remarks: random or untrained weights, and its devices."""
     random = ["random weights"] * (info.weights == "random") + [info.untrained] * bool(
         info.untrained
     )
@@ -162,7 +162,7 @@ def named(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def places_words(info: ModelInfo) -> list[str]:
-    """Return where the layers lie if that is not one device, as in ``on cuda:0 and cpu``."""
+    """Return the devices of the layers if there are several, such as ``on cuda:0 and cpu``."""
     return [f"on {info.device}"] if {"and", "disk"} & {*info.device.split()} else []
 
 
@@ -180,7 +180,7 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 def advised(first: First, tokens: Tokens) -> First:
     """Return a maker of screens that adds advice at the end if the tokens are hard to read.
 
-    That is if tokens are parts of characters, or more than a tenth are unknown to the tokenizer.
+    They are if tokens are parts of characters, or over a tenth are unknown to the tokenizer.
     first: makes the groups of a screen from its width and number of lines.
     """
     advice = split_into_bytes(tokens)

@@ -206,8 +206,8 @@ def region_group(
 ) -> doc.Group:
     """Return two tables: the attention shares between regions, and the shares of each head.
 
-    name: returns the displayed name of a head. max_width, lines: the width in characters and the
-        lines of a first screen, which shows heads only if they fit beside; 0 shows everything.
+    name: returns the displayed name of a head. max_width, lines: the size of the terminal, on
+        which heads are shown only if they fit beside; 0 shows everything.
     """
     mean = region_table(found)
     heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)

@@ -77,7 +77,7 @@ def layer_grid(
     scale: the number format of the values. column: returns the name of a column.
     base: the number of the first layer as shown, 0 or 1.
     unclear: cells whose 95% interval includes zero, drawn faint. blank: cells without a value.
-    bar: the colour bar; None on a first screen, whose title then states the power-of-ten factor.
+    bar: the colour bar; None leaves it out, and the title then states the power-of-ten factor.
     """
     places = {*values, *blank}
     layers, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
@@ -109,7 +109,7 @@ def colour_words(
 
 
 def one_line(grid: doc.HeadGrid, columns: int) -> doc.HeadGrid:
-    """Return the grid, without the words on grey cells if its title is too long for one line.
+    """Return the grid with a title that fits one line, if need be without the words on grey.
 
     columns: the width in characters. The table below such a grid has the intervals.
     """

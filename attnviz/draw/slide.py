@@ -26,7 +26,7 @@ _HALVES = {"▀": (0.0, 0.5), "▄": (0.5, 0.5), "█": (0.0, 1.0)}
 
 
 def slide_drawing(document: Document, palette: str) -> Drawing:
-    """Return the first screen as a drawing; palette: the name of the colours of cells."""
+    """Return a drawing of 16 to 9 with the document's short form. palette: the colours of cells."""
     shown = document.shown(explain=False, hints=False)
     screen = first_screen(shown, Theme(palette), _COLUMNS, _LINES)
     items: list[Item] = [Filled(0, 0, _WIDE, _HIGH, _PAPER)]

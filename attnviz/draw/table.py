@@ -34,7 +34,7 @@ _OTHER = Tint(95)
 
 
 def bar_tint(row: Row, table: Table) -> Tint:
-    """Return the colour of a row's bar: its own, or in ranked tables that of the value's sign."""
+    """Return the colour of a row's bar: its own, or else the colour for the value's sign."""
     return row.tint or (_SIGNS[row.bar is None or row.bar[0] >= 0] if table.ranked else _OTHER)
 
 

@@ -56,7 +56,7 @@ def terminal_block(
 ) -> Block:
     """Return the whole document as lines of a terminal.
 
-    everything: also draw the groups that are otherwise for pages only, such as a row a head.
+    everything: also draw groups that are otherwise for pages only, such as a row for each head.
     """
     groups = [group._replace(full=group.full and not everything) for group in document.whole]
     shown = _stacked(groups, theme, max_width)
@@ -65,7 +65,7 @@ def terminal_block(
 
 
 def page_reading(document: doc.Document) -> Sequence[doc.Say]:
-    """Return the glossary sentences of an HTML page: of the terms that a terminal would show."""
+    """Return the sentences of a page's glossary: on the terms that a terminal would show."""
     if not (explanation := document.explain or document.glossary):
         return ()
     shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
@@ -95,7 +95,7 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, max_width: int, gap: int
 
 
 def first_screen(document: doc.Document, theme: Theme, max_width: int, lines: int) -> Block:
-    """Return the first screen: what was measured, the finding, the groups that fit, then hints.
+    """Return the short form of a document: what was measured, the finding, groups that fit, hints.
 
     max_width, lines: the available width in characters and lines. An explanation, if there is one,
         stands below these lines. From ``LEAST_COLUMNS`` on its parts have frames.

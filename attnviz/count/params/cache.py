@@ -49,7 +49,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def for_model(cls, spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
-        """Return the lengths for ``tokens`` tokens of the target.
+        """Return the lengths of target and source if the target has ``tokens`` tokens.
 
         source_tokens: the length of the source. Without it the source has as many tokens as the
             target, unless the model fixes their number.
@@ -78,7 +78,7 @@ class LayerCache(NamedTuple):
     """The cache of one attention layer for one sequence.
 
     per_token: the numbers cached for each token; for a state, all its numbers. window: the most
-    tokens that are cached; None for all. dtype: a state's own; empty for that of the cache.
+    tokens that are cached; None for all. dtype: of a state; empty if it is that of the cache.
     """
 
     kind: CacheKind
@@ -135,7 +135,7 @@ class CacheCount(NamedTuple):
 def count_cache(
     spec: ModelSpec, length: Lengths, *, batch: int, dtype: str, seen: bool = False
 ) -> CacheCount:
-    """Count what all layers of an architecture cache for ``batch`` sequences.
+    """Count the numbers and bytes that an architecture's layers cache for ``batch`` sequences.
 
     length: of target and source. dtype: of the cached numbers.
     seen: True leaves out tokens that are cached although a window hides them from the next one.
@@ -148,7 +148,7 @@ def count_cache(
 
 
 def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
-    """Return the cache of a layer with this attention; ``seen`` is that of ``count_cache``."""
+    """Return the cache of a layer with this attention; ``seen`` is as in ``count_cache``."""
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
@@ -166,8 +166,8 @@ def count_kept(
 ) -> CacheCount:
     """Count the cache: 2·L·K·D·tokens numbers for full attention, fewer for the other kinds.
 
-    A window includes the current token. A library that drops the oldest token before it adds one
-    therefore caches one token less (window − 1) between two generation steps.
+    L: layers. K: key/value heads. D: head_dim. A window includes the current token; a library that
+    drops the oldest token before it adds one caches window − 1 tokens between generation steps.
     kept: by (a layer's cache, tokens) the number of layers. batch: the number of sequences.
     dtype: of the cached numbers, unless a layer has its own.
     """

@@ -106,7 +106,7 @@ def _plain(name: str) -> str:
 class Need(NamedTuple):
     """The bytes of GPU memory that serving a model takes, for ``step`` tokens in one pass.
 
-    activations, logits: None for a model that was built, of which they are not counted.
+    activations, logits: None for a ``BuiltCount``, which does not count them.
     """
 
     step: int
@@ -156,8 +156,8 @@ class CardFit(NamedTuple):
         sequences. For both, 0 if not a single one fits, None if the memory sets no limit.
     rate: the operations a second of the GPU. prefill: the least seconds of a pass over all prompts.
     decode: the speed of generation with the counted batch; full: with ``batch`` sequences. Each is
-        None if that does not fit, or if the model does not generate. All are None for a model that
-        was built, whose operations are not counted.
+        None if that does not fit, or if the model does not generate. All are None for a
+        ``BuiltCount``, which does not count operations.
     """
 
     card: Gpu

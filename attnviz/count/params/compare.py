@@ -21,11 +21,11 @@ _MOST_TOLD = 3
 
 
 class Metric(NamedTuple):
-    """One quantity, such as the bytes of the cache, that cases are compared by.
+    """One quantity, such as the bytes of the cache, by which cases are compared.
 
     key: its name in JSON. title: its name above a column and in a sentence.
     number: returns it for the counts of a case; None if a case has none. text: returns it as text.
-    always: whether a model that was built has it too.
+    always: whether a ``BuiltCount`` has it too.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Metric(NamedTuple):
         return None if counts is None else self.number(counts)
 
     def changes(self, cases: Sequence[Case]) -> bool:
-        """Return True if it differs between the cases that could be counted."""
+        """Return True if the quantity differs between the cases that could be counted."""
         return len({self.value(case) for case in cases if case.counts is not None}) > 1
 
     def cell(self, case: Case) -> str:
@@ -99,8 +99,8 @@ def compared_table(
 ) -> doc.Table:
     """Return a table with a row for each case, and a column for each compared option and metric.
 
-    brief: True for a first screen: headings of metrics that differ are not marked, columns that do
-        not fit are left out rather than put below, and rows are left out if there are few lines.
+    brief: True for a small terminal: headings of metrics that differ are not marked, columns that
+    do not fit are left out rather than put below, and rows are left out if there are few lines.
     """
     columns = [doc.Column(option, tone="strong") for option in options]
     for index, metric in enumerate(metrics):
@@ -208,7 +208,7 @@ def _counted(cases: Sequence[Case]) -> list[_Pair]:
 def model_table(cases: Sequence[Case]) -> doc.Table:
     """Return a table with a row of sizes and counts for each counted model.
 
-    Of a model that was built the sizes are dashes.
+    For a ``BuiltCount`` the sizes are dashes.
     """
     pairs = _counted(cases)
     most = max(cost.total for _, cost in pairs)

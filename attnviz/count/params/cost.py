@@ -46,11 +46,11 @@ Stated: TypeAlias = Literal["option", "files", "config", ""]
 
 @dataclass(frozen=True, kw_only=True)
 class Count(ABC):
-    """What a model costs for one length, batch and dtype, however it was counted.
+    """The cost of a model for one length, batch and dtype, however it was counted.
 
-    tokens, batch: the length and the number of sequences for which was counted.
+    tokens, batch: the length and the number of sequences that the counts are for.
     dtype, cache_dtype: of parameters and maps, and of keys and values.
-    others: how many parameters are stored in which other dtypes. stated: what states the dtype.
+    others: how many parameters are stored in which other dtypes. stated: where ``dtype`` is from.
     storage: how a quantised model's parameters are stored; None for other models.
     total: the number of parameters. buffer_total: how many other numbers are stored.
     limit: the longest sequence that the positions allow, or None.
@@ -69,20 +69,20 @@ class Count(ABC):
 
     @property
     def weight_bytes(self) -> int | None:
-        """Return the bytes of the parameters as they are stored; None if nothing tells."""
+        """Return the bytes of the parameters as they are stored; None if unknown."""
         if self.storage is None:
             return byte_count(self.total, self.dtype, self.others)
         return self.storage.bytes
 
     @property
     def buffer_bytes(self) -> int:
-        """Return the bytes of the buffers, 0 if those of the weights contain them, as in files."""
+        """Return the bytes of the buffers; 0 if ``weight_bytes`` contains them, as for files."""
         inside = self.storage is not None and self.storage.buffered
         return 0 if inside else byte_count(self.buffer_total, self.dtype)
 
     @cached_property
     def cache(self) -> CacheCount | None:
-        """Return the cache for the counted length and batch; None if nothing tells."""
+        """Return the cache for the counted length and batch; None if unknown."""
         return self.cache_at(self.tokens)
 
     @abstractmethod
@@ -91,14 +91,14 @@ class Count(ABC):
 
     @property
     def needed_bytes(self) -> int | None:
-        """Return the bytes of parameters, buffers and cache together; None if nothing tells."""
+        """Return the bytes of parameters, buffers and cache together; None if unknown."""
         if self.weight_bytes is None or self.cache is None:
             return None
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
 
 class MadeModel(NamedTuple):
-    """What building a model without memory, or the header of its file, tells.
+    """The counts of a model, from building it without memory or from the header of its file.
 
     architecture: its class. total: its parameters, with tied ones counted once.
     buffers: numbers that it stores in addition, not part of the total.

@@ -114,7 +114,7 @@ class Fields:
         return value[:length]
 
     def wrong(self, what: str) -> LoadError:
-        """Return the error for a config of which ``what`` cannot be."""
+        """Return the error which says that the config has ``what``, an invalid value."""
         return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
@@ -141,7 +141,7 @@ def square_attention(
     kv_heads: int | None = None,
     dim: int | None = None,
 ) -> AttentionSpec:
-    """Return attention whose heads share the model's width, or have a width of their own.
+    """Return attention whose heads divide the model's width equally, or have the width ``dim``.
 
     bias: True if all four projections have biases. kv_heads: as many as ``heads`` if None.
     dim: the width of a head; None for its share of the model's.
@@ -234,7 +234,7 @@ class DecoderFamily(NamedTuple):
     own_head_dim: whether a field may state the width of a head.
     positions: whether there is a table of positions; it has ``spare_positions`` rows more.
     limited: whether texts have a longest length, which models with slopes (ALiBi) lack.
-    narrow: the width of the token table, 0 for the model's; matrices then lead in and out.
+    narrow: another width of the token table, with matrices to and from the model's; 0 for none.
     sinks: whether each head has a learned sink. latent: whether the attention is latent.
     experts: the mixture of experts, or None.
     """

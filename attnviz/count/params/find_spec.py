@@ -93,7 +93,7 @@ class FoundSpec(NamedTuple):
         """Return how the model's parameters are stored; None if they are not quantised.
 
         counted: the parameters. dtype: of those that are not quantised.
-        Files tell the bytes as they are; without them the scheme that the config names does.
+        The bytes are those of the weight files; without files they follow from the config's scheme.
         """
         if self.made is not None and self.made.storage is not None:
             return self.made.storage

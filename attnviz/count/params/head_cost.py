@@ -70,7 +70,7 @@ SHORT_SINK, SHORT_RECENT = 64, 256
 
 
 class ShortCache(NamedTuple):
-    """The cache of a model for one sequence, whole, and with most heads' keys and values cut.
+    """The bytes of a cache for one sequence: if all heads keep every token, and if few do.
 
     tokens: the length. whole, short: bytes. dtype: of the cached numbers.
     """

@@ -86,9 +86,9 @@ class Packing(NamedTuple):
 
 
 class StoredLine(NamedTuple):
-    """The numbers that are stored in one way.
+    """A part of the numbers of a model, all stored in one way.
 
-    label: how. numbers: how many parameters; None if a file does not say. bytes: of all of them.
+    label: the way. numbers: how many; None if a file does not say. bytes: of all of them.
     """
 
     label: str
@@ -151,7 +151,7 @@ _Rule = tuple[re.Pattern[str], Packing | None]
 
 
 class Scheme(NamedTuple):
-    """How a config says that weights are quantised.
+    """The way in which a model's weights are quantised, as its config describes it.
 
     label: its name on the screen. rules: the first that matches says how a matrix is stored; empty
         for a scheme that is not known. kinds: the kinds of matrices that are quantised.
@@ -165,7 +165,7 @@ class Scheme(NamedTuple):
 
 
 def find_scheme(about: Mapping[str, Any], nested: bool) -> Scheme | None:
-    """Return how a config says that its model's weights are quantised, or None if it does not.
+    """Return the quantisation that a model's config describes, or None if it describes none.
 
     about, nested: the result of ``quantisation_fields``.
     """

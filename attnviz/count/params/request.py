@@ -241,7 +241,7 @@ def _check_counts(**counts: int | None) -> None:
 
 
 def check_size(name: str, value: object) -> None:
-    """Raise UsageError for an option's value that is too large to be meant."""
+    """Raise UsageError if an option's value is too large to be a real size."""
     if isinstance(value, int) and value > MOST:
         raise UsageError(f"{_typed(name)} is more than {MOST:,}: is this the number you meant?")
 
@@ -299,7 +299,7 @@ def _typed(name: str) -> str:
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise UsageError for the first rule that the given options of a shape, by name, break."""
+    """Raise UsageError if the options of an architecture, by name, break a rule; for the first."""
     for name, value in given.items():
         if name not in SHAPE:
             raise UsageError(f"no option {name!r}{nearest(name, SHAPE)}")

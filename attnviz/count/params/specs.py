@@ -181,7 +181,7 @@ class AttentionSpec(NamedTuple):
 
     @property
     def per_head(self) -> dict[str, int]:
-        """Return the parameters of a head's projections by role, of key and value of a KV head.
+        """Return by role the parameters of one query head's or one key/value head's projections.
 
         Biases, and the latent matrices that heads share, are left out.
         """
@@ -258,7 +258,7 @@ class FeedForwardSpec(NamedTuple):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Return the parameters: 2·d·f, 3·d·f if gated, and biases."""
+        """Return the parameters: 2·d_model·d_ff, 3·d_model·d_ff if gated, and biases."""
         return tuple(_matrices(self))
 
 
@@ -473,7 +473,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def attention_only(self) -> bool:
-        """Return True if it is nothing but the attention of one layer."""
+        """Return True if the model is nothing but the attention of one layer."""
         alone = len(self.stacks) == self.common.repeat == len(self.common.layer.attentions) == 1
         return alone and self.total == total(self.attention.terms)
 
@@ -562,7 +562,7 @@ class PlacedTerm(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Return how many parameters it has in all layers that have their own."""
+        """Return the parameters of the term, summed over all layers that have their own."""
         return self.term.number * (1 if self.group is None else self.group.stored)
 
 

@@ -217,7 +217,7 @@ def _attention_note(cost: CostReport) -> str:
 
 
 def built_table(built: BuiltCount) -> doc.Table:
-    """Return the table of the parts of a model that was built; they add up to the total."""
+    """Return the table of the parts of a ``BuiltCount``; they add up to the total."""
     parts, last = built.made.parts, ("total", built.total)
     rest = built.total - sum(number for _, number in parts)
     return doc.table(
@@ -351,7 +351,7 @@ def _context(case: Case, cost: CostReport | BuiltCount) -> Iterator[_Line]:
 
 
 def detail_table(cost: CostReport | BuiltCount, formulas: bool = False) -> doc.Table:
-    """Return a table of what layers cache, and of the operations if they are known; it adds up.
+    """Return a table of the layers' caches, and of the operations if known; lines add up.
 
     formulas: True adds the arithmetic of each line of the operations.
     """

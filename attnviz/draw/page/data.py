@@ -44,7 +44,7 @@ _AXIS = 1024  # the most tokens on an axis whose maps are kept whole where even 
 
 
 class PageMeasure(NamedTuple):
-    """A number of every head by which heads can be ordered. unit: such as ``nats``, may be empty.
+    """A number of every head, by which heads can be sorted. unit: such as ``nats``, or empty.
 
     signed: whether a sign is written even for numbers above zero.
     """
@@ -56,9 +56,9 @@ class PageMeasure(NamedTuple):
 
 
 class PageLabel(NamedTuple):
-    """A label of heads, in words. source: where it comes from, ``none`` for a mere description.
+    """A label of heads, in full (``said``) and short. means: what such a head does.
 
-    means: what such a head does. colour: as RRGGBB; empty for grey.
+    source: where it comes from, ``none`` for a description. colour: as RRGGBB; empty for grey.
     """
 
     said: str
@@ -95,8 +95,8 @@ class PageHead:
 
 
 class PageStep(NamedTuple):
-    """A token that a model wrote. place: the query that predicted it. likely: (token, probability)
-    of the likeliest tokens, the largest first.
+    """A token that a model wrote. place: the index of the query that predicted it. likely: the
+    likeliest tokens as (token, probability), the largest first.
     """
 
     place: int
@@ -119,14 +119,14 @@ class PageCapture:
 
     name: in the selector of texts, if there are several captures. weights: (query, key) of each
         head; NaN is not there. given: what the weights are, such as ``raw``.
-    of_heads: whether the maps are those of heads, of which layers and all have a mean.
-    limit: 0 for weights; else values of either sign, in full colour from there.
-    queries, keys: the tokens, the same object for one text. texts: what was read for each.
-    sink: the places of the keys that are the attention sink. order: the places of the heads, the
+    of_heads: whether the maps are those of heads, of which a layer, or all, have a mean.
+    limit: 0 for weights; for values of either sign, the size with the full colour.
+    queries, keys: the tokens, the same object for one text. texts: the text of queries, of keys.
+    sink: the indices of the keys that are the attention sink. order: the indices of the heads, the
         most distinctive first. fine: how many of these always have exact numbers.
-    verbs: what a query does to a key, and a key of a query, in words. steps: what was written.
-    norms: (head, key), the norm of what each key's value writes. notes: why there are none, or no
-        ``query_key``. query, key, head: that are shown first; -1 for no key.
+    verbs: what a query does to a key, and a key of a query, in words. steps: the generated tokens.
+    norms: (head, key), the norm of what each key's value writes. notes: why ``norms`` or
+        ``query_key`` are missing. query, key, head: indices of those shown first; -1 for no key.
     """
 
     name: str
@@ -158,7 +158,7 @@ class PageCapture:
         return " → ".join(token_name(token_labels(tokens), at) for tokens, at in ends)
 
     def of(self, chosen: Sequence[int]) -> PageCapture:
-        """Return the capture with some of its heads only. chosen: their places."""
+        """Return the capture with some of its heads only. chosen: the indices of these heads."""
         rank, pair = {place: at for at, place in enumerate(chosen)}, self.query_key
         return replace(
             self,
@@ -185,7 +185,7 @@ MAPS_ALONE: dict[str, Any] = {
 
 
 class Look(NamedTuple):
-    """A place that is worth a look, in the words of the library."""
+    """A cell that the page recommends, by indices. says: the reason in words."""
 
     capture: int
     head: int
@@ -448,7 +448,7 @@ def _packed(capture: PageCapture, heads: Iterable[int], exact: Sequence[int]) ->
 
 
 def whole_numbers(values: Floats, limit: float = 0.0) -> NDArray[np.uint16]:
-    """Return weights as whole numbers √w · 65534, or values of either sign between ± limit."""
+    """Return weights w as whole numbers √w · 65534; values of either sign as shares of ±limit."""
     wide = values.astype(np.float64)
     share = np.clip(wide / limit / 2 + 0.5, 0, 1) if limit else np.sqrt(np.clip(wide, 0, 1))
     share = np.nan_to_num(share, nan=MISSING / (MISSING - 1))

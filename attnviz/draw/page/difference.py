@@ -28,7 +28,7 @@ def largest_changes(captures: Sequence[PageCapture]) -> Iterator[Look]:
 
 
 def change_look(capture: PageCapture, head: int) -> Look:
-    """Return the largest change of a head. capture: the third one. head: its place there."""
+    """Return the largest change of a head. capture: the difference. head: its index there."""
     weights = np.nan_to_num(capture.weights[head])
     query, key = map(int, np.unravel_index(np.abs(weights).argmax(), weights.shape))
     gap = f"{weights[query, key]:+.2f}".replace("-", "−").replace("0.", ".", 1)
@@ -36,7 +36,7 @@ def change_look(capture: PageCapture, head: int) -> Look:
 
 
 def with_difference(a: PageCapture, b: PageCapture, name: str) -> Iterator[PageCapture]:
-    """Yield two captures and, if their maps have the same tokens' places, B minus A under a name.
+    """Yield two captures and, if their maps have equal shapes, the difference B − A under a name.
 
     Only heads that both have are in the difference, without the scores of A; colours are full at
     its largest value.

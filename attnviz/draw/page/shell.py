@@ -141,7 +141,7 @@ def _facts(document: doc.Document) -> tuple[list[str], list[str]]:
 
 @cache
 def source(name: str) -> str:
-    """Return a source file as a page has it: without comments, indentation, needless spaces."""
+    """Return a file of this folder as pages contain it: without comments and needless spaces."""
     text = _COMMENTS.sub("", (_HERE / name).read_text("utf-8"))
     text = "".join(f"{line.strip()}\n" for line in text.splitlines() if line.strip())
     if name.endswith(".css"):
@@ -153,18 +153,18 @@ def source(name: str) -> str:
 
 @cache
 def joined_scripts(names: Sequence[str]) -> str:
-    """Return scripts of this folder as one."""
+    """Return the scripts of this folder with these names as one script."""
     return '"use strict";\n' + "".join(source(f"{name}.js") for name in names)
 
 
 @cache
 def packed_scripts() -> str:
-    """Return the page's scripts as base64 of a zlib stream, as a page has them."""
+    """Return all scripts of a page, compressed by zlib, as base64."""
     return base64.b64encode(zlib.compress(joined_scripts(SCRIPTS).encode(), 9)).decode("ascii")
 
 
 def digest(text: str) -> str:
-    """Return the name by which a page's policy allows a script or a style."""
+    """Return the hash of a script or style by which a page's security policy allows it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 

@@ -208,7 +208,7 @@ class ScalingReport(Report, Provenance):
 
     @property
     def seen(self) -> list[str]:
-        """Return a sentence that holds the variance of random scores against theory; or nothing."""
+        """Return a sentence that compares the variance of random scores with theory, or []."""
         estimates = [(case.d_k, case.plain.measures["score_variance"]) for case in self.cases]
         off = [abs(found.value - d_k) / found.error for d_k, found in estimates if found.error]
         if self.model is not None or not off:  # of one sample there is no standard error

@@ -52,7 +52,7 @@ BUILT_IN = Texts((BUILT_IN_TEXT,), "a built-in text")
 
 
 def work(text: Texts, request: ScalingRequest) -> Work:
-    """Return what is planned with a model for a text, by which NumPy or torch is chosen."""
+    """Return the planned work over a text, from which the loader chooses NumPy or torch."""
     return Work(about_tokens(text.texts[0]))
 
 

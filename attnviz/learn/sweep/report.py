@@ -28,7 +28,7 @@ class SweepTask:
     """The facts of the task that the models learn.
 
     name: the value of ``--task``, or ``text``. words: a sentence that says what is to be predicted.
-    vocabulary: number of tokens. length: tokens of a sequence, without its beginning.
+    vocabulary: number of tokens. length: tokens of a sequence, without the beginning token.
     chance: the result of guessing letters at random. best: the result at the least possible loss;
         None if unknown. between: the results of rules that are simpler than the task.
     text: the facts of the training text; None for other tasks.
@@ -64,7 +64,7 @@ class PatternScore:
 class SweepModel:
     """One trained model of a sweep, with its results.
 
-    seed: of its first parameters and of its batches. points: its curve, of predictable positions.
+    seed: of its first parameters and batches. points: its learning curve, over predictable tokens.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
     step_seconds: time of one training step, the median over the points of the curve.
     patterns: the best head of each pattern.
@@ -102,7 +102,7 @@ class SweepReport(Report):
     """The report of ``attnviz sweep``: the trained models, with their options and results.
 
     heads, seeds: as requested, heads ascending. models: the trained ones, seed by seed.
-    layers, d_model: of every model, whose feed-forward is as wide.
+    layers, d_model: of every model; d_model is also the inner width of its feed-forward blocks.
     learning_rate: its peak. held_out: number of sequences that no model was trained on.
         predictions: how many of their tokens count. threads: of the CPU. seconds: total time.
     """
@@ -198,7 +198,7 @@ class SweepReport(Report):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return sentences that a reader must know."""
+        """Return a note if the sweep was interrupted; else empty."""
         note = f"interrupted: {self.trained_words}, the others are left out"
         return () if self.complete else (note,)
 
@@ -219,5 +219,5 @@ class SweepReport(Report):
         return Spread.of([getattr(model, measure) for model in self.of(heads)])
 
     def score(self, heads: int, pattern: str) -> Spread:
-        """Return the score of the best heads for a pattern, over the seeds."""
+        """Return the mean and deviation over seeds of the best head's score for a pattern."""
         return Spread.of([model.pattern(pattern).score for model in self.of(heads)])

@@ -103,7 +103,7 @@ def _model_words(model: SweepModel) -> str:
 
 
 def chosen_task(request: SweepRequest) -> Task:
-    """Return the task that is learned; raise UsageError or LoadError if there is none."""
+    """Return the task that the options choose; UsageError or LoadError if there is none."""
     if request.text is not None:
         return characters(request.text)
     if request.task is not None and request.task not in TASKS:
@@ -113,7 +113,7 @@ def chosen_task(request: SweepRequest) -> Task:
 
 
 def held_out(task: Task, seed: int) -> Samples:
-    """Return the sequences to measure on, the same for every model. seed: the first one."""
+    """Return the held-out sequences, the same for every model. seed: the sweep's first seed."""
     if task.held_out is not None:
         return task.held_out(_MEASURED)
     return task.draw(_MEASURED, np.random.default_rng((seed, _HELD_OUT)))
@@ -216,7 +216,7 @@ class HeadsTraining:
 
     @torch.inference_mode()
     def measured(self, samples: Samples) -> SweepModel:
-        """Return the trained model with its results. samples: that it was not trained on."""
+        """Return the trained model with its results. samples: held-out sequences."""
         self.model.eval()
         device, predictions = next(self.model.parameters()).device, int(samples.counted.sum())
         loss = right = 0.0

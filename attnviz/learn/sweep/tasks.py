@@ -93,9 +93,9 @@ class Task(NamedTuple):
     """A task for small models: sequences to learn from, drawn anew for every batch.
 
     facts: without the rules that are measured. patterns: those by which heads are scored.
-    draw: returns so many sequences to learn from. between: returns the results of simple rules.
-    held_out: returns so many sequences to measure on, or fewer if there are no more; None if they
-        are drawn in the same way.
+    draw: returns a given number of sequences to learn from. between: returns the results of simple
+        rules. held_out: returns a given number of sequences to measure on, or fewer if there are no
+        more; None if they are drawn in the same way.
     """
 
     facts: SweepTask

@@ -135,7 +135,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def write_card(report: TrainReport) -> None:
-    """Write the model card: what a person says of the model, the whole report, and its recipe."""
+    """Write the model card: the person's words on the model, the whole report, and the recipe."""
     said, settings = report.recipe.card, report.recipe.identity().items()
     front = {"license": said.license, "language": said.language}
     recipe = [(f"{name} {given}", False) for name, given in settings if given is not None]

@@ -154,7 +154,7 @@ class Phase(RecipeTable):
         )
 
     def changed(self, common: _Kind, *names: str) -> _Kind:
-        """Return common settings, with those of ``names`` that this phase gives replaced."""
+        """Return ``common`` with this phase's own values of the settings ``names``."""
         given = {name: getattr(self, name) for name in names}
         return replace(common, **{name: own for name, own in given.items() if own is not None})
 
@@ -295,7 +295,7 @@ class Recipe(RecipeTable):
         return index
 
     def identity(self) -> dict[str, Any]:
-        """Return by name the settings that a resumed training must have."""
+        """Return by name the settings that must be equal in a training and its continuation."""
         flat: dict[str, Any] = {}
         for name, given in asdict(self).items():
             rows = enumerate(given, 1) if name == "phase" else [("", given)]

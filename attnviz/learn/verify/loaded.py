@@ -167,7 +167,7 @@ class ObservedRun:
             return run(self._given)
 
     def checks(self) -> Iterator[Checked]:
-        """Yield the checks of what was observed."""
+        """Yield the checks of the observed attention, such as that rows sum to one."""
         named = partial(Checked, "", "rows sum to one", claim="of each query's weights")
         off = {at: weights.sum(-1, dtype=np.float64) - 1 for at, weights in self._maps.items()}
         if any(name.endswith("sinks") for name, _ in self._model.model.named_parameters()):

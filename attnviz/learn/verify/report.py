@@ -89,7 +89,7 @@ class Checked:
 
     @property
     def title(self) -> str:
-        """Return the check with its case, and with the implementation that it is compared with."""
+        """Return the check's name with its case and the implementation that it is compared with."""
         name = f"{self.check} against {self.against}" if self.against else self.check
         return f"{self.case}: {name}" if self.case else name
 
@@ -101,7 +101,7 @@ def verdict(numbers: Sequence[Checked]) -> Verdict:
 
 
 def worst(numbers: Sequence[Checked]) -> Checked:
-    """Return the number that is furthest off, beside what is allowed."""
+    """Return the number with the largest difference relative to its tolerance."""
     return max(numbers, key=lambda number: number.severity)
 
 
@@ -145,7 +145,7 @@ class ComputationStep:
 
     @property
     def result(self) -> NDArray[Any]:
-        """Return its first result."""
+        """Return the first of the step's results."""
         return next(iter(self.found.values()))
 
 
