@@ -577,9 +577,9 @@ class Document(NamedTuple):
         return [*self.groups[:1], *answer, *self.groups[1:]]
 
     def shown(self, *, explain: bool, hints: bool) -> Document:
-        """Return the document with its glossary and its hints only where they are asked for.
+        """Return the document with a glossary only if ``explain``, and hints only if ``hints``.
 
-        explain, hints: whether they are. The hint ``--explain`` is left out beside the glossary.
+        The hint on ``--explain`` is left out beside the glossary.
         """
         steps: Sequence[Facts] = self.hints if hints else ()
         if not explain:

@@ -173,7 +173,7 @@ class HeadAtlas:
 
 @dataclass(frozen=True, repr=False)
 class AtlasReport(Report, Provenance):
-    """The report of ``attnviz atlas``: on what each head fires most, over many texts.
+    """The report of ``attnviz atlas``: the strongest links of each head over many texts.
 
     texts, tokens: how many were read; for a decoder its own tokens are counted. kept: the texts of
     the links in ``heads``, by index. sampled: the number of texts behind ``HeadAtlas.tenths``.

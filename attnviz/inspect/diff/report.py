@@ -56,7 +56,7 @@ class Noise(NamedTuple):
     """The effect of rounding alone on one model, or the larger effect on two models.
 
     words: a description of the model that was compared with itself in another number format, or
-        ``given``. predictions: how far that model's differ in the other format; None if unknown.
+        ``given``. predictions: how far its predictions differ in that format; None if unknown.
     """
 
     floor: Floor

@@ -70,7 +70,7 @@ class TextScores:
 
 
 def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
-    """Return the scores of all heads over a text, layer by layer, from those of some heads each."""
+    """Return the scores of all heads over a text, from those of groups. lost: heads with NaN."""
     places = [place for part in parts for place in part.places]
     order = sorted(range(len(places)), key=lambda at: places[at])
 

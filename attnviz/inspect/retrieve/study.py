@@ -163,8 +163,8 @@ class HaystackStudy:
     ) -> tuple[Floats, Floats | None] | None:
         """Return the rise of each haystack's loss without some heads, and without random others.
 
-        found: the answers of the whole model. seed: of the random heads; each haystack has its own,
-        as many as are removed if there are as many. None if there are no such heads.
+        found: the answers of the whole model. seed: of the random heads, which are drawn for each
+        haystack, as many as ``removed`` or as there are. None if ``removed`` is empty.
         """
         if not removed:
             return None

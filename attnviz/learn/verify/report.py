@@ -235,7 +235,7 @@ class VerifyReport(Report):
 
     @property
     def checks(self) -> list[list[Checked]]:
-        """Return the numbers of each check."""
+        """Return for each check the list of its numbers."""
         whose = operator.attrgetter("case", "check", "against")
         return [list(numbers) for _, numbers in groupby(self.numbers, whose)]
 
