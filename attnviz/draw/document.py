@@ -201,7 +201,7 @@ def table(
 
 
 class Key(NamedTuple):
-    """A legend entry: one colour of a picture, as a sample with a letter in it, and its meaning."""
+    """A legend entry: a sample of one colour with a letter in it, and what it means."""
 
     tint: Tint | None
     words: str

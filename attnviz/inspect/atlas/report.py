@@ -231,7 +231,7 @@ class AtlasReport(Report, Provenance):
 
         model: as ``attnviz.load`` returns it; it is run over the texts that the page shows.
             palette: of the page; empty for the report's own.
-        Raises UsageError if the directory exists already, LoadError if writing fails.
+        Raises UsageError if the directory exists and is not empty, LoadError if writing fails.
         """
         with whole_directory(Path(directory)) as draft:
             _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))

@@ -335,7 +335,7 @@ def rows_rule(given: Given) -> Rule:
 
 
 class RuleKind(NamedTuple):
-    """A kind of rule. name: in JUnit. keys: those that only its tables may have.
+    """A kind of rule. name: in JUnit. keys: the further keys that its tables may have.
 
     read: makes a rule from what the file gives; raises ValueError if that is wrong.
     """

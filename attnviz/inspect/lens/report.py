@@ -147,7 +147,7 @@ class LensReport(Report, Provenance):
         return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
 
     def block_name(self, block: int | None) -> str:
-        """Return the name of a block, ``L3``; of what enters the first one, ``embedding``."""
+        """Return the name of a block, such as ``L3``; ``embedding`` for None, the first input."""
         return "embedding" if block is None else f"L{block + self.index_base}"
 
 

@@ -129,7 +129,7 @@ class HaystackStudy:
         return found
 
     def written(self) -> tuple[list[Floats], tuple[str, ...]]:
-        """Return what each head writes towards the answers, (layer, head) each, and notes.
+        """Return by haystack what each head writes towards the answers, (layer, head), and notes.
 
         It is the direct contribution to logit(answer) − logit(foil) that is read at the needle, for
         one token of one answer of each haystack in turn. The foil is the token at that place of an

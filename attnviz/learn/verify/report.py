@@ -182,7 +182,7 @@ class VerifyReport(Report):
     lists = None
 
     def data(self) -> dict[str, Any]:
-        """Return the object of ``--json``; its ``model`` is null for the own attention.
+        """Return the object of ``--json``; ``model`` is null for the library's own attention.
 
         A ``difference`` that is NaN or infinite is null, and its measure has failed.
         """

@@ -297,7 +297,7 @@ class AblationReport(Report, Provenance):
 
     @property
     def token_count(self) -> int:
-        """Return the number of tokens of these texts."""
+        """Return the number of tokens in the texts that were measured."""
         return sum(map(len, self.texts)) if self.counts is None else self.counts[1]
 
     @cached_property  # asked for by every ablation

@@ -102,7 +102,7 @@ class PatchPlan:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair in whose run values are replaced."""
+        """Return the prompt of the first pair whose run the patches change."""
         tokens = self.asked[0].tokens
         return (tokens.clean, tokens.corrupt)[self._side]
 
