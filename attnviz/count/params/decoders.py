@@ -276,9 +276,7 @@ def read_decoder(
     rule: Literal["", "falcon", "opt", "multi query"] = "",
     **switches: Any,
 ) -> ModelSpec:
-    """Return the spec of a decoder. switches: see ``DecoderFamily``; ``rule`` names further
-    ones.
-    """
+    """Return the spec of a decoder. switches: see ``DecoderFamily``; ``rule`` names others."""
     own = {"falcon": _falcon, "opt": _opt, "multi query": _multi_query}
     switches |= own[rule](fields) if rule else {}
     row = DecoderFamily(**switches, experts=None if experts is None else ExpertsRow(**experts))
