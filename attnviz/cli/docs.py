@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from attnviz.cli.app import COMMANDS, LEAST_FOR_PAIRS, paired
@@ -30,6 +31,8 @@ attnviz docs skill > SKILL.md
 _FOLDER = Path(__file__).parents[1] / "docs"
 _WIDEST = 100
 _MOST_PAGES = 5
+_SENTENCE = 5
+"""The fewest blanks in a line that is shown as what a page says."""
 
 
 def topics() -> dict[str, str]:
@@ -69,7 +72,8 @@ def docs(page: _Page) -> None:
             others = ", ".join(topic for topic in known if topic not in COMMANDS)
             lines = ["The manual: attnviz docs TOPIC; start with attnviz docs tutorial", *listed]
             console.print("\n".join(lines), no_wrap=True, overflow="ellipsis")
-            console.print(f"And {others}; skill: instructions for coding agents")
+            told = f"And {others}; skill: instructions for coding agents"
+            console.print("\n".join(wrap(told, console.width)))
         elif page.topic == "skill":
             from attnviz.cli.skill import skill
 
@@ -114,16 +118,18 @@ def _search(words: str, known: Iterable[str], console: Console) -> None:
             + (meant or f"expected words of it, or {', '.join(known)}")
         )
     for name in having[:_MOST_PAGES]:
-        console.print(f"{name:10}{lines[name][0]}", no_wrap=True, overflow="ellipsis", markup=False)
+        best = next((line for line in lines[name] if line.count(" ") >= _SENTENCE), lines[name][0])
+        console.print(f"{name:10}{best}", no_wrap=True, overflow="ellipsis", markup=False)
     further = having[_MOST_PAGES:]
     console.print(f"And {', '.join(further)}" if further else "attnviz docs TOPIC shows a page")
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Yield each sentence, entry or row of a page, without its screens and its marks."""
-    text = re.sub("^```.*?^```$|^<!--.*?-->$", "", text, flags=re.DOTALL | re.MULTILINE)
-    for part in re.split(r"\n\n|\n(?=[|#-])|(?<=[.:;?]) ", text):
-        if line := re.sub(r"\]\([^)]*\)|[\[*`#|]", "", " ".join(part.split())).strip("- "):
+    """Yield each sentence and entry of a page, without its screens, tables and marks."""
+    text = re.sub("^```.*?^```$|^<!--.*?-->$|^[|].*$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
+    for part in re.split(r"\n\n|\n(?=[#-])|(?<=[.?]) (?=[A-Z`*])", text):
+        if line := re.sub("[*`#]", "", " ".join(part.split())).removeprefix("- "):
             yield line
 
 

@@ -257,12 +257,16 @@ def _read(value: Any, declared: Declared) -> Any:
 
 def _check_outputs(read: Mapping[str, Any], options: Mapping[str, Declared]) -> None:
     """Raise UsageError if a file to write is one that another option names, which would be lost."""
-    named = [
-        (os.path.realpath(path), own)
+    given = [
+        (path, own)
         for own in (declared.field for declared in options.values())
         for path in (read[own.name] if isinstance(read[own.name], tuple) else (read[own.name],))
         if isinstance(path, str | Path) and not own.metadata.get("words")
     ]
+    try:
+        named = [(os.path.realpath(path), own) for path, own in given]
+    except OSError:  # the working directory was deleted, so that no path leads into it
+        return
     written = {path: typed_name(own) for path, own in named if own.metadata.get("writes")}
     for path, own in named:
         if (writing := written.get(path, typed_name(own))) != typed_name(own):

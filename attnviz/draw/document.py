@@ -481,7 +481,6 @@ class Beside(NamedTuple):
         characters between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
-    widths: the most characters of each member, where they differ; all stand side by side then.
     tight: whether drawings of words are made as narrow as their longest line, so that members with
         words stand side by side in pictures too.
     """
@@ -490,7 +489,6 @@ class Beside(NamedTuple):
     gap: int = 3
     most: int = 0
     yields: bool = False
-    widths: Sequence[int] = ()
     tight: bool = False
     halves: bool = False
 

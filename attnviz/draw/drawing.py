@@ -38,7 +38,7 @@ class Cells:
 
 
 @dataclass(frozen=True)
-class Patch:
+class Filled:
     """A rectangle of one colour, such as a letter's ground, as an item of a drawing.
 
     x, y: the upper left corner. width, height: in pixels. ink: the colour as ``#rrggbb``.
@@ -99,7 +99,7 @@ class Tip:
     content: str
 
 
-Item = Cells | Patch | Label | Stroke | Tip
+Item = Cells | Filled | Label | Stroke | Tip
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Patch, Stroke, Style
+from attnviz.draw.drawing import Cells, Drawing, Filled, Item, Label, Stroke, Style
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 from attnviz.errors import UsageError
@@ -183,7 +183,7 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
     for x, y, item in placed:
         if isinstance(item, Cells):
             _cells(axes, item, x, y, palette)
-        elif isinstance(item, Patch):
+        elif isinstance(item, Filled):
             _patch(axes, item, x, y)
         elif isinstance(item, Label):
             _label(axes, item, x, y, pen, palette)
@@ -200,7 +200,7 @@ def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
     axes.imshow(image, interpolation="nearest", aspect="auto", extent=extent, origin="upper")
 
 
-def _patch(axes: Axes, patch: Patch, x: float, y: float) -> None:
+def _patch(axes: Axes, patch: Filled, x: float, y: float) -> None:
     left, top = x + patch.x, y + patch.y
     across = [left, left + patch.width, left + patch.width, left]
     down = [top, top, top + patch.height, top + patch.height]

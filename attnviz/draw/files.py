@@ -90,8 +90,8 @@ def document_files(
 ) -> dict[str, Writer]:
     """Return by file ending the functions that write a document to a stream.
 
-    document: returns the document, when it is needed. palette: the name of the colours of cells.
-    slide: whether a picture is a slide of 16 to 9, not the whole document.
+    document: returns the document, when it is needed. slide: whether a picture is a slide of 16 to
+        9, not the whole document. palette: the name of the colours of cells.
     """
 
     def drawing() -> Drawing:

@@ -69,9 +69,9 @@ def _framed(panel: Panel, wide: int, spare: int, theme: Theme) -> Block:
 
 
 def shared_widths(needs: list[int], max_width: int) -> list[int]:
-    """Return the widths of columns that fill ``max_width``, none narrower than it needs.
+    """Return the widths of columns that fill ``max_width``, in proportion to what they need.
 
-    What is left is shared in proportion to the needs.
+    None is narrower than it needs, unless there is too little for all.
     """
     spare = max_width - GAP * (len(needs) - 1) - sum(needs)
     widths = [need + spare * need // max(sum(needs), 1) for need in needs]

@@ -9,6 +9,7 @@ from functools import partial
 from html import escape
 from itertools import repeat
 from pathlib import Path
+from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
@@ -246,12 +247,22 @@ _TABLE_ROW = 30
 _LEAST, _MOST, _PAGE = 360, 1000, 900
 
 
-def framed_document(document: doc.Document, palette: str) -> str:
+class Framed(NamedTuple):
+    """What a notebook shows: a document as an element of it. element: its HTML."""
+
+    element: str
+
+    def _repr_html_(self) -> str:
+        return self.element
+
+
+def framed_document(document: doc.Document, palette: str, high: int = 0) -> str:
     """Return a document as an element of a notebook that loads nothing.
 
     The page stands in a frame, so that its styles and those of the notebook do not affect each
-    other. Only an interactive page runs scripts there, its own, in a frame without an origin, and
-    may offer files. The frame is as high as the content, within limits, and can be resized.
+    other. An interactive page and a grid of heads run scripts there, their own, in a frame without
+    an origin; the page may offer files. The frame can be resized.
+    high: its height in pixels; 0 for that of the content, within limits.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
     if document.page is not None:
@@ -259,9 +270,10 @@ def framed_document(document: doc.Document, palette: str) -> str:
     else:
         full = [part for group in document.groups if group.full for part in group.parts]
         lines = sum(len(part.rows) + 2 for part in full if isinstance(part, doc.Table))
-        allowed, height = "", document_drawing(document).height + _TABLE_ROW * lines
+        allowed = "allow-scripts" * ("<script>" in page)
+        height = document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="{allowed}" title="{escape(document.name)}" srcdoc="{escape(page)}" '
-        f'style="width: 100%; height: {int(min(max(height, _LEAST), _MOST))}px; border: 0; '
+        f'style="width: 100%; height: {high or int(min(max(height, _LEAST), _MOST))}px; border: 0; '
         'resize: vertical; overflow: auto"></iframe>'
     )

@@ -1,6 +1,7 @@
 """Colour scales: a weight in [0, 1] as a colour, from the anchors of well-known palettes.
 
-viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0); all run from dark to bright.
+viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0). All run from dark to bright,
+but for blues on paper, which run from white to dark as the interactive page's do.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _SERIES = {
 """Hues of curves on a dark ground (Okabe & Ito 2008), and those as visible on white."""
 
 _ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
-    DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06"
+    "blues": "ffffff d3e3f5 86b4e2 3a7fc4 134a8e 062a5c",
+    DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06",
 }
 """Colours for white paper in place of those for a dark ground; zero is white there."""
 

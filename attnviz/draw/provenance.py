@@ -144,7 +144,8 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
     else:
         words = [
             *([f"revision {info.revision[:12]}"] if info.revision else []),
-            info.untrained or f"{info.weights} weights",
+            *[info.untrained] * bool(info.untrained),
+            f"{info.weights} weights",
             info.dtype if info.device == "cpu" else f"{info.dtype} on {info.device}",
             *([_BACKENDS[info.backend]] if info.weights == "checkpoint" else []),
             shape_words(info),

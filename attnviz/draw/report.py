@@ -20,9 +20,11 @@ if TYPE_CHECKING:  # programs get numbers without anything that draws
     from attnviz.draw.blocks import Block
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
+    from attnviz.draw.html import Framed
     from attnviz.draw.theme import Theme
 
 _LEAST_WIDTH = 20
+_LEAST_HEIGHT = 100  # pixels of a frame
 
 SCREEN_ENDING = ".txt"
 """The ending of a file that holds the screen itself."""
@@ -150,6 +152,18 @@ class Report(ABC):
         from attnviz.draw.html import framed_document
 
         return framed_document(self.document(), self.palette)
+
+    def framed(self, height: int) -> Framed:
+        """Return the page for a notebook in a frame of another height than the report's own.
+
+        height: in pixels, at least 100. Raises UsageError below that.
+        """
+        from attnviz.draw.html import Framed, framed_document
+        from attnviz.errors import UsageError
+
+        if height < _LEAST_HEIGHT:
+            raise UsageError(f"a frame has at least {_LEAST_HEIGHT} pixels; not height={height}")
+        return Framed(framed_document(self.document(), self.palette, height))
 
     def _plain(self, theme: Theme) -> str:
         from rich.console import Console

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.segment import Segment
 
 from attnviz.draw.document import Document
-from attnviz.draw.drawing import Drawing, Item, Label, Patch
+from attnviz.draw.drawing import Drawing, Filled, Item, Label
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
@@ -29,7 +29,7 @@ def slide_drawing(document: Document, palette: str) -> Drawing:
     """Return a drawing of 16 to 9 with the document's short form. palette: the colours of cells."""
     shown = document.shown(explain=False, hints=False)
     screen = first_screen(shown, Theme(palette), _COLUMNS, _LINES)
-    items: list[Item] = [Patch(0, 0, _WIDE, _HIGH, _PAPER)]
+    items: list[Item] = [Filled(0, 0, _WIDE, _HIGH, _PAPER)]
     for row, line in enumerate(screen.lines[:_LINES]):
         column = 0
         for segment in line:
@@ -45,13 +45,13 @@ def _segment(segment: Segment, x: float, y: float) -> Iterator[Item]:
     colour = style.color and style.color.triplet if style else None
     ink = colour.hex if colour else _FAINT if style and style.dim else _INK
     if ground:
-        yield Patch(x, y, segment.cell_length * _CELL, _LINE, ground.hex)
+        yield Filled(x, y, segment.cell_length * _CELL, _LINE, ground.hex)
     for found in re.finditer(r"[▀▄█]+|[^ ▀▄█]+", segment.text):
         at, words = x + width(segment.text[: found.start()]) * _CELL, found[0]
         if words[0] in _HALVES:
             for place, glyph in enumerate(words):
                 top, tall = _HALVES[glyph]
-                yield Patch(at + place * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
+                yield Filled(at + place * _CELL, y + top * _LINE, _CELL, tall * _LINE, ink)
         else:
             bold = bool(style and style.bold)
             yield Label(at, y + _BASELINE, words, "mono-bold" if bold else "mono", ink=ink)

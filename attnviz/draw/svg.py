@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Patch, Stroke, Tip
+from attnviz.draw.drawing import Cells, Drawing, Filled, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import contrasting, paper_table, to_hex
 
@@ -79,7 +79,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _place(item: Cells | Patch | Tip) -> str:
+def _place(item: Cells | Filled | Tip) -> str:
     numbers = [_number(value) for value in (item.x, item.y, item.width, item.height)]
     return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
 
@@ -151,7 +151,7 @@ def _stroke(stroke: Stroke) -> Iterator[str]:
 def _item(item: Item, palette: str) -> Iterator[str]:
     if isinstance(item, Cells):
         yield from _cells(item, item.palette or palette)
-    elif isinstance(item, Patch):
+    elif isinstance(item, Filled):
         yield f'<rect {_place(item)} fill="{item.ink}" shape-rendering="crispEdges"/>'
     elif isinstance(item, Label):
         yield _label(item, palette)

@@ -336,10 +336,6 @@ def _group(group: doc.Group, theme: Theme, max_width: int) -> Block:
     if group.beside is None:
         members = (part_block(part, theme, max_width) for part in group.parts)
         return _joined(members, int(group.spaced))
-    if group.beside.widths:
-        sides = zip(group.parts, group.beside.widths, strict=True)
-        shown = [part_block(part, theme, wide).lines for part, wide in sides]
-        return beside([Block(lines, widest(lines)) for lines in shown], group.beside.gap)
     if group.beside.halves:
         inner = _inner(group, max_width)
         blocks = [part_block(part, theme, inner) for part in group.parts]
@@ -388,24 +384,22 @@ def _has_map(part: doc.Part | doc.Group) -> bool:
 # Frames --------------------------------------------------------------------------------------
 
 _WORDS = (doc.Facts, doc.Quote, doc.Note, doc.Say)
-
-_Column = tuple[doc.Part | doc.Group, int]
-"""What stands in a column of a screen with frames, and the width that it may have."""
+_Row = list["doc.Part | doc.Group"]
 
 
 def _framed_rows(groups: Sequence[doc.Group], theme: Theme, max_width: int) -> Block:
     """Return groups in frames, each beside the one before it where both have enough width."""
-    rows: list[list[_Column]] = []
+    rows: list[_Row] = []
     open_row = False
     for group in groups:
         if group.full:
             continue
         if group.beside is not None:
             rows += _beside_rows(group.parts, group.beside, theme, max_width)
-        elif open_row and not _says(group) and (row := _longer(rows[-1], group, theme, max_width)):
-            rows[-1] = row
+        elif open_row and not _says(group) and _fits([*rows[-1], group], theme, max_width):
+            rows[-1].append(group)
         else:
-            rows.append([(group, max_width)])
+            rows.append([group])
         open_row = group.beside is None and not _says(group)
     return _joined((_across(row, theme, max_width) for row in rows), gap=0)
 
@@ -417,79 +411,65 @@ def _says(part: doc.Part | doc.Group) -> bool:
 
 def _beside_rows(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, max_width: int
-) -> list[list[_Column]]:
+) -> list[_Row]:
     """Return the rows in which parts that a question puts side by side stand in frames."""
-    if not parts or how.widths:
-        return [[*zip(parts, how.widths, strict=True)]] if parts else []
     if how.halves:
-        if row := _row_of(parts, theme, max_width):
-            return [row]
-        across = len(parts)
+        across = max(len(parts), 1)
     elif how.columns and not how.yields:
         across = max((max_width + GAP) // (how.columns + GAP), 1)
-        across = min(across, how.most or across, len(parts))
+        across = min(across, how.most or across)
     else:
-        rows: list[list[_Column]] = []
+        rows: list[_Row] = []
         for part in parts:
-            if rows and (row := _longer(rows[-1], part, theme, max_width)):
-                rows[-1] = row
+            if rows and _fits([*rows[-1], part], theme, max_width):
+                rows[-1].append(part)
             else:
-                rows.append([(part, max_width)])
+                rows.append([part])
         return rows
-    wide = (max_width + GAP) // across - GAP
-    return [
-        [(part, wide) for part in parts[start : start + across]]
-        for start in range(0, len(parts), across)
-    ]
+    return [[*parts[start : start + across]] for start in range(0, len(parts), across)]
 
 
-def _row_of(parts: Sequence[doc.Part | doc.Group], theme: Theme, max_width: int) -> list[_Column]:
-    """Return parts with the widths in which they fill a row; empty if they need more than it."""
-    needs = [_need(part, theme) for part in parts]
-    if sum(needs) + GAP * (len(needs) - 1) > max_width:
-        return []
-    return [*zip(parts, shared_widths(needs, max_width), strict=True)]
-
-
-def _longer(
-    row: Sequence[_Column], part: doc.Part | doc.Group, theme: Theme, max_width: int
-) -> list[_Column]:
-    """Return the row with one more part at its end; empty if that needs too much width."""
-    return _row_of([*(known for known, _ in row), part], theme, max_width)
+def _fits(row: _Row, theme: Theme, max_width: int) -> bool:
+    """Return whether all parts of a row have the width that they need."""
+    return sum(_need(part, theme) for part in row) + GAP * (len(row) - 1) <= max_width
 
 
 def _need(part: doc.Part | doc.Group, theme: Theme) -> int:
-    """Return the columns that a part in a frame needs; of maps those of one map."""
+    """Return the columns that a part in a frame needs; of maps those of one, or of two small."""
     if isinstance(part, doc.Group):
         needs = [_need(member, theme) for member in part.parts]
-        side_by_side = part.beside is not None
-        return sum(needs) if side_by_side else max(needs, default=0)
-    if isinstance(part, doc.Maps) and not part.texts:
-        part = part._replace(maps=part.maps[:1])
+        return max(needs, default=0) if part.beside is None else sum(needs)
     if isinstance(part, doc.Plot):
         return max(_LEAST_WORDS, _HISTOGRAM * len(part.histograms)) + SIDES
-    return (_natural(part, theme) or _LEAST_WORDS) + SIDES
+    if isinstance(part, doc.Maps) and part.small is not None:
+        return (part.across or 2) * (part.small[1] + 2) - 2 + SIDES
+    if isinstance(part, doc.Maps) and not part.texts:
+        part = part._replace(maps=part.maps[:1])
+    barless = isinstance(part, doc.Table) and not any(row.bar for row in part.rows)
+    return (_natural(part, theme) or _LEAST_WORDS) + SIDES - _LEAST_BARRED * barless
 
 
-def _across(row: Sequence[_Column], theme: Theme, max_width: int) -> Block:
-    """Return the columns of a row in frames of one height that fill the width."""
-    beside_others = len(row) > 1
-    drawn = [(part, _panels(part, theme, wide, framed=beside_others)) for part, wide in row]
-    kept = [(part, panels) for part, panels in drawn if panels]
+def _across(row: _Row, theme: Theme, max_width: int) -> Block:
+    """Return the parts of a row in frames of one height that fill the width."""
+    widths = [(max_width + GAP) // len(row) - GAP] * len(row)
+    if _fits(row, theme, max_width):
+        widths = shared_widths([_need(part, theme) for part in row], max_width)
+    columns = [
+        _panels(part, theme, wide, framed=len(row) > 1)
+        for part, wide in zip(row, widths, strict=True)
+    ]
+    kept = [part for part, panels in zip(row, columns, strict=True) if panels]
+    needs = [max(panel.wide for panel in panels) for panels in columns if panels]
     if not kept:
         return Block((), max_width)
-    needs = [max(panel.wide for panel in panels) for _, panels in kept]
-    widths = shared_widths(needs, max_width)
+    widths = shared_widths(needs, max_width)  # by what is drawn now
     columns = [
-        _panels(part, theme, wide, framed=beside_others)
-        for (part, _), wide in zip(kept, widths, strict=True)
+        _panels(part, theme, wide, framed=len(row) > 1)
+        for part, wide in zip(kept, widths, strict=True)
     ]
     tall = max(sum(panel.tall for panel in panels) for panels in columns)
-    blocks = [
-        framed_column(panels, wide, tall, theme)
-        for panels, wide in zip(columns, widths, strict=True)
-    ]
-    return beside(blocks, GAP)
+    shown = zip(columns, widths, strict=True)
+    return beside([framed_column(panels, wide, tall, theme) for panels, wide in shown], GAP)
 
 
 def _panels(part: doc.Part | doc.Group, theme: Theme, wide: int, *, framed: bool) -> list[Panel]:

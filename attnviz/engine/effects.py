@@ -146,9 +146,9 @@ class Variant:
     feed_forward: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        named = [list(self.heads), list(self.feed_forward)]
-        if not any(named) or any(some != sorted(set(some)) for some in named):
-            raise ValueError(f"a removal names its parts once, in ascending order: {named}")
+        heads, layers = list(self.heads), list(self.feed_forward)
+        if not heads + layers or heads != sorted(set(heads)) or layers != sorted(set(layers)):
+            raise ValueError(f"expected parts once, in ascending order, got {heads} and {layers}")
 
     @property
     def layer(self) -> int:

@@ -13,7 +13,7 @@ from attnviz.engine.capture import Choice, asked
 from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
-from attnviz.models.stack_model import StackModel
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
 _TEXT = "The cat sat on the mat because it was tired, and the dog went home."
 _CLOSE = 0.5
@@ -41,16 +41,17 @@ def judged(model: Model) -> Model:
     if not loss > uniform - _CLOSE:
         return model
     info = replace(info, untrained=f"untrained? loss {loss:.2f}, uniform {uniform:.2f}")
-    if isinstance(model, StackModel):
+    if isinstance(model, NumpyCheckpoint):
         model.describe(info)
         return model
     changed: Any = model
-    return replace(changed, info=info)
+    described: Model = replace(changed, info=info)
+    return described
 
 
 def _gains_moved(model: Model) -> Iterator[bool]:
     """Yield for each norm of a model whether its gain has more than one number."""
-    if isinstance(model, StackModel):
+    if isinstance(model, NumpyCheckpoint):
         stored = model.stack.tensors.stored
         for name in stored:
             if "norm" in name and name.endswith(".weight"):

@@ -217,7 +217,7 @@ class _Text:
             sums = np.add.reduceat(rows, starts, axis=1, dtype=float)
             row, key = divmod(int(sums.argmax()), len(starts))
             weight = float(rows[row, list(self.words[key])].max())
-            even = 1 / max(np.count_nonzero(rows[row]), 1)
+            even = 1 / max(int(np.count_nonzero(rows[row])), 1)
             least = max(LEAST, min(_OVER_UNIFORM * even, 0.5))
             if weight >= LIGHT and sums[row, key] >= least * sums[row].sum():
                 yield at, key, weight

@@ -44,7 +44,7 @@ _REPEATED = re.compile(
 _MOST_REPEATED = 2_000
 """The largest number of layers or other parts: building more would take minutes."""
 
-_ROTARY = re.compile("(rope|rotary).*(theta|base)")
+_ROTARY = re.compile("(rope|rotary).*(theta|base)|^factor$")
 _EXPERTS = re.compile(r"(num|n)(_routed|_local)?_experts")
 _MOST_EXPERTS = 2**17
 """The largest number of experts in all layers; known models have up to 20,000."""
@@ -200,8 +200,9 @@ def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _header_length(stream: BinaryIO) -> int:
-    length = int.from_bytes(stream.read(8), "little")
-    if length > _HEADER_BYTES:
+    if (start := stream.read(8)) == b"version ":
+        raise ValueError("it is a pointer of Git LFS, which git lfs pull replaces")
+    if (length := int.from_bytes(start, "little")) > _HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")
     return length
 
@@ -230,7 +231,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _check_rotary(name: str, fields: Mapping[str, Any]) -> None:
-    """Raise LoadError for a base of rotary positions that is no finite number above 0."""
+    """Raise LoadError for a base or factor of rotary positions that is not above 0."""
     for key, value in fields.items():
         if isinstance(value, dict):
             _check_rotary(name, value)

@@ -240,17 +240,22 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     known = hasattr(transformers, str(fields.get("tokenizer_class")))
     if "auto_map" in fields and not known and not trust_remote_code:
         raise LoadError(_needs_code(name))
-    with tokenizing(name):
-        check_files(name, directory)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=trust_remote_code
-        )
+    lacks = not files.has_vocabulary(files.file_names(directory))
+    without = LoadError(
+        f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
+        f"copy the tokenizer's files beside config.json"
+    )
+    try:
+        with tokenizing(name):
+            check_files(name, directory)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                directory, local_files_only=True, trust_remote_code=trust_remote_code
+            )
+    except LoadError as error:
+        raise without if lacks else error from error
     # Without their files many tokenizer classes are empty, without a warning.
-    if tokenizer.vocab_files_names and not files.has_vocabulary(files.file_names(directory)):
-        raise LoadError(
-            f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
-            f"copy the tokenizer's files beside config.json"
-        )
+    if tokenizer.vocab_files_names and lacks:
+        raise without
     return tokenizer
 
 

@@ -93,6 +93,10 @@ class NumpyCheckpoint(StackModel):
             self._info = replace(self._info, notes=notes, not_finite=self._broken)
         return self._info
 
+    def describe(self, info: ModelInfo) -> None:
+        """Take other facts about this model."""
+        self._info = info
+
 
 def open_numpy(
     name: str, revision: str | None, work: Work | None, threads: int | None = None

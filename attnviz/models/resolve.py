@@ -318,13 +318,13 @@ _TYPED = "a model is given as its directory or hub id"
 def is_gguf(name: str) -> bool:
     """Return True for the path of a GGUF file; a bare name without an ending is a hub id."""
     path = Path(os.path.expanduser(name))
-    return bool(path.suffix or os.sep in name) and path.is_file() and _kind(path) == _GGUF
+    return bool(path.suffix or os.sep in name) and os.path.isfile(path) and _kind(path) == _GGUF
 
 
 def no_model(name: str) -> LoadError:
     """Return the error for a path that is no model's directory: what it is, and what to type."""
     path = Path(os.path.expanduser(name))
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for a name that is too long
         return LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
     if not path.is_file():
         return LoadError(f"{name!r} is a device or a pipe, {_TYPED}")

@@ -81,10 +81,6 @@ class StackModel:
     def info(self) -> ModelInfo:
         return self._info
 
-    def describe(self, info: ModelInfo) -> None:
-        """Take other facts about this model."""
-        self._info = info
-
     @cached_property
     def sizes(self) -> ModelSizes:
         """Return the sizes that the model's operations are counted from."""

@@ -144,6 +144,9 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
     assert "the last word" in found.finding
     assert found.document().finding == found.finding
     assert found._repr_html_().startswith("<iframe")
+    assert "height: 500px" in found.framed(height=500)._repr_html_()
+    with pytest.raises(UsageError, match="100 pixels; not height=50"):
+        found.framed(height=50)
     assert "rollout through 6 layers" in str(found)
     console = Console(width=60, record=True, file=io.StringIO())
     console.print(found)

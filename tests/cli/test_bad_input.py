@@ -97,6 +97,13 @@ def test_saving_where_it_cannot_be_written(refused, tmp_path):
     assert not (tmp_path / "good.json").exists()
 
 
+def test_saving_into_a_working_directory_that_is_deleted(refused, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert "cannot write x.json: No such file" in refused(3, "heads", SENTENCE, "--save", "x.json")
+
+
 @pytest.mark.parametrize(
     ("arguments", "reading"),
     [

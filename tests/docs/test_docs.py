@@ -16,7 +16,7 @@ ROOT = Path(attnviz.__file__).parent.parent
 def test_the_pages_are_listed_on_one_small_screen(run):
     lines = run("docs").lines
     assert len(lines) < 24
-    *_, others = lines
+    others = " ".join(lines[[line[:4] for line in lines].index("And ") :])
     for topic, title in topics().items():
         listed = any(f"{topic:10}{title}" in line for line in lines)
         assert listed if topic in COMMANDS else topic in others, topic

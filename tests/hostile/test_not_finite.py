@@ -151,3 +151,14 @@ def test_a_gate_does_not_hold(run, broken):
     result = run("check", "new.toml", "--init", "--model", broken(math.nan, PLACES[0]))
     assert (result.code, result.out) == (3, "")
     assert f"weights that are not finite: {PLACES[0]}" in result.err
+
+
+@pytest.mark.parametrize("command", ["heads", "rollout", "ablate"])
+def test_a_run_that_gives_no_numbers_is_no_finding(run, llama, command):
+    """Its weights are finite: only the run shows it."""
+    directory = llama()
+    config = json.loads((directory / "config.json").read_text()) | {"rms_norm_eps": math.nan}
+    (directory / "config.json").write_text(json.dumps(config))
+    line = said(run(*on(command, str(directory)), "--backend", "torch"))
+    assert "(NaN)" in line
+    assert "No link" not in line

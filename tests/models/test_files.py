@@ -34,6 +34,11 @@ def test_a_file_is_named_and_its_directory_offered(name, beside, tmp_path):
     assert is_offered == ((beside or name == "config.json") and name != "model.gguf")
 
 
+def test_a_name_that_is_too_long_is_not_there():
+    with pytest.raises(LoadError, match="no directory"):
+        resolve("/" + 300 * "a")
+
+
 def test_a_bare_name_with_an_ending_is_the_file_and_without_one_the_hub_id(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a-model", "model.gguf"):

@@ -9,7 +9,9 @@ in a light and a dark version, which needs what the picture of the page needs.
 
 import base64
 import io
+from collections import defaultdict
 from html import escape
+from itertools import accumulate
 
 from .page import opened, saved
 from .terminal import CELL, FOLDER, FONTS, LINE, MARGIN, drawn_line, recorded
@@ -52,62 +54,47 @@ SCREEN = (1300, round(1300 * (ROWS + 0.3) * LINE / (COLUMNS * CELL)))
 
 
 def animation(parts):
-    """The drawing of parts, each with the numbers of the views that show it, and its styles."""
-    total, start, ends = sum(SECONDS), 0.0, []
-    for seconds in SECONDS:
-        ends.append((start, start := start + seconds))
-    views: dict[tuple[int, ...], list[str]] = {}
+    """The styles and the drawing of parts, each with the tuple of the views that show it."""
+    begins = [f"{begin / sum(SECONDS):.3%}" for begin in accumulate((0, *SECONDS[:-1]))]
+    views = defaultdict(list)
     for part, shown in parts.items():
-        views.setdefault(tuple(shown), []).append(part)
-    styles, drawn = [], []
+        views[tuple(shown)].append(part)
     for number, (shown, group) in enumerate(views.items()):
-        steps = "".join(
-            f"{begin / total:.3%}{{visibility:{'visible' if view in shown else 'hidden'}}}"
-            for view, (begin, _) in enumerate(ends)
-        )
-        if len(shown) < len(SECONDS):
-            still = "visible" if 0 in shown else "hidden"
-            styles.append(f"@keyframes k{number}{{{steps}}}")
-            styles.append(
-                f".v{number}{{visibility:{still};animation:k{number} {total}s step-end infinite}}"
-            )
-        drawn += [f'<g class="v{number}">', *group, "</g>"]
-    return styles, drawn
+        seen = ["visible" if view in shown else "hidden" for view in range(len(SECONDS))]
+        steps = (f"{at}{{visibility:{how}}}" for at, how in zip(begins, seen, strict=True))
+        yield f"<style>@keyframes k{number}{{{''.join(steps)}}}.v{number}{{visibility:{seen[0]};"
+        yield f"animation:k{number} {sum(SECONDS)}s step-end infinite}}</style>"
+        yield f'<g class="v{number}">{"".join(group)}</g>'
 
 
 def drawing(screens, page, scheme):
     """The moving picture. screens: lines of the terminal; page: a PNG; scheme: of SCHEMES."""
     ink, paper, accent = SCHEMES[scheme]
-    parts: dict[str, list[int]] = {}
-    for view, lines in enumerate([*screens, None]):
-        typed, below = (COMMAND, SCENES[view][2]) if lines else (PAGE, LAST)
-        drawn = [_text(f"$ attnviz {typed}", 0, ink)]
-        if lines:
-            for row, line in enumerate(lines):
-                drawn.append("\n".join(drawn_line(line, MARGIN + (row + 1.5) * LINE)))
-        else:
-            drawn.append(
-                f'<image x="{MARGIN}" y="{MARGIN + 1.5 * LINE}" width="{COLUMNS * CELL:.0f}" '
-                f'href="data:image/png;base64,{base64.b64encode(page).decode()}"/>'
-            )
-        for part in [*drawn, _text(below, ROWS + 2, accent)]:
-            if part:
-                parts.setdefault(part, []).append(view)
-    styles, groups = animation(parts)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" '
-            f'width="{WIDTH:.0f}" height="{HEIGHT:.0f}" font-family="{FONTS}" font-size="14" '
-            f'fill="{ink}">',
-            f"<style>{''.join(styles)}@media(prefers-reduced-motion:reduce){{g{{animation:none "
-            "!important}}</style>",
-            f'<rect x=".5" y=".5" width="{WIDTH - 1:.0f}" height="{HEIGHT - 1:.0f}" rx="8" '
-            f'fill="{paper}" stroke="#8886"/>',
-            *groups,
-            "</svg>",
-            "",
-        ]
+    coded = base64.b64encode(page).decode()
+    image = (
+        f'<image x="{MARGIN}" y="{MARGIN + 1.5 * LINE}" width="{COLUMNS * CELL:.0f}" '
+        f'href="data:image/png;base64,{coded}"/>'
     )
+    parts = defaultdict(list)
+    for view in range(len(SECONDS)):
+        live = view < len(SCENES)
+        drawn = [image]
+        if live:
+            rows = enumerate(screens[view])
+            drawn = ["\n".join(drawn_line(row, MARGIN + (at + 1.5) * LINE)) for at, row in rows]
+        drawn.append(_text(f"$ attnviz {COMMAND if live else PAGE}", 0, ink))
+        drawn.append(_text(SCENES[view][2] if live else LAST, ROWS + 2, accent))
+        for part in filter(None, drawn):
+            parts[part].append(view)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" '
+        f'viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" font-family="{FONTS}" fill="{ink}" '
+        'font-size="14">',
+        "<style>@media(prefers-reduced-motion:reduce){g{animation:none!important}}</style>",
+        f'<rect x=".5" y=".5" width="{WIDTH - 1:.0f}" height="{HEIGHT - 1:.0f}" rx="8" '
+        f'fill="{paper}" stroke="#8886"/>',
+    ]
+    return "\n".join([*lines, *animation(parts), "</svg>", ""])
 
 
 def _text(words, row, fill):

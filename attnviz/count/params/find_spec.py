@@ -7,6 +7,7 @@ JSON with the dtype and shape of each tensor. No tensor is read.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -178,7 +179,7 @@ def spec_of_loaded(model: Any) -> FoundSpec:
 
 def _gguf(name: str) -> FoundSpec:
     path = Path(name).expanduser()
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise LoadError(f"no file {name!r} here")
     try:
         from attnviz.count.params.gguf_file import count_gguf

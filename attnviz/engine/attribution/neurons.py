@@ -39,7 +39,7 @@ class NeuronReading:
     active: Floats | None
     up: Floats | None
     values: Floats
-    written: NDArray[np.float64]
+    written: Floats
     bias: float
     part: float
     tolerance: float

@@ -80,7 +80,7 @@ def torch_neurons(
         raise _no_neurons(attributor, layer)
     whole = run.leaves[run.neurons or 0].value.detach()
     values = whole.reshape(-1, whole.shape[-1])
-    by_neuron = to_numpy(written.reshape(values.shape).sum(0))
+    by_neuron = to_numpy(written.double().reshape(values.shape).sum(0))
     name, active, up = _activation(values, _columns(others, down, seen, values.shape, call))
     reading = NeuronReading(
         layer=layer,

@@ -311,10 +311,7 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         room = columns - _STRIP - first
         large = examples(report, room, lines)
         if any(isinstance(part, doc.Maps) and not part.texts for part in large):
-            kinds: list[list[doc.Part]] = [[grid, *_lists(report, rest)], large, [strip]]
-            members = [doc.Group(parts, spaced=True) for parts in kinds]
-            widths = (first + _FULL_CELL, room, _STRIP)  # at most, with their frames
-            return [doc.Group(members, beside=doc.Beside(0, _GAP, widths=widths))]
+            return [doc.beside([grid, *_lists(report, rest)], [*large], strip)]
     right = examples(report, half, lines)
     if small := _thumbnails(run, half, lines):
         return [_columns(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]

@@ -133,6 +133,8 @@ def _of_text(report: HeadsReport) -> str:
     run, links = report.first, report.agreed_links
     if run.record.model.weights == "random":
         return f"{_ARBITRARY}, links are not tested."
+    if all(entry.scores["entropy"] is None for entry in run.heads):
+        return "The weights of every head are not numbers (NaN): nothing can be said of them."
     said = report.told
     if links is None and not said:
         nearest = strongest_links(run, 2, each=1, unusual=True)

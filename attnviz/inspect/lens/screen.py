@@ -27,7 +27,6 @@ _FEW, _MANY = 3, 5
 _WIDE, _WIDEST = 110, 180
 """The columns from which on a row lists many words, and two tables stand side by side."""
 
-_GAP = 3
 _LEAST_HEADS = 3
 
 _CLEAR = 1.0
@@ -263,16 +262,14 @@ def _far(report: LensReport) -> str:
 def _first(report: LensReport, columns: int, lines: int) -> list[doc.Group]:
     """Return the first screen; of many blocks those around the entry are kept, and the last."""
     beside = columns >= _WIDEST
-    words = _MANY - beside if columns >= _WIDE else _FEW
+    words = _MANY if columns >= _WIDE and not beside else _FEW
     notes = [doc.Note(_far(report))] if report.far else []
     heads = head_table(report, *((_FEW, _FEW - 1) if columns >= _WIDE else (_FEW - 1, 1)))
     left = lines - len(notes) - 3 - (0 if beside else _LEAST_HEADS + 3)
     shown = doc.Group([block_table(report, _kept(report, max(left, 3)), words), *notes])
     if not beside:
         return [shown, doc.Group([heads], yields=1)]
-    part = columns * 21 // 50  # the words of the heads need more
-    widths = (part, columns - _GAP - part)
-    return [doc.Group([shown, heads], beside=doc.Beside(0, _GAP, widths=widths))]
+    return [doc.beside(shown, heads)]
 
 
 def _kept(report: LensReport, most: int) -> Sequence[BlockReading]:

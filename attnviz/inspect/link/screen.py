@@ -275,10 +275,10 @@ def _finding(report: LinkReport) -> str:
     verb, because = "attends", " because of"
     if report.sum < _CLEAR:
         verb, because = "hardly attends", "; its largest part is"
-    elif best.lead < _MAIN * report.sum and (others := _shared(report)):
+    elif best.lead < _MAIN * report.sum and (shared := _shared(report)):
         link = f"{report.head} attend ({probability(first.weight)}) from {query} to {key}{than}"
         whole = f"of a lead of {report.sum:.2f} nats"
-        return f"Several parts make {link}: {whole}, {listed(others)}."
+        return f"Several parts make {link}: {whole}, {listed(shared)}."
     said = (
         f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
         f"{because} {_by_what(report, best)}:"

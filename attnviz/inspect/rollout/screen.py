@@ -132,6 +132,8 @@ def _finding(report: RolloutReport) -> str:
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
     row = report.matrix[query]
+    if np.isnan(row).all():
+        return "The attention weights are not numbers (NaN): nothing can be followed."
     rest = np.nan_to_num(row if report.keep_sink else report.without_sink()[query])
     shares = {span: float(rest[list(span)].sum()) for span in word_ranges(tokens)}
     others = [span for span in shares if span != own and shares[span] >= 0.005]

@@ -65,6 +65,10 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     mixed = attention_output(shares, value)
     merged = merge_heads(mixed)
     output, last_weight = project(merged, attention.output_weight), attention.output_weight.T
+    # (out, head, dim) times (head, token, dim): a head reads its own columns alone, writes to all.
+    rows = attention.output_weight.reshape(-1, shape.heads, mixed.shape[-1])
+    of_heads, written = np.einsum("htd,ohd->hto", mixed, rows), ("heads", "tokens", "d_model")
+    mixes = "before W_O a head has columns of its own; behind it, it writes to all"
     words, root = f"S / √head_dim = S / √{dim}", f"√{dim} = {math.sqrt(dim):.5g}"
     hidden = "masked keys become −∞" if causal else "no mask: all stays"
     softened, sums = "A = exp(s) / Σ exp(s) along each row", "each row sums to one"
@@ -76,7 +80,8 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
         step("weights", softened, square, {"A": shares}, note=sums),
         step("mixed", "Z = A V", by_head, {"Z": mixed}),
         step("merged", "the heads' Z side by side", flat, {"Z": merged}),
-        step("output", "Y = Z W_O", width, {"Y": output}, {"W_O": last_weight}),
+        step("written", "Y_h = Z_h · head h's rows of W_O", written, {"Y": of_heads}, note=mixes),
+        step("output", "Y = Z W_O", width, {"Y": output}, {"W_O": last_weight}, note="Y = Σ Y_h"),
     )
 
 

@@ -32,7 +32,7 @@ def test_the_screen_says_which_attention_it_is(run):
     crossed = run("heads", *CROSS, "--kind", "cross", "--explain", "--width", "100").out
     said = " ".join(crossed.split())
     assert "cross attention · no mask scaled-dot score q·k/√16 · 4 queries, 6 keys" in said
-    assert "cross attention: queries (rows) are made from the target, keys (columns) and" in said
+    assert "cross attention: queries (rows) come from the target, keys (columns) and" in said
     plain = " ".join(run("heads", KEYS, *MHA, "--causal", "--score", "dot").out.split())
     assert "self attention causal mask · dot score q·k · 6 tokens" in plain
     ascii_ = run("heads", KEYS, *MHA, "--score", "additive", "--ascii").out

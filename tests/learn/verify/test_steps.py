@@ -8,7 +8,7 @@ from attnviz.learn.verify.steps import attention_steps, steps_check
 
 NAMES = (
     *("input", "queries", "keys", "values", "split into heads", "scores", "scaled", "masked"),
-    *("weights", "mixed", "merged", "output"),
+    *("weights", "mixed", "merged", "written", "output"),
 )
 
 
@@ -36,6 +36,15 @@ def test_what_leads_to_the_scores_is_whole(seed):
         for values in (*steps[name].given.values(), *steps[name].found.values()):
             np.testing.assert_array_equal(values, np.round(values))
             assert np.abs(values).max() <= 16
+
+
+def test_what_heads_write_behind_the_projection_adds_up_to_the_output():
+    _, steps = steps_of(heads=4, d_model=8, kv_heads=2)
+    (weight,) = steps["output"].given.values()  # (heads × head_dim, d_model)
+    for head, mixed in enumerate(steps["mixed"].result):
+        own = weight[head * mixed.shape[1] : (head + 1) * mixed.shape[1]]
+        np.testing.assert_allclose(steps["written"].result[head], mixed @ own)
+    np.testing.assert_allclose(steps["written"].result.sum(0), steps["output"].result)
 
 
 def test_a_wrong_step_is_found():

@@ -72,6 +72,8 @@ def answer(report: AblationReport) -> str:
     if not report.effects:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
+    if math.isnan(report.baseline.get("loss", 0.0)):
+        return "The loss is not a number (NaN) even with every head: nothing can be ranked."
     if report.text_count > 1:
         end = f" {report.text_count} texts are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]

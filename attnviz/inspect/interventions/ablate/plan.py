@@ -324,8 +324,7 @@ def choose_ablations(
     if request.unit == "ffn":
         units = [()] * len(fed)
     if request.together:
-        joined, layers = (tuple(chain.from_iterable(some)) for some in (units, fed))
-        return (Variant(joined, feed_forward=layers),)
+        return (Variant(tuple(chain(*units)), feed_forward=tuple(chain(*fed))),)
     singles = tuple(
         Variant(heads, feed_forward=layers) for heads, layers in zip(units, fed, strict=True)
     )
