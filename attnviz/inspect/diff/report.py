@@ -103,8 +103,8 @@ class Move(NamedTuple):
     """The change of one score of a head from A to B, over paired texts.
 
     score: its name. change: the mean of B minus A. p: of a two-sided sign-flip
-    test over ``texts`` texts. significant: whether it is so among all numbers that were tested, at
-    a false-discovery rate of 5 %.
+    test over ``texts`` texts. significant: whether the change stays significant among all numbers
+    that were tested, at a false-discovery rate of 5 %.
     """
 
     score: str
