@@ -91,8 +91,8 @@ def follows() -> bool:
 def tells_its_end(interrupted: bool = False) -> bool:
     """Return True if this process is the one that says why the command ends early.
 
-    If several processes end, the first to call this says it, since its end mostly causes the
-    others'. Before they can call it, the first process says it, and the others wait for that.
+    Of several that end, the first to call this says it, since its end mostly causes the others'.
+    Before, the first process says it. interrupted: whether Ctrl-C ended this process.
     """
     torch: Any = sys.modules.get("torch")
     if not _together or torch is None or not torch.distributed.is_initialized():

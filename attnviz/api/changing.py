@@ -82,9 +82,9 @@ def ablate(
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default. chat: a
-        chat in place of them, see ``heads``. For an ``nn.Module`` give its own arguments,
-        ``tokens``, ``key_tokens``, ``named`` as in ``capture``, and ``loss``: a function of its
-        output that returns a number, or one for each text, which gives intervals.
+        chat in place of them, see ``heads``. For an ``nn.Module`` its own arguments, ``tokens``,
+        ``key_tokens``, ``named`` as in ``capture``, and ``loss``: a function of the module's output
+        that returns a number, or one for each text, which gives intervals.
     shard: ``K/N``, the share of a corpus that is measured; ``texts`` may then be a path, and the
         ``record`` of the report adds up with those of the other shards, see ``merge``.
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.

@@ -334,9 +334,9 @@ def load_options(
 ) -> LoadOptions:
     """Return the options for loading the model ``name``.
 
-    own: the sizes of the library's own attention, if the command has such options.
-    shaping: further given options that apply to ``mha`` only. limits_runs: True if --max-memory
-        limits the command's runs too.
+    seed: of random parameters. own: the sizes of the library's own attention, if the command has
+        such options. shaping: further given options that apply to ``mha`` only. limits_runs: True
+        if --max-memory limits the command's runs too.
     Raises UsageError if an option does not apply to ``name``.
     """
     from attnviz.models.resolve import LoadOptions, refuse_ignored

@@ -201,7 +201,7 @@ def table(
 
 
 class Key(NamedTuple):
-    """A legend entry: one colour of a picture, as a sample with a letter in it, and its meaning."""
+    """A legend entry: a sample of one colour with a letter in it, and what it means."""
 
     tint: Tint | None
     words: str
@@ -575,9 +575,9 @@ class Document(NamedTuple):
         return [*self.groups[:1], *answer, *self.groups[1:]]
 
     def shown(self, *, explain: bool, hints: bool) -> Document:
-        """Return the document with its glossary and its hints only where they are asked for.
+        """Return the document with a glossary only if ``explain``, and hints only if ``hints``.
 
-        explain, hints: whether they are. The hint ``--explain`` is left out beside the glossary.
+        The hint on ``--explain`` is left out beside the glossary.
         """
         steps: Sequence[Facts] = self.hints if hints else ()
         if not explain:

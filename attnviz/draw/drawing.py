@@ -144,5 +144,5 @@ def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
 
 
 def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:
-    """Return a rectangle of one colour. x, y: its upper left corner."""
+    """Return a rectangle of one colour. x, y: its upper left corner. All sizes are in pixels."""
     return Cells(x, y, width, height, np.array([[tint.step]]), tint.palette or None)

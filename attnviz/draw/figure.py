@@ -146,7 +146,7 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
 
 
 def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot) -> list[Drawing]:
-    """Return a drawing of each map of the part, or one of the whole part; empty if it is empty."""
+    """Return a drawing for each map, or a single one for other parts; [] for an empty part."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []

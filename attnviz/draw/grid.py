@@ -224,7 +224,7 @@ def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, max_width: 
 
 
 def legend_block(samples: Sequence[Line], max_width: int) -> Block:
-    """Return the samples of a legend side by side, in as many lines as they need."""
+    """Return the samples of a legend side by side, broken into lines to fit the width."""
     blocks = [Block((line,), Segment.get_line_length(line)) for line in samples]
     return flow(blocks, max_width, gap=2, between=0)
 

@@ -248,7 +248,7 @@ _LEAST, _MOST, _PAGE = 360, 1000, 900
 
 
 class Framed(NamedTuple):
-    """What a notebook shows: a document as an element of it. element: its HTML."""
+    """A document as an element of a notebook. element: its HTML."""
 
     element: str
 

@@ -18,7 +18,7 @@ _MOST_POINTS = 12
 
 
 def document_markdown(document: doc.Document) -> Iterator[str]:
-    """Yield the lines of a document."""
+    """Yield a document as lines of Markdown."""
     yield f"## {_safe(document.title or document.name)}\n"
     if document.finding:
         yield f"**{_safe(document.finding)}**\n"
@@ -32,7 +32,7 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
 
 
 def part_markdown(part: doc.Part) -> str:
-    """Return one part, to be put into another Markdown text."""
+    """Return one part as Markdown, to be put into another text."""
     return "\n".join(_part(part)).rstrip("\n")
 
 

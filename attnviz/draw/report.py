@@ -34,7 +34,7 @@ EVERY = ".json .csv .md .txt .html .svg .png .pdf"
 
 
 class Report(ABC):
-    """The result of a question. All that is printed, drawn or saved is derived from it.
+    """The result of a question, from which all that is printed, drawn or saved is derived.
 
     ``print`` draws it in plain characters, ``rich.print`` in colour; a notebook shows the page that
     ``save("name.html")`` writes. A subclass provides ``data`` and ``rows``; people see what the

@@ -137,7 +137,7 @@ class Theme:
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
-        """Return a text of attnviz in characters that the console can show."""
+        """Return one of attnviz's own texts in characters that the console can show."""
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:

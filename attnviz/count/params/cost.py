@@ -144,12 +144,12 @@ class BuiltCount(Count):
 
 
 class FlopCount(NamedTuple):
-    """The operations of one forward pass.
+    """The floating-point operations of one forward pass over b sequences of n tokens.
 
-    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers.
+    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers: d is d_model, D is
+        head_dim, H and K are the numbers of query heads and of key/value heads.
     attention_scores: scores and mixing of values over all query–key pairs, 4·b·n²·H·D.
-        attention_scores_visible: the same without masked pairs: half of them if causal, and only a
-        band if a window slides.
+        attention_scores_visible: the same without the pairs that a causal mask or a window hides.
     ffn: the feed-forward parts with their routers; of experts only the active ones.
     head: the matrix onto the vocabulary, at every token. other: embeddings that multiply, poolers.
     total: all of these, with ``attention_scores``; the ``terms`` add up to it.

@@ -163,7 +163,7 @@ def layer_of(
     norm: NormKind = "layer",
     parts: tuple[Part, ...] = (),
 ) -> LayerSpec:
-    """Return a layer with ``norms`` norms of the model's width.
+    """Return a layer with ``norms`` norms of the model's width, and with ``parts``.
 
     inner: the width of a feed-forward part of two matrices with biases, unless one is given.
     """
@@ -276,7 +276,7 @@ def read_decoder(
     rule: Literal["", "falcon", "opt", "multi query"] = "",
     **switches: Any,
 ) -> ModelSpec:
-    """Return the spec of a decoder; ``rule`` names switches that follow from several fields."""
+    """Return the spec of a decoder. switches: see ``DecoderFamily``; ``rule`` names others."""
     own = {"falcon": _falcon, "opt": _opt, "multi query": _multi_query}
     switches |= own[rule](fields) if rule else {}
     row = DecoderFamily(**switches, experts=None if experts is None else ExpertsRow(**experts))

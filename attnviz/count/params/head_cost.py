@@ -37,7 +37,7 @@ class HeadCost(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the number of all the head's parameters, those that other heads share too."""
+        """Return the number of the head's parameters, including those that other heads share."""
         return self.query + self.key + self.value + self.output
 
 

@@ -299,7 +299,7 @@ def _typed(name: str) -> str:
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise UsageError if the options of an architecture, by name, break a rule; for the first."""
+    """Raise UsageError if options break a rule. given: those of an architecture, by name."""
     for name, value in given.items():
         if name not in SHAPE:
             raise UsageError(f"no option {name!r}{nearest(name, SHAPE)}")

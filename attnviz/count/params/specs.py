@@ -318,7 +318,7 @@ class LayerSpec(NamedTuple):
 
     @property
     def named_attentions(self) -> Iterator[tuple[str, AttentionSpec]]:
-        """Yield each attention with its name in tables."""
+        """Yield (name in tables, attention) for each attention of the layer."""
         for spec in self.attentions:
             kind = "self " * (len(self.attentions) > 1)
             if spec.cross or spec.linear:
@@ -416,7 +416,7 @@ class StackSpec(NamedTuple):
 
     @property
     def attentions(self) -> Iterator[tuple[int, AttentionSpec]]:
-        """Yield each attention with the number of layers that have it."""
+        """Yield (number of layers that have it, attention) for each attention of the stack."""
         for group in self.groups:
             for attention in group.layer.attentions:
                 yield group.repeat, attention
@@ -548,7 +548,7 @@ def with_kv_heads(spec: ModelSpec, kv_heads: int) -> ModelSpec:
 
 
 class PlacedTerm(NamedTuple):
-    """A term of a model with its place.
+    """A term of a model's parameter count, with the part of the model that it is in.
 
     share: the purpose that it counts for, one of ``SHARES``. name: of the part that it is in.
     stack: the stack that it belongs to, or None. group: the layers that have it, or None.

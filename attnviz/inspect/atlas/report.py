@@ -173,7 +173,7 @@ class HeadAtlas:
 
 @dataclass(frozen=True, repr=False)
 class AtlasReport(Report, Provenance):
-    """The report of ``attnviz atlas``: on what each head fires most, over many texts.
+    """The report of ``attnviz atlas``: the strongest links of each head over many texts.
 
     texts, tokens: how many were read; for a decoder its own tokens are counted. kept: the texts of
     the links in ``heads``, by index. sampled: the number of texts behind ``HeadAtlas.tenths``.
@@ -231,7 +231,7 @@ class AtlasReport(Report, Provenance):
 
         model: as ``attnviz.load`` returns it; it is run over the texts that the page shows.
             palette: of the page; empty for the report's own.
-        Raises UsageError if the directory exists already, LoadError if writing fails.
+        Raises UsageError if the directory exists and is not empty, LoadError if writing fails.
         """
         with whole_directory(Path(directory)) as draft:
             _write_lines(draft / "heads.jsonl", (head.data() for head in self.heads))

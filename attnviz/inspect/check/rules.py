@@ -335,9 +335,9 @@ def rows_rule(given: Given) -> Rule:
 
 
 class RuleKind(NamedTuple):
-    """A kind of rule. name: in JUnit. read: reads one; raises ValueError if its table is wrong.
+    """A kind of rule. name: in JUnit. keys: the further keys that its tables may have.
 
-    keys: those that its table may have in addition to those of every rule.
+    read: makes a rule from what the file gives; raises ValueError if that is wrong.
     """
 
     name: str

@@ -128,8 +128,8 @@ def over_texts(values: Values, seed: int) -> list[MeanOverTexts]:
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
     """Return how far two models' next-token predictions differ, or None.
 
-    None if a model has no predictions, or NaN. first, second: the maps of model A and model B over
-    the same texts, which both number alike: the tokens of the smaller vocabulary are compared.
+    None if a model has no predictions, or NaN. first, second: the maps of A and B over the same
+    texts. Ids must mean the same tokens in both; those beyond the smaller vocabulary are left out.
     """
     apart, same, outside = [], [], None
     for one, other in zip(first.texts, second.texts, strict=True):

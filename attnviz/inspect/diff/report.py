@@ -56,7 +56,7 @@ class Noise(NamedTuple):
     """The effect of rounding alone on one model, or the larger effect on two models.
 
     words: a description of the model that was compared with itself in another number format, or
-        ``given``. predictions: how far that model's differ in the other format; None if unknown.
+        ``given``. predictions: how far its predictions differ in that format; None if unknown.
     """
 
     floor: Floor
@@ -103,8 +103,8 @@ class Move(NamedTuple):
     """The change of one score of a head from A to B, over paired texts.
 
     score: its name. change: the mean of B minus A. p: of a two-sided sign-flip
-    test over ``texts`` texts. significant: whether it is so among all numbers that were tested, at
-    a false-discovery rate of 5 %.
+    test over ``texts`` texts. significant: whether the change stays significant among all numbers
+    that were tested, at a false-discovery rate of 5 %.
     """
 
     score: str

@@ -167,7 +167,7 @@ class KeysPane(Pane):
     asked: AskedLine | None = None
 
     def ask(self, asked: AskedLine | None) -> None:
-        """Show a question in the line, or end it for None."""
+        """Show a question in the line; None ends the question that is open."""
         self.asked = asked
         self.redraw()
 

@@ -202,7 +202,7 @@ class View:
     # Changes ---------------------------------------------------------------------------------
 
     def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """Return the screen state with choices that its results allow: head, cursor and side exist.
+        """Return the screen state with a head, a cursor and a side that exist in its results.
 
         removed: the heads that count as removed; by default those of the result.
         """

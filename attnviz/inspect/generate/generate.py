@@ -29,7 +29,7 @@ Advance = Callable[[float, Callable[[], WrittenRun]], None]
 
 
 def work(text: str, request: GenerateRequest) -> Work:
-    """Return the planned work after a prompt, from which the loader chooses NumPy or torch."""
+    """Return the planned work for a prompt, from which the loader chooses NumPy or torch."""
     return Work(about_tokens(text) + request.tokens)
 
 

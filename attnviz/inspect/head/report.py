@@ -55,7 +55,7 @@ class Hurt(NamedTuple):
 
 
 class ReadFrom(NamedTuple):
-    """An earlier head, with its share in the input of the card's head.
+    """An earlier head, with its share in the input of the head that a card describes.
 
     sender: the (layer, head) of the earlier one. read: its share in the queries, keys or values.
     """

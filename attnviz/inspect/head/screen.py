@@ -158,7 +158,7 @@ def _measured(card: HeadCard) -> str:
 def finding(card: HeadCard) -> str:
     """Return the finding, in at most two lines: the head's label, and the loss without the head.
 
-    About a text that a person gave: what the head does there, and what it writes.
+    If a person gave a text, it says what the head does there, and what it writes.
     """
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":

@@ -357,7 +357,7 @@ def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) ->
 
 
 def label_grid(run: HeadsRecord) -> doc.HeadGrid:
-    """Return a grid with each head's label and score; labels valid for this text only are grey."""
+    """Return a grid of each head's label and score; labels that only describe the text are grey."""
     grid = doc.head_grid({entry.place: _cell(run, entry) for entry in run.heads}, run.index_base)
     return grid._replace(rows=[""]) if run.record.model.is_one_layer else grid
 

@@ -28,7 +28,7 @@ def _complete(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Kinds(Options):
-    """The options on which kinds of attention are shown; several stand side by side."""
+    """The options that choose which kinds of attention are shown; several stand side by side."""
 
     kind: str | None = option(
         "KIND",
@@ -45,7 +45,7 @@ class Kinds(Options):
 
 @dataclass(frozen=True)
 class ViewOptions(Options, panel="View"):
-    """The options on what is shown of the attention."""
+    """The options that choose how the attention is shown, and which part of it."""
 
     values: bool = flag("Write the weights in the cells.")
     top: int | None = option("N", "Number of strongest token pairs to list per head.", min=1)
@@ -98,7 +98,7 @@ class ViewOptions(Options, panel="View"):
 
 @dataclass(frozen=True)
 class Compared(Options, panel="The library's own attention (--model mha)"):
-    """The options on which variants of the library's own attention stand side by side."""
+    """The options that put variants of the library's own attention side by side."""
 
     compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
     score: str | None = option(
@@ -115,7 +115,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
 @dataclass(frozen=True)
 class LongOptions(Options, panel="Long texts"):
-    """The options on texts whose maps are too large to be shown, or held, whole."""
+    """The options for texts whose maps are too large to be shown, or held, whole."""
 
     queries: str | None = option(
         "A-B", "Show these query tokens in full, such as 8000-8050 (pooled maps of the rest)."

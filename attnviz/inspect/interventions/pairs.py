@@ -108,7 +108,7 @@ def encode_pair(
 
 
 def joining(model: Model, text: str, second: str) -> RegionReader:
-    """Return an encoder of ``text``, or of another one, that joins ``second`` to it.
+    """Return a reader that tokenizes ``text``, or another text, joined with ``second``.
 
     Raises UnsupportedError for a model in NumPy that tells two texts apart, since words that are
     masked or replaced there are no longer these two texts, and for one that cannot join texts.

@@ -42,9 +42,9 @@ def effect_grid(
     """Return a grid with a cell for each effect; grey if its confidence interval includes zero.
 
     means: the effects by (layer, column); values that are not finite have no cell. scale: the
-        number format. title: of the grid. column: returns the name of a column. base: the number of
-        the first layer, 0 or 1.
-    blank: further cells, without a value. bar: the colour bar; None for a first screen.
+    number format. title: of the grid. column: returns the name of a column. base: the number of
+    the first layer, 0 or 1.
+    blank: further cells, without a value. bar: the colour bar; None to leave it out.
     """
     known = {place: mean for place, mean in means.items() if math.isfinite(mean.value)}
     return layer_grid(

@@ -113,7 +113,7 @@ class LensReport(Report, Provenance):
 
     @property
     def entry(self) -> int | None:
-        """Return the first reading from which on the answer stays the likeliest word, by index.
+        """Return the index of the reading from which on the answer stays the likeliest word.
 
         0 is before the first block. None if the answer is not the model's top prediction.
         """
@@ -124,7 +124,7 @@ class LensReport(Report, Provenance):
 
     @property
     def far(self) -> int:
-        """Return how many readings come up to the last one whose KL to the end exceeds ``FAR``."""
+        """Return the number of readings before KL to the last one stays at most ``FAR``."""
         blocks = enumerate(self.reading.blocks, start=1)
         return max((number for number, block in blocks if block.kl > FAR), default=0)
 
@@ -147,7 +147,7 @@ class LensReport(Report, Provenance):
         return self.head_name(head[1:]) + f" {head[0]}" * (len(self.kinds) > 1)
 
     def block_name(self, block: int | None) -> str:
-        """Return the name of a block, ``L3``; of what enters the first one, ``embedding``."""
+        """Return the name of a block, such as ``L3``; ``embedding`` for None, the first input."""
         return "embedding" if block is None else f"L{block + self.index_base}"
 
 

@@ -81,7 +81,7 @@ def patterns_over(
     file: Path | None = None,
     advance: Watch = UNWATCHED,
 ) -> PatternReport:
-    """Measure the pattern scores of every head over the shard's texts of a corpus, and label it.
+    """Measure every head's pattern scores over the shard's texts of a corpus; label each head.
 
     file: where the record of the shard is kept; see ``mergeable.recorded``.
     advance: is given the progress. The report has the record, which adds up with those of the other

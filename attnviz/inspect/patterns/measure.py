@@ -70,7 +70,7 @@ class TextScores:
 
 
 def joined(parts: Sequence[TextScores], lost: Iterable[Place]) -> TextScores:
-    """Return the scores of all heads over a text, layer by layer, from those of some heads each."""
+    """Return the scores of all heads over a text, from those of groups. lost: heads with NaN."""
     places = [place for part in parts for place in part.places]
     order = sorted(range(len(places)), key=lambda at: places[at])
 
@@ -202,7 +202,7 @@ class LayerSums:
         return rows
 
     def scores(self, places: Sequence[Place]) -> TextScores:
-        """Return the scores of the heads. places: the (layer, head) of each head of the blocks."""
+        """Return the scores of the heads. places: the (layer, head) of each head in the blocks."""
         queries, every = len(self._text.queries), np.ones(len(places))
         scores, chance = self._own.scores(), self._own.shuffled()
         evens, reach = self._even.scores(), self._even.reach(queries)

@@ -74,7 +74,7 @@ def patterns(
     file: str = "",
     advance: Advance = lambda done: None,
 ) -> PatternReport:
-    """Measure the pattern scores of every head over a text or the built-in probes, and label it.
+    """Measure every head's pattern scores over a text or the built-in probes; label each head.
 
     text: the user's text, used in place of the built-in probes, or None. sentences: see
         ``read_sentences``. file: where the text comes from, if it was not typed.

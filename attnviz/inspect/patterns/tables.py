@@ -29,7 +29,7 @@ def name_of(report: PatternReport, entry: PatternScores) -> str:
 
 
 def said_label(entry: PatternScores, absent: str = "–") -> str:
-    """Return the head's label in words. absent: for a head without one."""
+    """Return the head's label in words. absent: the text for a head without a label."""
     return absent if entry.label is None else label_named(entry.label).said
 
 

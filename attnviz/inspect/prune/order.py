@@ -257,9 +257,9 @@ class ScanMeter:
         return self._known[()]
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """Return the loss in nats per token without the heads of each removal; none runs twice.
+        """Return for each removal the loss in nats per token of the model without those heads.
 
-        removals: each the (layer, head) of all that are switched off at once.
+        removals: each the (layer, head) of all heads that are switched off at once.
         Raises UsageError for a model that predicts no tokens.
         """
         keys = [tuple(sorted(removal)) for removal in removals]

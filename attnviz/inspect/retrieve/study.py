@@ -129,7 +129,7 @@ class HaystackStudy:
         return found
 
     def written(self) -> tuple[list[Floats], tuple[str, ...]]:
-        """Return what each head writes towards the answers, (layer, head) each, and notes.
+        """Return by haystack what each head writes towards the answers, (layer, head), and notes.
 
         It is the direct contribution to logit(answer) − logit(foil) that is read at the needle, for
         one token of one answer of each haystack in turn. The foil is the token at that place of an
@@ -163,8 +163,8 @@ class HaystackStudy:
     ) -> tuple[Floats, Floats | None] | None:
         """Return the rise of each haystack's loss without some heads, and without random others.
 
-        found: the answers of the whole model. seed: of the random heads; each haystack has its own,
-        as many as are removed if there are as many. None if there are no such heads.
+        found: the answers of the whole model. seed: of the random heads, which are drawn for each
+        haystack, as many as ``removed`` or as there are. None if ``removed`` is empty.
         """
         if not removed:
             return None

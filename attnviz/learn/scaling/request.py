@@ -60,7 +60,7 @@ class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors, _
     """All options of ``attnviz scaling``."""
 
     def check_source(self, of_model: bool) -> None:
-        """Raise UsageError if an option does not apply to these queries and keys.
+        """Raise UsageError if an option does not apply to the queries and keys to be measured.
 
         of_model: True if they are those of a model, False if they are random.
         """

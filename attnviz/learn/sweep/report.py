@@ -219,5 +219,5 @@ class SweepReport(Report):
         return Spread.of([getattr(model, measure) for model in self.of(heads)])
 
     def score(self, heads: int, pattern: str) -> Spread:
-        """Return the mean and deviation over seeds of the best head's score for a pattern."""
+        """Return mean and deviation over seeds of a pattern's best score with ``heads`` heads."""
         return Spread.of([model.pattern(pattern).score for model in self.of(heads)])

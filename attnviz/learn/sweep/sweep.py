@@ -178,7 +178,7 @@ class HeadsTraining:
         return self._task.draw(_BATCH, np.random.default_rng((self.seed, _BATCHES, step)))
 
     def steps(self) -> Iterator[int]:
-        """Train the model to the end; yield after each training step how many there were.
+        """Train the model to the end; yield after each training step the number of steps so far.
 
         Raises UnsupportedError if the loss is no longer finite.
         """

@@ -107,7 +107,7 @@ class ModelScores:
         return {(scored.name, scored.probe): scored for scored in self.scores}[name, probe]
 
     def data(self) -> dict[str, Any]:
-        """Return the scores by what they were measured on, as JSON values."""
+        """Return the scores as JSON values, grouped by the data they were measured on."""
         return {
             "text": {
                 "sequences": self.windows,

@@ -52,7 +52,7 @@ def text_windows(ids: NDArray[np.integer], length: int, beginning: int) -> Ids:
 
 
 def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
-    """Return sequences of the beginning token, different random tokens and a copy of them.
+    """Return sequences: the beginning token, random tokens that all differ, and their copy.
 
     The shape is (sequence, 1 + 2 · length). vocabulary: ids are below it. beginning: the id that is
     put first. length: how many random tokens. sequences: how many. seed: of the tokens.

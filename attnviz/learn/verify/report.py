@@ -182,7 +182,7 @@ class VerifyReport(Report):
     lists = None
 
     def data(self) -> dict[str, Any]:
-        """Return the object of ``--json``; its ``model`` is null for the own attention.
+        """Return the object of ``--json``; ``model`` is null for the library's own attention.
 
         A ``difference`` that is NaN or infinite is null, and its measure has failed.
         """
@@ -235,7 +235,7 @@ class VerifyReport(Report):
 
     @property
     def checks(self) -> list[list[Checked]]:
-        """Return the numbers of each check."""
+        """Return for each check the list of its numbers."""
         whose = operator.attrgetter("case", "check", "against")
         return [list(numbers) for _, numbers in groupby(self.numbers, whose)]
 

@@ -436,10 +436,10 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
 def observed(
     model: Model, given: Input, kind: Kind, wanted: Iterable[Place], *, ignored: bool
 ) -> HeadsRecord | None:
-    """Return the attention of some heads over a text, with their labels, or None.
+    """Return the attention of some heads over a text, with their labels.
 
-    wanted: (layer, head) of each. ignored: True leaves out labels that were measured before. None
-    if the attention cannot be observed: what its heads cost is known all the same.
+    wanted: the (layer, head) of these. ignored: True leaves out labels that were measured before.
+    Returns None if the attention cannot be observed; an ablation can be reported without it.
     """
     heads: dict[int, set[int]] = {}
     for layer, head in wanted:

@@ -99,8 +99,8 @@ class EdgeAxes:
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
         """Return up to ``DRAWS`` draws, each with a random edge of the same distance for each edge.
 
-        The random edges join tokens that are not special, and are not among ``edges``. The result
-        is empty if an edge has no alternative of its distance.
+        The random edges join tokens that are not special, and are not among ``edges``. Empty if an
+        edge has no alternative of its distance. seed: of the draws.
         """
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
         choices = [self._moved(edge.pairs, taken) for edge in edges]

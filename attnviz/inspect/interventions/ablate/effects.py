@@ -51,7 +51,7 @@ def ablation_effects(
 
     pieces: the measurements; an ablation is measured over the texts whose pieces contain it.
     seed: of the bootstrap. control: the pieces of the random baseline, whose means are the base
-        rates. whole: means over more texts, to which the pieces give the shape of the intervals.
+        rates. whole: means over more texts than have pieces; these give the intervals their shape.
     """
     parts = _parts(pieces)
     measured = _values(parts)

@@ -74,7 +74,7 @@ class AblationPlan:
         return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     def cost(self, text: int) -> float:
-        """Return the cost of one ablation over a text as a share of progress. text: its index."""
+        """Return the cost of one ablation over a text, in units of progress. text: its index."""
         tokens = len(self.inputs[text].text)
         hidden = self.info.architecture.endswith("MaskedLM")  # each word is hidden in its turn
         return float(tokens * (1 + hidden * tokens))

@@ -268,14 +268,14 @@ class AblationReport(Report, Provenance):
 
     @property
     def loss_unit(self) -> str:
-        """Return the unit of the loss behind a number, with a blank; empty for a person's own."""
+        """Return the loss's unit, to be put behind a number; empty for a person's own loss."""
         return "" if self.own_loss else " nats" if self.classes else " nats/token"
 
     @property
     def singles(self) -> list[Effect]:
         """Return the ablations that have a cell in the grid: of one head, or of one other unit.
 
-        The other units are key/value heads, and what a layer has once.
+        Other units are key/value heads, and parts that a layer has once, such as its MLP.
         """
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
@@ -297,7 +297,7 @@ class AblationReport(Report, Provenance):
 
     @property
     def token_count(self) -> int:
-        """Return the number of tokens of these texts."""
+        """Return the number of tokens in the texts that were measured."""
         return sum(map(len, self.texts)) if self.counts is None else self.counts[1]
 
     @cached_property  # asked for by every ablation

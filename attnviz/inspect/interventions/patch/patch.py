@@ -387,7 +387,7 @@ def effects(
 
 
 def reason(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
-    """Return the reason why no shares are shown, as a string; empty if they are shown."""
+    """Return why shares are not shown; empty if they are. close: the result of ``too_close``."""
     if not math.isfinite(difference):
         return "the metric of the plain runs is no number"
     unit = METRICS[metric].unit

@@ -77,7 +77,7 @@ class PatchPlan:
         baseline. drawn: the number of controls whose source is random tokens. places: the (layer,
         head) that are patched one by one. together: the heads that are patched at once.
     threshold: the least difference of the metric between two runs for which shares are shown.
-    patching: patches the model. opened: returns the same for another method.
+    patching: patches the model. opened: returns an object that patches it by another method.
     """
 
     model: Model
@@ -102,7 +102,7 @@ class PatchPlan:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair in whose run values are replaced."""
+        """Return the prompt of the first pair whose run the patches change."""
         tokens = self.asked[0].tokens
         return (tokens.clean, tokens.corrupt)[self._side]
 

@@ -219,7 +219,7 @@ class PatchReport(Report, Provenance):
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair in whose run the patches replace values."""
+        """Return the prompt of the first pair whose run the patches change."""
         pair = self.pairs[0].tokens
         return pair.clean if self.direction == "noise" else pair.corrupt
 
