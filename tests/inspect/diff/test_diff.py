@@ -108,7 +108,6 @@ def test_what_is_no_number_is_refused(run, tuned):
     assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
-@pytest.mark.long
 def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, permuted):
     asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
     shown = redrawn(*asked, "--no-full").out

@@ -66,7 +66,6 @@ def test_merged_shards_are_one_process_to_the_bit(report):
     assert str(merged).splitlines() == str(report).splitlines()
 
 
-@pytest.mark.long
 def test_more_texts_than_are_kept(report, monkeypatch):
     """Mean and error are of all texts; the kept ones give the quantiles alone."""
     kept = [

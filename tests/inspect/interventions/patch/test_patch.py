@@ -29,7 +29,6 @@ def strongest(document, count):
 # What it finds -------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_the_built_in_pairs_find_the_induction_heads(run):
     """On top, above the base rate, and by far; the model prefers the right word eighty times."""
     result = run("patch", "--json", "-q", "--fdr")
