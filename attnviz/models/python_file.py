@@ -1,7 +1,8 @@
 """A module of the person's own as ``--model``: ``path/to/file.py:build``.
 
 ``build()`` returns the module with inputs, ``module, inputs`` or ``module, inputs, options``.
-``build(text)`` is given the text of the command line, and makes the inputs from it.
+``build(text)`` is given the text of the command line, and makes the inputs from it. The file may
+import those next to it while it is loaded.
 """
 
 from __future__ import annotations
@@ -56,21 +57,24 @@ def built(name: str, text: str | None, *, trusted: bool) -> Built:
         raise LoadError(f"no file {str(path)!r} here")
     if not trusted:
         raise UsageError(f"{name!r} is code that would run: add --trust-remote-code")
-    spec = spec_from_file_location(path.stem, path)
+    spec = spec_from_file_location(f"attnviz file {path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    namespace = module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))  # as Python does for a script
+    namespace, folder = module_from_spec(spec), str(path.parent.resolve())
+    sys.modules[spec.name] = namespace  # where dataclasses look up their annotations
+    sys.path.insert(0, folder)  # as Python does for a script
     try:
         with running(name):
             spec.loader.exec_module(namespace)
             build = getattr(namespace, function)
-            takes_text = bool(inspect.signature(build).parameters)
-            if takes_text and text is None:
+            parameters = inspect.signature(build).parameters.values()
+            if text is None and any(each.default is each.empty for each in parameters):
                 raise UsageError(f"{name!r} makes its inputs from a text: give one")
+            takes_text = bool(parameters) and text is not None
             given = build(text) if takes_text else build()
     finally:
-        sys.path.pop(0)
+        if folder in sys.path:  # the file may have changed it
+            sys.path.remove(folder)
     return _checked(name, given, None if takes_text else text)
 
 
