@@ -1,5 +1,7 @@
 """Heads of a person's own module, ablated under a loss of their own, from Python and as a file."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,15 +10,27 @@ import attnviz
 from attnviz.errors import UsageError
 
 FILE = """
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
 import torch
 from torch import nn
+
+sys.path.insert(0, "the file's own")
+
+
+@dataclass
+class Size:
+    words: int = 20
 
 
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.words = nn.Embedding(20, 8)
+        self.words = nn.Embedding(Size().words, 8)
         self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
 
     def forward(self, ids):
@@ -28,7 +42,7 @@ def loss(output):
     return output["out"].square().mean((1, 2))
 
 
-def build():
+def build(seed=0):
     return Net(), torch.arange(60).view(10, 6) % 20, {"loss": loss}
 
 
@@ -57,7 +71,12 @@ def net(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True)
+def _own_path(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture
 def parts(net):
     names = {}
     exec(compile(FILE, str(net), "exec"), names)
@@ -99,6 +118,8 @@ def test_without_a_loss_the_change_of_the_output_counts(parts):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"loss": None, "at": float("inf")}, "not of finite numbers that can be compared: give a"),
+        ({"loss": None, "at": None}, "not of finite numbers that can be compared: give a loss"),
         ({"loss": lambda output: output["out"]}, "one for each text: got the shape"),
         ({"loss": lambda output: float("nan")}, "a finite number, or one for each text: got nan"),
         ({"mode": "mean", "loss": abs}, "--mode is for models that read texts"),
@@ -107,6 +128,9 @@ def test_without_a_loss_the_change_of_the_output_counts(parts):
 )
 def test_what_does_not_fit(parts, options, said):
     module, ids, _ = parts["build"]()
+    if "at" in options:
+        at = options.pop("at")
+        module.register_forward_hook(lambda *run: run[2]["out"] * at if at else {})
     with pytest.raises((UsageError, TypeError), match=said):
         attnviz.ablate(module, ids, **options)
 
@@ -120,6 +144,8 @@ def test_a_file_is_a_model_of_heads_and_ablate(net, parts, run):
     assert run("heads", "one two", *reads).document["tokens"] == ["one", "two"]
     rows = run("ablate", *model).document["heads"]
     wanted = attnviz.ablate(module, ids, loss=options["loss"]).effects
+    assert sys.path[:2].count("the file's own") == 2
+    assert str(net.parent) not in sys.path
     losses = [effect.value("loss_delta") for effect in wanted]
     assert [row["loss_delta"] for row in rows] == pytest.approx(losses)
 

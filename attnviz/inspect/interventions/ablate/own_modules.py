@@ -42,14 +42,18 @@ def ablate_module(
     loss: of the output; None measures only how much the output changes. One number for each text
     gives intervals over texts. choice: the heads, and the names of the tokens.
 
-    Raises UsageError for an option that is for texts, and a loss that is not finite; else what
-    ``module_maps`` raises.
+    Raises UsageError for an option that is for texts, a loss that is not finite, and without a loss
+    for an output that is not of finite numbers; else what ``module_maps`` raises.
     """
     if ignored := [name for name in request.given() if name not in _KEPT]:
         raise UsageError(f"{ignored[0]} is for models that read texts: leave it out")
     read = module_maps(module, inputs, named, choice)
     record = read.maps.report.record
     before, whole = _losses(loss, read.run.output), _numbers(read.run.output)
+    if not np.isfinite(whole).all():
+        whole = whole[:0]
+    if loss is None and not whole.size:
+        raise UsageError("the output is not of finite numbers that can be compared: give a loss")
     heads = sorted(read.heads)
     groups = [tuple(heads)] if request.together else [(head,) for head in heads]
     variants = [Variant(group) for group in groups]
@@ -57,7 +61,8 @@ def ablate_module(
     for at, group in enumerate(groups):
         output = run_without(module, inputs, named, [read.heads[head] for head in group])
         changes.append(_losses(loss, output) - before)
-        moved.append(float(np.square(_numbers(output) - whole).mean()) if whole.size else 0.0)
+        if whole.size:
+            moved.append(float(np.square(_numbers(output) - whole).mean()))
         advance((at + 1) / len(groups))
     pieces = []
     for text, own in enumerate(before if loss is not None else [0.0]):
