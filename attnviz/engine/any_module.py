@@ -38,7 +38,10 @@ Module: TypeAlias = nn.Module
 _PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "baddbmm", "einsum")
 _PACKED = inspect.signature(functional.multi_head_attention_forward)
 
-_NO_TEXT = re.compile(r"mask|bias|pos|rot|rope|freq|sin|cos|cache|past|^v$|value")
+_NO_TEXT = re.compile(
+    r"mask|bias|cache|(^|_)(pos|position\w*|rot|rotary|rope|freqs?|sin|cos|past|types?|labels?)(_|$)"
+    r"|^v$|^values?(_|$)"
+)
 """Names of arguments that are not the text which a module attends from or to."""
 
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -69,11 +72,15 @@ class ModuleCall:
 
 @dataclass(frozen=True, eq=False)
 class ModuleRun:
-    """One observed run of a module: its attention, what it returned, and notes for the reader."""
+    """One observed run of a module: its attention, what it returned, and notes for the reader.
+
+    texts: the tensors among the module's arguments that are not masks, positions and the like.
+    """
 
     calls: tuple[ModuleCall, ...]
     output: Any
     notes: tuple[str, ...]
+    texts: tuple[Tensor, ...]
 
 
 def observe_module(
@@ -101,7 +108,8 @@ def observe_module(
     )
     if unused := ", ".join(name for name in attentions if name not in watch.entered):
         watch.notes[f"not called with these inputs: {unused}"] = None
-    return ModuleRun(tuple(_joined(watch.calls, module)), output, tuple(watch.notes))
+    texts = tuple(_texts(module, inputs, named))
+    return ModuleRun(tuple(_joined(watch.calls, module)), output, tuple(watch.notes), texts)
 
 
 def run_without(
@@ -130,14 +138,14 @@ def _plain(module: nn.Module) -> nn.Module:
 def _run(module: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], watch: _Watch) -> Any:
     with _undisturbed(module), ExitStack() as hooks, watch:
         for name, own in module.named_modules():
-            handles = [
-                own.register_forward_pre_hook(watch.entering(name), with_kwargs=True),
-                own.register_forward_hook(watch.left, always_call=True),
-            ]
+            if isinstance(own, torch.jit.ScriptModule):  # which takes no hooks
+                watch.notes["parts in TorchScript were not looked into"] = None
+                continue
+            entering = own.register_forward_pre_hook(watch.entering(name), with_kwargs=True)
+            hooks.callback(entering.remove)
+            hooks.callback(own.register_forward_hook(watch.left, always_call=True).remove)
             if isinstance(own, HookPoint) and name.endswith("weights_point"):
-                handles.append(own.register_forward_hook(watch.given_weights))
-            for handle in handles:
-                hooks.callback(handle.remove)
+                hooks.callback(own.register_forward_hook(watch.given_weights).remove)
         return module(*inputs, **named)
 
 
@@ -187,7 +195,7 @@ def _joined(calls: Sequence[ModuleCall], module: nn.Module) -> Iterator[ModuleCa
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """A module whose forward is running. sources: the texts among its arguments."""
+    """A module whose forward is running. sources: its texts that are alike to the first one."""
 
     name: str
     module: nn.Module
@@ -207,17 +215,12 @@ class _Frame:
         return int(first.shape[1] if token_first else first.shape[0])
 
 
-def _sources(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> list[Tensor]:
-    """Return the arguments of a module that are texts: tensors alike to the first one."""
+def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> list[Tensor]:
+    """Return the arguments of a module that are texts by their names."""
     parameters = inspect.signature(module.forward).parameters.values()
     names = [each.name for each in parameters if each.kind is not each.VAR_POSITIONAL]
     given = [*zip((*names, *[""] * len(args)), args, strict=False), *named.items()]
-    texts = [x for name, x in given if isinstance(x, Tensor) and not _NO_TEXT.search(name)]
-    return [
-        each
-        for each in texts
-        if each.ndim == texts[0].ndim and each.is_floating_point() == texts[0].is_floating_point()
-    ]
+    return [x for name, x in given if isinstance(x, Tensor) and not _NO_TEXT.search(name)]
 
 
 class _Watch(TorchFunctionMode):
@@ -245,7 +248,13 @@ class _Watch(TorchFunctionMode):
         def enter(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
             self.entered.add(name)
             label = name or type(module).__name__
-            self._frames.append(_Frame(label, module, _sources(module, args, named)))
+            texts = _texts(module, args, named)
+            alike = [
+                x
+                for x in texts
+                if (x.ndim, x.is_floating_point()) == (texts[0].ndim, texts[0].is_floating_point())
+            ]
+            self._frames.append(_Frame(label, module, alike))
 
         return enter
 

@@ -299,6 +299,33 @@ def test_nothing_is_left_behind(make):
     assert not torch.overrides._get_current_function_mode_stack()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_parts_in_torchscript_are_passed_over():
+    part = torch.jit.trace(nn.Linear(WIDTH, WIDTH), X)
+    run = observe_module(nn.Sequential(part, layer()), (X,), {})
+    assert [call.name for call in run.calls] == ["1.self_attn"]
+    assert "parts in TorchScript were not looked into" in run.notes
+
+
+class Docked(nn.Module):
+    """Cross attention over two texts of one length, with a mask as numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, attention_mask, drug, protein):
+        return (self.q(drug) @ self.k(protein).mT).softmax(-1) @ self.v(protein)
+
+
+def test_arguments_are_texts_by_whole_words_of_their_names():
+    """``protein`` has letters of "rotary", and is a text all the same."""
+    given = torch.ones(BATCH, QUERIES).long(), X, Y[:, :QUERIES]
+    run = observe_module(Docked(), given, {})
+    assert run.calls[0].cross
+    assert run.texts == given[1:]
+
+
 def test_dropout_of_own_code_is_left_out():
     module = made("fused cross")[0]
     first, second = (observe_module(module, (X, Y), {}) for _ in range(2))

@@ -94,7 +94,7 @@ def module_maps(
     if not some:
         raise no_such_head()
     rows, columns = shown[0][1].weights.shape[1:]
-    ids = _rows_of_ids((*inputs, *named.values()), choice.text)
+    ids = _rows_of_ids(run.texts, choice.text)
     queries = _tokens(choice.tokens, "tokens", "query", rows, ids[::-1] if _second(kind) else ids)
     alike = kind != "cross" and choice.key_tokens is None and rows == columns
     keys = queries if alike else _tokens(choice.key_tokens, "key_tokens", "key", columns, ids)
@@ -224,11 +224,11 @@ def _joined(tokens: Tokens) -> str:
 # Tokens --------------------------------------------------------------------------------------
 
 
-def _rows_of_ids(given: Sequence[Any], text: int) -> list[list[int]]:
+def _rows_of_ids(given: Sequence[Tensor], text: int) -> list[list[int]]:
     """Return the token ids of one text in each argument that has some."""
     rows = []
     for each in given:
-        if isinstance(each, Tensor) and each.dtype in (torch.int32, torch.int64):
+        if each.dtype in (torch.int32, torch.int64):
             if each.ndim == 2 and -len(each) <= text < len(each):
                 rows.append(each[text].tolist())
             elif each.ndim == 1:
