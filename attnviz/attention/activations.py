@@ -14,6 +14,9 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 """Activation function of a feed-forward block: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), the tanh
 approximation of x·Φ(x), or max(x, 0)."""
 
+NEARLY_ZERO = 0.05
+"""An activation or a gate closer to zero than this passes next to nothing on."""
+
 
 def _silu(x: Floats) -> Floats:
     """Return the SiLU activation x / (1 + exp(−x)), which is 0 where the exponential overflows."""

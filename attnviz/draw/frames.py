@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.box import ASCII, ROUNDED
 from rich.segment import Segment
 
-from attnviz.draw.blocks import DIM, Block, Line, stack
+from attnviz.draw.blocks import DIM, Block, Line, stack, widest
 from attnviz.draw.theme import Theme
 
 LEAST_COLUMNS = 120
@@ -29,8 +29,7 @@ class Panel(NamedTuple):
     @property
     def wide(self) -> int:
         """Return the columns that the panel needs at least, with its frame."""
-        lines = [*self.block.lines, [Segment("  "), *(self.title or ())]]
-        inner = max(map(Segment.get_line_length, lines))
+        inner = widest([*self.block.lines, [Segment("  "), *(self.title or ())]])
         return inner + (0 if self.title is None else SIDES)
 
     @property

@@ -8,16 +8,13 @@ the Vocabulary Space"). The activation a is f(x), or f(x) · up with a gate (Sha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.activations import NEARLY_ZERO
 from attnviz.attention.functional import Floats
-
-NEARLY_ZERO = 0.05
-"""A gate or an activation closer to zero than this passes next to nothing on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,18 +68,19 @@ class NeuronReading:
 
         everywhere: True counts all tokens of the text, False the position alone.
         """
-        return self._share(lambda active: active <= 0, everywhere)
+        active = self._active(everywhere)
+        return None if active is None else float((active <= 0).mean())
 
     def nearly_off(self, *, everywhere: bool = False) -> float | None:
         """Return the share of neurons with f(x) closer to 0 than ``NEARLY_ZERO``; see ``off``."""
-        return self._share(lambda active: np.abs(active) < NEARLY_ZERO, everywhere)
+        active = self._active(everywhere)
+        return None if active is None else float((np.abs(active) < NEARLY_ZERO).mean())
 
-    def _share(
-        self, holds: Callable[[Floats], NDArray[np.bool_]], everywhere: bool
-    ) -> float | None:
-        if self.active is None:
-            return None
-        return float(holds(self.active if everywhere else self.active[self.position]).mean())
+    def _active(self, everywhere: bool) -> Floats | None:
+        if everywhere or self.active is None:
+            return self.active
+        here: Floats = self.active[self.position]
+        return here
 
     def fires(self, neuron: int, most: int) -> list[tuple[int, float]]:
         """Return the tokens with the largest activation of a neuron, by size, as (index, a)."""

@@ -67,20 +67,18 @@ def torch_neurons(
         plain = follow(model, given, place)
         run = follow(model, given, place, inside=(down, call))
     tolerance = tolerance_of(run, own)
-    found: list[tuple[float, float]] = []
-    written: Tensor | None = None
-    for each in (plain, run):
-        slopes = each.slopes(difference(each.logits, answer, foil)[each.row])
-        found.append(_of_layer(parts_of(each, slopes), layer))
-        if each is run and run.neurons is not None:
-            slope = slopes[run.neurons]
-            value = run.leaves[run.neurons].value.detach()
-            written = None if slope is None else (slope.double() * value.double())
-    if written is None:
+    before, slopes = (
+        each.slopes(difference(each.logits, answer, foil)[each.row]) for each in (plain, run)
+    )
+    slope = None if run.neurons is None else slopes[run.neurons]
+    if run.neurons is None or slope is None:
         raise _no_neurons(attributor, layer)
-    whole = run.leaves[run.neurons or 0].value.detach()
-    values = whole.reshape(-1, whole.shape[-1])
-    by_neuron = to_numpy(written.double().reshape(values.shape).sum(0))
+    (part, bias_before), (_, bias) = (
+        _of_layer(parts_of(*each), layer) for each in ((plain, before), (run, slopes))
+    )
+    whole = run.leaves[run.neurons].value.detach()
+    values = whole.flatten(0, -2)
+    written = (slope.double() * whole.double()).flatten(0, -2).sum(0)
     name, active, up = _activation(values, _columns(others, down, seen, values.shape, call))
     reading = NeuronReading(
         layer=layer,
@@ -89,9 +87,9 @@ def torch_neurons(
         active=active if active is None else to_numpy(active),
         up=up if up is None else to_numpy(up),
         values=to_numpy(values),
-        written=by_neuron,
-        bias=found[1][1] - found[0][1],
-        part=found[0][0],
+        written=to_numpy(written),
+        bias=bias - bias_before,
+        part=part,
         tolerance=tolerance,
     )
     if len(values) != len(given.predicted) or not reading.tallies:

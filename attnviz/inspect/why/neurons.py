@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from attnviz.attention.activations import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale, counted, listed, percent
 from attnviz.draw.signed import ranked_table
-from attnviz.engine.attribution.neurons import NEARLY_ZERO, NeuronReading
+from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.inspect.why.report import WhyReport
 from attnviz.prompts.naming import logits, placed
 
@@ -25,27 +26,27 @@ def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str
     names = listed([f"N{neuron} {logits(float(block.written[neuron]))}" for neuron in order])
     whole = f"{_name(report, block)} writes {logits(block.part)} of {logit:.2f} logits"
     if report.model.weights == "random":
-        return f"Random weights: {whole.replace('The', 'the', 1)}; its neurons are arbitrary."
-    whole = whole.replace("The", "the", 1) if predicted.endswith(":") else whole
-    size = counted(len(block.written), "neuron")
+        return f"Random weights: the {whole}; its neurons are arbitrary."
+    the, size = "the" if predicted.endswith(":") else "The", counted(len(block.written), "neuron")
     return (
-        f"{predicted} {whole}; largest: {names}. {block.half:,} of {size} write half. One prompt."
+        f"{predicted} {the} {whole}; largest: {names}. {block.half:,} of {size} write half. "
+        "One prompt."
     )
 
 
 def _name(report: WhyReport, block: NeuronReading) -> str:
-    return f"The L{block.layer + report.index_base} MLP"
+    return f"L{block.layer + report.index_base} MLP"
 
 
 def neuron_parts(report: WhyReport, block: NeuronReading) -> list[doc.Part]:
     """Return the facts on a block, and a table of the neurons that write most."""
-    return [doc.Facts(_facts(report, block)), neuron_table(report, block)]
+    return [doc.Facts(_facts(report, block)), _table(report, block)]
 
 
 def _facts(report: WhyReport, block: NeuronReading) -> doc.Words:
     total = float(block.written.sum())
     words = [
-        (f"{_name(report, block)} {logits(block.part)}", True),
+        (f"The {_name(report, block)} {logits(block.part)}", True),
         (f"{len(block.written):,} neurons {logits(total)}", False),
         *[(f"bias {logits(block.bias)}", False)] * bool(block.bias),
         (f"Δ {abs(total + block.bias - block.part):.4f}", False),
@@ -63,7 +64,7 @@ def _facts(report: WhyReport, block: NeuronReading) -> doc.Words:
     ]
 
 
-def neuron_table(report: WhyReport, block: NeuronReading) -> doc.Table:
+def _table(report: WhyReport, block: NeuronReading) -> doc.Table:
     """Return a table of the neurons that write most: contribution, activation, active tokens."""
     order, at = block.order[: report.top].tolist(), block.position
     tokens = report.first.given.predicted

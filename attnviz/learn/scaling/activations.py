@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from attnviz.attention.activations import ACTIVATE, Activation
-from attnviz.learn.scaling.report import NEARLY_ZERO, ActivationCurve
+from attnviz.attention.activations import ACTIVATE, NEARLY_ZERO, Activation
+from attnviz.learn.scaling.report import ActivationCurve
 
 _DRAWN: dict[Activation, tuple[str, str]] = {
     "relu": ("ReLU", "max(x, 0)"),

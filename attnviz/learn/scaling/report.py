@@ -103,10 +103,6 @@ class ScalingCase:
         return after - before
 
 
-NEARLY_ZERO = 0.05
-"""An output of an activation function closer to zero than this passes next to nothing on."""
-
-
 @dataclass(frozen=True)
 class ActivationCurve:
     """An activation function over its input, or a gate times the input that it multiplies.

@@ -6,16 +6,11 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+from attnviz.attention.activations import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import model_words
-from attnviz.learn.scaling.report import (
-    BIN_EDGES,
-    NEARLY_ZERO,
-    ActivationCurve,
-    ScalingCase,
-    ScalingReport,
-)
+from attnviz.learn.scaling.report import BIN_EDGES, ActivationCurve, ScalingCase, ScalingReport
 
 _LONGEST = 100
 _MOST_DRAWN = 4
@@ -172,8 +167,6 @@ def _heading(report: ScalingReport) -> doc.Words:
 
 def _finding(report: ScalingReport) -> str:
     """Return the finding: how many queries put nearly all weight on one key, both ways."""
-    if report.activations:
-        return _activation_words(report)
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:
