@@ -145,7 +145,9 @@ def _run(module: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], wat
             hooks.callback(entering.remove)
             hooks.callback(own.register_forward_hook(watch.left, always_call=True).remove)
             if isinstance(own, HookPoint) and name.endswith("weights_point"):
-                hooks.callback(own.register_forward_hook(watch.given_weights).remove)
+                # the weights of the library's own attention, whatever their score is
+                follow = own.register_forward_hook(lambda *run: watch.follow(run[2]))
+                hooks.callback(follow.remove)
         return module(*inputs, **named)
 
 
@@ -262,10 +264,6 @@ class _Watch(TorchFunctionMode):
         """Forget the module that was entered last: it has ended."""
         self._frames.pop()
 
-    def given_weights(self, _: nn.Module, args: tuple[Any, ...], weights: Tensor) -> None:
-        """Follow the weights of the library's own attention, whatever their score is."""
-        self._follow(weights)
-
     # Functions
 
     def __torch_function__(
@@ -276,7 +274,7 @@ class _Watch(TorchFunctionMode):
             return self._packed(_PACKED.bind(*args, **named).arguments)
         if func is functional.scaled_dot_product_attention:
             return self._fused(*args, **named)
-        if "dropout" in name:
+        if "dropout" in name and not name.startswith("native"):  # which returns a mask as well
             self._note_dropout(*args[1:], **named)
             return args[0] if args else named["input"]
         if name in _PRODUCTS:
@@ -285,7 +283,7 @@ class _Watch(TorchFunctionMode):
         if isinstance(result, Tensor) and result.is_floating_point():
             stems = (x for x in (*args, *named.values()) if self._is_made(x))
             if any(x.shape[-2:] == result.shape[-2:] for x in stems):
-                self._follow(result)
+                self.follow(result)
         return result
 
     def _note_dropout(self, p: Any = 0.5, training: Any = True, *_: Any, **more: Any) -> None:
@@ -302,7 +300,7 @@ class _Watch(TorchFunctionMode):
                 return self._by_hand(func, args, named, side, sides[1 - at])
         result = func(*args, **named)
         if not isinstance(sides[-1], nn.Parameter):
-            self._follow(result)
+            self.follow(result)
         return result
 
     def _by_hand(
@@ -432,8 +430,6 @@ class _Watch(TorchFunctionMode):
         times, number = self._names.count(frame.name), len(self._names) - 1
         name = f"{frame.name} ({times})" if times > 1 else frame.name
         cross = frame.cross or weights.shape[-1] != weights.shape[-2]
-        source = frame.sources[0] if frame.sources else None
-        heads = tuple((number, head) for head in range(len(weights)))
         self.calls.append(
             ModuleCall(
                 name=name,
@@ -441,12 +437,13 @@ class _Watch(TorchFunctionMode):
                 weights=to_numpy(weights),
                 texts=texts,
                 head_dim=head_dim,
-                source=source,
-                heads=heads,
+                source=next(iter(frame.sources), None),
+                heads=tuple((number, head) for head in range(len(weights))),
             )
         )
 
-    def _follow(self, tensor: Tensor) -> None:
+    def follow(self, tensor: Tensor) -> None:
+        """Note that a tensor is a product, or was made of one."""
         self._made[id(tensor)] = ref(tensor)
 
     def _is_made(self, tensor: Any) -> bool:

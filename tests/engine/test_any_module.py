@@ -3,6 +3,7 @@
 import copy
 import math
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -104,9 +105,8 @@ class Alone(nn.Module):
         self.q, self.k, self.v = (nn.Linear(WIDTH, 4, bias=False) for _ in range(3))
 
     def forward(self, x):
-        return (self.q(x) @ self.k(x).mT * 0.5).masked_fill(LATER, -math.inf).softmax(-1) @ self.v(
-            x
-        )
+        scores = (self.q(x) @ self.k(x).mT * 0.5).masked_fill(LATER, -math.inf)
+        return scores.softmax(-1) @ self.v(x)
 
 
 class Listed(nn.Module):
@@ -121,10 +121,13 @@ class Listed(nn.Module):
 class Twice(nn.Module):
     def __init__(self):
         super().__init__()
-        self.block = nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True)
+        self.block = layer()
 
     def forward(self, x):
         return self.block(self.block(x))
+
+
+layer = partial(nn.TransformerEncoderLayer, WIDTH, HEADS, 32, batch_first=True)
 
 
 def mha(**more):
@@ -153,10 +156,6 @@ def of_two_stacks(own):
     return [inside, own_text, packed(decoder.multihead_attn, x, memory)]
 
 
-def layer():
-    return nn.TransformerEncoderLayer(WIDTH, HEADS, 32, batch_first=True)
-
-
 Z = texts(BATCH, KEYS, 6), texts(BATCH, KEYS, 3)
 KINDS = {}
 
@@ -164,22 +163,6 @@ KINDS = {}
 def kind(name, make, inputs, expected, **named):
     """Add a kind of module: how it is made, its arguments, the weights that it shall have."""
     KINDS[name] = make, inputs, named, expected
-
-
-def token_first():
-    return nn.MultiheadAttention(WIDTH, HEADS)
-
-
-def stack():
-    return nn.TransformerEncoder(layer(), 2)
-
-
-def two_stacks():
-    return nn.Transformer(WIDTH, HEADS, 1, 1, 32, batch_first=True)
-
-
-def own_attention():
-    return attnviz.MultiHeadAttention(WIDTH, HEADS, kv_heads=2, causal=True)
 
 
 def by_lists(own):
@@ -195,14 +178,17 @@ SELF, HIDDEN = (X, X, X), PADDED[:, None, None]
 TURNED = tuple(x.transpose(0, 1) for x in (X, Y, Y))
 HINT = {"is_causal": True, "need_weights": False}
 kind("self", mha, SELF, lambda own: [packed(own, X, X)])
+token_first = partial(nn.MultiheadAttention, WIDTH, HEADS)
 kind("cross", token_first, TURNED, lambda own: [packed(own, X, Y)], need_weights=False)
 kind("widths", lambda: mha(kdim=6, vdim=3), (X, *Z), lambda own: [packed(own, X, Z[0])])
 kind("one text", mha, (X[0], X[0], X[0]), lambda own: [packed(own, X[:1], X[:1])])
 kind("causal", mha, SELF, lambda own: [packed(own, X, X, LATER)], attn_mask=LATER, **HINT)
 kind("float mask", mha, SELF, lambda own: [packed(own, X, X, FLOATS)], attn_mask=FLOATS)
 kind("padded", mha, SELF, lambda own: [packed(own, X, X, HIDDEN)], key_padding_mask=PADDED)
+stack = partial(nn.TransformerEncoder, layer(), 2)
 kind("fast path", stack, (X,), lambda own: of_layers(own, None))
 kind("causal stack", stack, (X,), lambda own: of_layers(own, LATER), mask=LATER, is_causal=True)
+two_stacks = partial(nn.Transformer, WIDTH, HEADS, 1, 1, 32, batch_first=True)
 kind("two stacks", two_stacks, (Y, X), of_two_stacks, tgt_mask=LATER)
 grouped = fused(enable_gqa=True, is_causal=True)
 kind("fused groups", lambda: Split(grouped, 2), (X,), lambda own: seen_by_split(own, LATER))
@@ -214,6 +200,7 @@ kind("einsum", lambda: Split(by_einsum), (X,), seen_by_split)
 kind("bmm", lambda: Split(by_bmm), (X,), lambda own: seen_by_split(own, FLOATS))
 kind("heads in a list", Listed, (X,), by_lists)
 kind("called twice", Twice, (X,), by_calls)
+own_attention = partial(attnviz.MultiHeadAttention, WIDTH, HEADS, kv_heads=2, causal=True)
 kind("the library's own", own_attention, (X,), lambda own: [own(X, return_weights=True)[1]])
 
 
@@ -251,9 +238,8 @@ def test_a_head_that_puts_out_zeros(kind):
         none = _first(run_without(module, inputs, named, run.calls[-1].heads))
     assert not torch.allclose(without, whole, atol=1e-5)
     if isinstance(module, nn.MultiheadAttention | Split):
-        bias = (
-            module.out_proj if isinstance(module, nn.MultiheadAttention) else module.o
-        ).bias.detach()
+        last = module.out_proj if isinstance(module, nn.MultiheadAttention) else module.o
+        bias = last.bias.detach()
         np.testing.assert_allclose(none, bias.expand_as(none), atol=1e-6)
         each = [_first(run_without(module, inputs, named, [one])) for one in run.calls[-1].heads]
         np.testing.assert_allclose(sum(whole - one for one in each), whole - bias, atol=1e-5)
@@ -331,6 +317,15 @@ def test_dropout_of_own_code_is_left_out():
     first, second = (observe_module(module, (X, Y), {}) for _ in range(2))
     assert torch.equal(first.output, second.output)
     assert first.notes == ("dropout that does not ask for the training mode was left out",)
+
+
+class Native(Twice):
+    def forward(self, x):
+        return torch.native_dropout(super().forward(x), 0.5, False)[0]
+
+
+def test_a_dropout_that_returns_its_mask_too_returns_it():
+    assert observe_module(Native(), (X,), {}).output.shape == X.shape
 
 
 class Linearised(nn.Module):

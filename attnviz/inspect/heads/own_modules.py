@@ -81,7 +81,7 @@ def module_maps(
     """
     run = observe_module(module, inputs, named, choice.text)
     kind, layers = _chosen_layers(run.calls, choice)
-    kept = [call for call, own in zip(run.calls, kinds_of(run.calls), strict=True) if own == kind]
+    kept = [call for call, own in zip(run.calls, _kinds(run.calls), strict=True) if own == kind]
     shown = [(at, kept[at]) for at in layers]
     most = max(len(call.heads) for call in kept)
     typed = spelled_heads(choice.head)
@@ -94,8 +94,8 @@ def module_maps(
     if not some:
         raise no_such_head()
     rows, columns = shown[0][1].weights.shape[1:]
-    ids = _rows_of_ids(run.texts, choice.text)
-    queries = _tokens(choice.tokens, "tokens", "query", rows, ids[::-1] if _second(kind) else ids)
+    ids, second = _rows_of_ids(run.texts, choice.text), kind in ("decoder", "cross")
+    queries = _tokens(choice.tokens, "tokens", "query", rows, ids[::-1] if second else ids)
     alike = kind != "cross" and choice.key_tokens is None and rows == columns
     keys = queries if alike else _tokens(choice.key_tokens, "key_tokens", "key", columns, ids)
     weights = tuple(LayerWeights(at, tuple(own), call.weights[own]) for at, call, own in some)
@@ -121,7 +121,7 @@ def module_maps(
     return ModuleMaps(HeadMaps(report), info, origins, run)
 
 
-def kinds_of(calls: Sequence[ModuleCall]) -> list[Kind]:
+def _kinds(calls: Sequence[ModuleCall]) -> list[Kind]:
     """Return the kind of attention of each call: self, encoder, decoder or cross.
 
     A self-attention belongs to the decoder if it stands in the same list of layers as the first
@@ -143,13 +143,9 @@ def kinds_of(calls: Sequence[ModuleCall]) -> list[Kind]:
     ]
 
 
-def _second(kind: Kind) -> bool:
-    return kind in ("decoder", "cross")
-
-
 def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[Kind, list[int]]:
     """Return the kind that is shown, and its layers: all of one size."""
-    kinds = kinds_of(calls)
+    kinds = _kinds(calls)
     if choice.kind is not None and choice.kind not in kinds:
         has = " or ".join(dict.fromkeys(kinds))
         raise UsageError(f"there is no {choice.kind} attention here: expected kind {has}")
@@ -159,8 +155,7 @@ def _chosen_layers(calls: Sequence[ModuleCall], choice: ModuleChoice) -> tuple[K
     wanted = [
         at
         for at, call in enumerate(calls)
-        if choice.kind in (None, kinds[at])
-        and not (by_name and typed is not None and not fnmatchcase(call.name, typed))
+        if choice.kind in (None, kinds[at]) and (not by_name or fnmatchcase(call.name, str(typed)))
     ]
     if not wanted:
         names = ", ".join(call.name for call in calls[:_NAMED]) + ", …" * (len(calls) > _NAMED)
@@ -189,29 +184,30 @@ def _info(
     shown: Sequence[tuple[int, ModuleCall]],
 ) -> ModelInfo:
     """Return the facts about a module and what is shown of it."""
-    base, calls = choice.index_base, run.calls
-    named = [f"L{at + base} {call.name}" for at, call in shown]
+    named = [f"L{at + choice.index_base} {call.name}" for at, call in shown]
     listed = ", ".join(named) if len(named) <= _NAMED else f"{named[0]} to {named[-1]}"
     notes = [f"layers: {listed}"]
-    kinds = dict.fromkeys(own for own in kinds_of(calls) if own != kind)
+    kinds = dict.fromkeys(own for own in _kinds(run.calls) if own != kind)
     if kinds and choice.kind is None and choice.layer is None:
         notes.append(f"{kind} attention; there is {' and '.join(kinds)} attention too (kind)")
     if (left := len(kept) - len(shown)) and choice.layer is None:
         sizes = {call.weights.shape[1:] for call in kept} - {shown[0][1].weights.shape[1:]}
         words = ", ".join(f"{rows} x {columns}" for rows, columns in sorted(sizes))
         notes.append(f"not shown: {counted(left, 'layer')} over {words} tokens (layer)")
-    parts = [*module.parameters()]
+    first = next(module.parameters(), None)
+    dtype = torch.get_default_dtype() if first is None else first.dtype
+    most = max(len(call.heads) for call in kept)
     return ModelInfo(
         name=type(module).__name__,
         revision=None,
         architecture=type(module).__name__,
-        dtype=str(parts[0].dtype if parts else torch.get_default_dtype()).removeprefix("torch."),
+        dtype=str(dtype).removeprefix("torch."),
         layers=len(kept),
-        heads=max(len(call.heads) for call in kept),
-        kv_heads=max(len(call.heads) for call in kept),
+        heads=most,
+        kv_heads=most,
         head_dim=max(shown[0][1].head_dim, 1),
         weights="loaded",
-        device=str(parts[0].device) if parts else "cpu",
+        device="cpu" if first is None else str(first.device),
         notes=(*notes, *run.notes),
         layer_names=tuple(call.name for call in kept),
     )
