@@ -443,7 +443,7 @@ class _Watch(TorchFunctionMode):
         )
 
     def follow(self, tensor: Tensor) -> None:
-        """Note that a tensor is a product, or was made of one."""
+        """Keep in mind that a tensor is a product, or was made of one."""
         self._made[id(tensor)] = ref(tensor)
 
     def _is_made(self, tensor: Any) -> bool:
