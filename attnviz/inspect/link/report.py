@@ -223,7 +223,7 @@ class LinkReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether the parts sum up to rounding to the scores behind the attention weights."""
+        """Return whether the parts sum, up to rounding, to the scores of the attention weights."""
         return all(prompt.split.tallies for prompt in self.prompts)
 
     @property
