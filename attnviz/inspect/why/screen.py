@@ -284,7 +284,8 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
         if not fits_two_lines(f"{said}{base}{unclear}."):
             base = f"; control {logits(best.base)}"
     else:
-        absent = "" if _has_answer(report) else f": {quoted(report.first.answer)} is not in it"
+        absent = f": {quoted(report.first.answer)} is not in the prompt"
+        absent = "" if _has_answer(report) else absent
         base = "" if report.first.attribution.labels else f"; no control{absent}"
     whole = f"{said}{base}{unclear}."
     return whole if fits_two_lines(whole) else f"{said}{unclear}."

@@ -131,7 +131,8 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run):
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
-    assert "; no control: “" in shown and "” is not in it." in shown
+    assert "; no control: “" in shown
+    assert "” is not in the prompt." in shown
 
 
 # What is said --------------------------------------------------------------------------------
