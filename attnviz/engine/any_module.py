@@ -145,9 +145,8 @@ def _run(module: nn.Module, inputs: Sequence[Any], named: Mapping[str, Any], wat
             hooks.callback(entering.remove)
             hooks.callback(own.register_forward_hook(watch.left, always_call=True).remove)
             if isinstance(own, HookPoint) and name.endswith("weights_point"):
-                # the weights of the library's own attention, whatever their score is
-                follow = own.register_forward_hook(lambda *run: watch.follow(run[2]))
-                hooks.callback(follow.remove)
+                # whatever the score of the library's own attention is
+                hooks.callback(own.register_forward_hook(lambda *run: watch.follow(run[2])).remove)
         return module(*inputs, **named)
 
 

@@ -1,8 +1,7 @@
 """A module of the person's own as ``--model``: ``path/to/file.py:build``.
 
 ``build()`` returns the module with inputs, ``module, inputs`` or ``module, inputs, options``.
-``build(text)`` is given the text of the command line, and makes the inputs from it. The file may
-import those next to it while it is loaded.
+``build(text)`` is given the text of the command line, and makes the inputs from it.
 """
 
 from __future__ import annotations

@@ -27,11 +27,9 @@ def neuron_words(report: WhyReport, block: NeuronReading, predicted: str) -> str
     whole = f"{_name(report, block)} writes {logits(block.part)} of {logit:.2f} logits"
     if report.model.weights == "random":
         return f"Random weights: the {whole}; its neurons are arbitrary."
-    the, size = "the" if predicted.endswith(":") else "The", counted(len(block.written), "neuron")
-    return (
-        f"{predicted} {the} {whole}; largest: {names}. {block.half:,} of {size} write half. "
-        "One prompt."
-    )
+    the = "the" if predicted.endswith(":") else "The"
+    half = f"{block.half:,} of {counted(len(block.written), 'neuron')}"
+    return f"{predicted} {the} {whole}; largest: {names}. {half} write half. One prompt."
 
 
 def _name(report: WhyReport, block: NeuronReading) -> str:
@@ -39,7 +37,7 @@ def _name(report: WhyReport, block: NeuronReading) -> str:
 
 
 def neuron_parts(report: WhyReport, block: NeuronReading) -> list[doc.Part]:
-    """Return the facts on a block, and a table of the neurons that write most."""
+    """Return facts on a feed-forward block, and a table of its largest contributions by neuron."""
     return [doc.Facts(_facts(report, block)), _table(report, block)]
 
 
