@@ -25,26 +25,6 @@ def chat_model(tmp_path_factory):
     return str(write_chat_model(tmp_path_factory.mktemp("chat") / "model", CHATML))
 
 
-def by_region(weights, queries, keys, one, other):
-    asking = [place for place, name in enumerate(queries) if name == one]
-    found = [place for place, name in enumerate(keys) if name == other]
-    return float(np.mean([sum(weights[query][key] for key in found) for query in asking]))
-
-
-def test_shares_are_those_of_the_maps(run):
-    heads = run("heads", TEXT, *SPANS, "--json").document
-    names = ["other"] * len(heads["tokens"])
-    for region in heads["regions"]:
-        for start, stop in region["ranges"]:
-            names[start:stop] = [region["name"]] * (stop - start)
-    assert names[1:3] == ["who", "who"]
-    for one in heads["heads"]:
-        for query, row in zip(one["regions"]["queries"], one["regions"]["share"], strict=True):
-            for key, share in zip(one["regions"]["keys"], row, strict=True):
-                expected = by_region(one["weights"], names, names, query, key)
-                assert share == pytest.approx(expected, abs=1e-6)
-
-
 def rows_of(result, path):
     assert result.code == 0, result.err
     return [*csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))]

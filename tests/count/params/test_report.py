@@ -24,24 +24,6 @@ def test_lines_roles_and_terms_add_up(any_case):
             assert sum(term.number for term in line.terms) == line.each
 
 
-def test_details_add_up_to_the_line_above(any_case):
-    def check(above, details):
-        if details:
-            assert sum(line.number for line in details) == above.number
-            if above.each is not None and all(line.layers == above.layers for line in details):
-                assert sum(line.each or 0 for line in details) == above.each
-
-    _, lines = lines_of(any_case)
-    above, details = lines[0], []
-    for line in lines[1:]:
-        if line.detail:
-            details.append(line)
-        else:
-            check(above, details)
-            above, details = line, []
-    check(above, details)
-
-
 def test_one_head_and_the_kinds_of_layers(case):
     _, lines = lines_of(case("biased"))
     heads = {line.label: line.per_head for line in lines if line.detail}

@@ -63,25 +63,6 @@ def test_the_formula_of_the_definitions(d, groups, share, dim, value, bias, outp
     assert spec.terms[0].formula == f"{d} × {heads * dim} = {d * heads * dim:,}"
 
 
-@given(SIZES, SIZES, st.booleans(), st.booleans(), st.booleans())
-def test_plain_and_gated(d, f, gated, up_bias, down_bias):
-    terms = FeedForwardSpec(d, f, gated, up_bias, down_bias).terms
-    biases = up_bias * f * (1 + gated) + down_bias * d
-    assert total(terms, "bias") == biases
-    assert total(terms) == (2 + gated) * d * f + biases
-
-
-def test_a_mixture_counts_all_experts_and_one_token_passes_some():
-    expert, shared = FeedForwardSpec(7, 11, gated=True), FeedForwardSpec(7, 13, gated=True)
-    gate = Dense("shared expert gate", 7, 1)
-    spec = ExpertsSpec(expert, 5, 2, shared=shared, router_bias=True, parts=(gate,))
-    assert total(spec.terms, "router") == 35
-    assert total(spec.terms, "bias") == 5  # the router's
-    assert total(spec.terms, "other") == 7
-    assert total(spec.terms) == 5 * 231 + 35 + 5 + 273 + 7
-    assert LayerSpec((ATTENTION,), spec).idle == 3 * 231
-
-
 ATTENTION = AttentionSpec(6, 2, 2, 3, 3)  # 144
 PLAIN = LayerSpec((ATTENTION,), FeedForwardSpec(6, 5), (Norm("attention norm", 6),))  # 210
 
@@ -108,16 +89,6 @@ def test_shares_add_up():
         "other": 42,
     }
     assert whole.total == 630 + 96 + 12 + 66 + 42
-
-
-def test_what_is_used_again_is_stored_once():
-    tied = spec(
-        LayerGroup(PLAIN, 1),
-        embeddings=(LookupTable("token embedding", 11, 6),),
-        head=Dense("head", 6, 11, bias=True, tied=True),
-    )
-    assert tied.total == 210 + 66 + 11
-    assert spec(LayerGroup(PLAIN, 12, shared=True)).total == 210
 
 
 def test_idle_experts_are_not_active():

@@ -6,11 +6,9 @@ import re
 import pytest
 
 import attnviz
-from attnviz.draw.theme import Theme
 from attnviz.errors import LoadError, UsageError
 
 from ...conftest import without_times
-from ...first_screens import SIZES, fitting
 from .corpus import TEXTS
 
 
@@ -61,18 +59,6 @@ def test_the_page_shows_where_the_first_heads_fire(whole, tiny, directory):
     name = whole.head_name((best.layer, best.head))
     assert f"{name} fires most" in page
     assert f"{name} by tenths of the sampled texts" in page
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_first_screens_fit(whole, size):
-    document = whole.document(hints=True)
-    for ascii in (False, True):
-        shown = fitting(document, Theme(colour=False, ascii=ascii), *size)
-        best = whole.ranking[0]
-        assert any(line.startswith(f"L{best.layer}H{best.head} ") for line in shown)
-        assert any(
-            line.split()[:4] == ["H0", "H1", "H2", "H3"] or "H0    H1" in line for line in shown
-        )
 
 
 def test_findings(whole):

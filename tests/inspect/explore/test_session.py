@@ -15,7 +15,6 @@ from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.explore import session
 from attnviz.inspect.explore.session import LiveSession, open_session
-from attnviz.measures.sinks import sink_of
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions
 
@@ -41,20 +40,6 @@ def test_maps_that_are_too_large_are_refused_before_a_run(tiny, monkeypatch):
     for run in (tiny.frame, lambda text: tiny.effects(text, nothing)):
         with pytest.raises(UsageError, match=f"over {count + 1} tokens .* are held: .*--queries"):
             run(f"{TEXT} John")
-
-
-def test_effects_are_those_of_ablate(tiny):
-    shares = []
-    effects = tiny.effects(TEXT, shares.append)
-    assert effects.metric == "loss_delta"
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-    scan = open_scan(tiny.model, inputs_of([tiny.model.encode(TEXT)]))
-    heads = list(effects.values)
-    (piece,) = scan.scan(0, [Variant((head,)) for head in heads], range(len(heads)))
-    expected = piece.metrics["loss_delta"][np.argsort(piece.variants)]
-    np.testing.assert_allclose([effects.values[head] for head in heads], expected, atol=1e-5)
-    assert effects.ranking()[0] == max(heads, key=effects.values.__getitem__)
 
 
 # Other models --------------------------------------------------------------------------------
@@ -203,22 +188,6 @@ def test_frames_and_effects_of_checkpoints(checkpoints, case, removed):
 
 
 # What is seen of a frame ---------------------------------------------------------------------
-
-
-def test_modes(tiny):
-    frame = tiny.frame(TEXT)
-    raw = frame.weights((3, 1))
-    sink = sink_of(frame.report.record)[1]
-    kept = np.where(sink, 0, raw)
-    np.testing.assert_allclose(
-        frame.weights((3, 1), "no-sink")[5], np.where(sink, np.nan, kept[5] / kept[5].sum())
-    )
-    weighted = raw * frame.norms[3][1]
-    np.testing.assert_allclose(
-        frame.weights((3, 1), "value-weighted"), weighted / weighted.sum(-1, keepdims=True), 1e-5
-    )
-    with pytest.raises(KeyError):
-        frame.weights((9, 9))
 
 
 def test_one_token_and_as_many_as_there_are(tiny):

@@ -210,19 +210,6 @@ def test_what_is_no_run_is_refused(content):
         read_run(content, "b.jsonl")
 
 
-def test_the_prompt_itself_chooses_the_head(run):
-    """The head with the clearest label that writing can show, before anything is written."""
-    out = run("generate", PROMPT, "--tokens", "2").out
-    assert out.splitlines()[0].startswith("tiny · ")
-    assert "what L1H2 (induction .87) attends to most" in " ".join(out.split())
-
-
-def test_the_finding_says_how_much_goes_to_the_first_token(redrawn):
-    out = " ".join(redrawn("generate", "The cat sat on the mat.", "--tokens", "2").out.split())
-    assert "L1H2 (induction .87) puts ." in out
-    assert "of its attention on the first token" in out
-
-
 # At the end of the context ------------------------------------------------------------------------
 
 

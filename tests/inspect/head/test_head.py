@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.attribution.one_token import one_token_writes
 from attnviz.inspect.head import head as module
-from attnviz.texts import BUILT_IN_TEXT
 
-from ...first_screens import SIZES
 from ..classifiers import save_classifier
 
 TEXT = "Then Mary saw Tom. Then Mary saw"
@@ -155,19 +152,6 @@ def test_one_token_writes_by_hand():
         raised = stack.unembedding[0] @ (part / scale * stack.tensors["final_norm.weight"])
         assert written == raised.argmax()
         assert logits == pytest.approx(float(raised.max() - raised.mean()), rel=1e-4)
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(redrawn, columns, lines):
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    asked = [("L0H0", BUILT_IN_TEXT), ("L1H1", "--model", "mha")]
-    for options in asked:
-        base = "0" if options[0] != "L1H1" else "1"
-        result = redrawn("head", *options, "--index-base", base, "--no-full", env=size)
-        assert result.code == 0, result.err
-        assert len(result.lines) < lines
-        assert max(map(width, result.lines)) <= columns
-        assert options[0] in result.lines[1]
 
 
 def test_the_finding_is_about_this_head(redrawn):

@@ -187,7 +187,6 @@ def test_bfloat16_is_read(run, tmp_path):
         ({"layer.0.key": None, "layer.0.query": None}, {}, "has no layer 0: expected all layers"),
         ({"layer.0.query": lambda a: a * 1e30}, {"scale": 1e30}, "too large: is scale right?"),
         ({}, {"window": 0}, "window is 0, expected a number above 0"),
-        ({}, {"window": 2.5}, "window is 2.5"),
         ({}, {"window": 3, "causal": False}, "a window is of causal attention"),
         ({}, {"scale": [1.0]}, "scale has 1 numbers, expected one a layer"),
         ({}, {"windows": 4}, "'windows' is no fact of attnviz.capture/1"),
@@ -195,8 +194,6 @@ def test_bfloat16_is_read(run, tmp_path):
         ({}, {"tokens": "pierces"}, "expected tokens as a list of texts"),
         ({}, {"special": [7]}, "special are no indices of its 7 keys"),
         ({}, {"model": "a\u009bb"}, "name 'a\\x9bb' cannot be printed"),
-        ({}, {"scale": [1.0, 1.0, 1.0]}, "scale has 3 numbers, expected one a layer"),
-        ({}, {"tokens": []}, "is damaged"),
     ],
 )
 def test_what_does_not_fit_is_one_line(refused, tmp_path, change, facts, said):

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-import attnviz
-
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 MHA = ("--model", "mha", "--heads", "4")
 CROSS = (KEYS, *MHA, "--target", QUERIES)
@@ -26,19 +24,6 @@ def test_cross_attention_is_queries_by_keys(document):
     # “mat” stands in both texts: it looks at this one as it does from within.
     inside = weights(document(KEYS, *MHA))
     np.testing.assert_allclose(weights(found)[:, 3], inside[:, 5], atol=1e-6)
-
-
-def test_the_screen_says_which_attention_it_is(run):
-    crossed = run("heads", *CROSS, "--kind", "cross", "--explain", "--width", "100").out
-    said = " ".join(crossed.split())
-    assert "cross attention · no mask scaled-dot score q·k/√16 · 4 queries, 6 keys" in said
-    assert "cross attention: queries (rows) come from the target, keys (columns) and" in said
-    plain = " ".join(run("heads", KEYS, *MHA, "--causal", "--score", "dot").out.split())
-    assert "self attention causal mask · dot score q·k · 6 tokens" in plain
-    ascii_ = run("heads", KEYS, *MHA, "--score", "additive", "--ascii").out
-    assert "additive score v.tanh(q + k)" in ascii_
-    assert ascii_.isascii()
-    assert "self attention" not in run("heads", KEYS).out  # a model that has no other
 
 
 def test_both_masks_of_the_same_heads(document):
@@ -73,21 +58,6 @@ def test_self_beside_cross(document):
     assert (crossed["tokens"], crossed["key_tokens"]) == (QUERIES.split(), KEYS.split())
     assert weights(found, 0).shape == (4, 6, 6)
     assert weights(found, 1).shape == (4, 4, 6)
-
-
-def test_maps_stand_side_by_side(run):
-    result = run("heads", KEYS, *MHA, "--compare-mask", "--values", "--width", "80")
-    assert (result.code, result.err) == (0, "")
-    assert "side by side: no mask · causal mask" in result.lines
-    assert sum(line.split() == ["no", "mask", "causal", "mask"] for line in result.lines) == 4
-    rows = [line.split() for line in result.lines if line.startswith("sat ")]
-    assert len(rows) == 4
-    for row in rows:  # the label and six weights, then the label and the three that are left
-        assert row[-1] == "on"  # a line higher, for the causal map has no header
-        assert len(row) == 1 + 6 + 4 + 1
-        for part in (row[1:7], row[7:-1]):
-            total = sum(0 if cell == "·" else float(cell) for cell in part)
-            assert total == pytest.approx(1, abs=0.03)
 
 
 def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
@@ -151,12 +121,6 @@ def test_each_text_has_the_numbers_of_its_own_run(document, texts):
             assert one.pop("moved") is None
             np.testing.assert_allclose(one.pop("weights"), other.pop("weights"), atol=1e-6)
             assert one["trait"]["name"] == other["trait"]["name"]
-
-
-def test_python_takes_a_list(document, texts):
-    report = attnviz.heads("tiny", TEXTS)
-    assert report.to_dict() == document("--texts", texts)
-    assert [each.text for each in report.reports] == TEXTS
 
 
 @pytest.mark.parametrize("ending", ["json", "npz"])

@@ -20,30 +20,6 @@ from attnviz.models.own import OwnAttention
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 
 
-def written(report):
-    stream = io.StringIO()
-    compare_heads([report]).write_json(stream)
-    return stream.getvalue()
-
-
-def read(report):
-    return json.loads(written(report), parse_constant=no_constant)
-
-
-def no_constant(name):
-    raise AssertionError(f"{name} is no JSON")
-
-
-# JSON ----------------------------------------------------------------------------------------
-
-
-def test_hostile_tokens_come_back_and_no_control_character_is_written(reports, hostile):
-    texts = (*hostile, "나는", "\udc80")
-    content = written(reports(texts))
-    assert json.loads(content)["tokens"] == list(texts)
-    assert all(character == "\n" or " " <= character <= "~" for character in content)
-
-
 # The table -----------------------------------------------------------------------------------
 
 

@@ -133,13 +133,6 @@ def test_what_is_not_for_a_corpus(options, said):
         attnviz.patterns(texts=TEXTS, **options)
 
 
-def test_a_text_beyond_the_context_is_named(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join([*TEXTS, "", "word " * 3000]), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"text 21 \(line 22\) has .* add --truncate"):
-        attnviz.patterns(texts=path)
-
-
 KNOWN = ["the cat sat on the mat because the cat"] * 3
 """Texts of words that the small checkpoints know."""
 

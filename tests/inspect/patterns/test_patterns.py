@@ -8,11 +8,9 @@ import pytest
 from attnviz.cli.options import complete_label
 from attnviz.cli.patterns import EXAMPLES
 from attnviz.measures.registry import LABELS, find_label
-from attnviz.models.bundled import Bundled
 
 from ...terminals import in_fresh_process
 
-LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 TEXT = "When Mary and John went out, John gave a book to Mary."
 PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\tsubject:1>2\n"
 
@@ -23,31 +21,6 @@ def document(redrawn):
     return lambda *arguments: redrawn("patterns", *arguments, "--json").document
 
 
-def test_the_first_answer(redrawn):
-    result = redrawn("patterns")
-    assert result.code == 0  # a slow run is told on standard error
-    assert result.lines[0].startswith("tiny · revision ")
-    assert "What each head does" in result.out
-    assert "\x1b" not in result.out
-    assert max(map(len, result.lines)) <= 80
-    assert re.search(r"^previous token · \d heads?", result.out, re.MULTILINE)
-    assert re.search(r"^induction · \d heads?", result.out, re.MULTILINE)
-    assert "cannot be tested: " in result.out
-
-
-def test_watching_a_label(redrawn, document):
-    result = redrawn("patterns", "--watch", "I")
-    assert result.code == 0
-    assert f"Ranking: all {LAYERS * HEADS} heads" in result.out
-    ranked = document("--watch", "I")["heads"]
-    names = re.findall(r"^(L\dH\d) +[━╸ ]* ", result.out, re.MULTILINE)
-    assert names == [f"L{entry['layer']}H{entry['head']}" for entry in ranked]
-    scores = [entry["scores"]["induction"] for entry in ranked]
-    assert scores == sorted(scores, reverse=True)
-    first = redrawn("patterns", TEXT, "--watch", "previou", "--top", "3").out
-    assert f"Ranking: the first 3 of {LAYERS * HEADS}" in first
-
-
 def test_the_next_step_looks_at_the_same_head(redrawn):
     shown = redrawn("patterns", "--watch", "induction", "--index-base", "1", "--width", "200").out
     command = re.search(r"attnviz (ablate .*?): does it matter", shown)
@@ -56,27 +29,6 @@ def test_the_next_step_looks_at_the_same_head(redrawn):
     assert words[3:] == ["--index-base", "1"]
     again = redrawn(*words, "--width", "200").out
     assert re.search(rf"{words[2]} .*pattern|{words[2]} .*induction", again)
-
-
-@pytest.mark.parametrize(
-    ("option", "view", "words"),
-    [
-        ("--without-first", "without-first", "the weight on the first token is left out"),
-        ("--norm-weighted", "norm-weighted", "times the norm of the value that it moves"),
-    ],
-)
-def test_views(redrawn, document, option, view, words):
-    assert document(TEXT, option)["view"] == view
-    assert words in " ".join(redrawn("patterns", TEXT, option).out.split())
-
-
-def test_the_control(redrawn, document):
-    found = document("--control", "random-weights", "--seed", "3", TEXT)
-    assert found["control"]["seed"] == 3
-    assert all(set(entry["control"]) == set(entry["scores"]) for entry in found["heads"])
-    screen = redrawn("patterns", "--control", "random-weights", TEXT).out
-    assert "with random weights, seed 0" in " ".join(screen.split())
-    assert " random " in screen
 
 
 def test_probe_files(redrawn, document, tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from functools import partial
 
 import numpy as np
@@ -32,26 +31,6 @@ from attnviz.records import ModelInfo, Tokens
 )
 def test_short_texts(write, value, text):
     assert write(value) == text
-
-
-def test_json(pattern_reports):
-    report = pattern_reports(missing=("duplicate",), index_base=1, text="a\u202e")
-    stream = io.StringIO()
-    report.write_json(stream)
-    text = stream.getvalue()
-    assert text.isascii()
-    document = json.loads(text)
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == "attnviz.patterns/1"
-    assert document["model"]["heads"] == 5
-    assert document["not_measured"] == {"duplicate": "no token comes twice"}
-    first = document["heads"][0]
-    assert (first["layer"], first["head"], first["label"]) == (0, 0, report.heads[0].label)
-    assert first["scores"]["duplicate"] is None  # never 0
-    assert first["base_rate"]["duplicate"] is None
-    assert set(first["scores"]) == set(report.labels)
-    assert document["labels"]["previous"]["letter"] == "P"
-    assert text.count("\n") == len(report.heads) + 3
 
 
 def test_csv(pattern_reports):

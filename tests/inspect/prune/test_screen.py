@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from attnviz.draw.document import HeadGrid, Plot, leaves
-from attnviz.draw.terminal import first_screen, part_block, terminal_block
+from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.prune.report import (
     Half,
@@ -62,34 +61,6 @@ def _report(layers=3, heads=5, count=4, **changes):
 
 def prune_screen(report):
     return " ".join(terminal_block(report.document(), _PLAIN, 200).plain.split())
-
-
-def _part(report, kind):
-    parts = (part for group in report.document().groups for part in leaves(group))
-    (found,) = (part for part in parts if isinstance(part, kind))
-    return found
-
-
-def test_the_curves_are_what_was_measured():
-    plot = _part(_report(limit=2.5), Plot)
-    order, chance = plot.curves
-    assert [left for left, _ in order.points] == [15, 14, 13, 12, 11]
-    assert [loss for _, loss in order.points] == pytest.approx([2.0, 2.1, 2.2, 2.3, 2.4])
-    assert [loss for _, loss in chance.points] == pytest.approx([2.0, 2.2, 2.4, 2.6, 2.8])
-    assert (plot.ends, [level.value for level in plot.levels]) == ((15, 11), [2.5])
-    lines = part_block(plot, _PLAIN, 80).plain.splitlines()
-    assert ["15", "14", "13", "12", "11"] in [line.split() for line in lines]
-    assert "┈┈┈ limit 2.5000" in lines[-1]
-
-
-def test_the_grid_says_at_which_step_each_head_was_removed():
-    grid = _part(_report(), HeadGrid)
-    assert (grid.rows, grid.columns) == (["L0", "L1", "L2"], ["H0", "H1", "H2", "H3", "H4"])
-    steps = {place: cell.letter for place, cell in grid.cells.items() if cell.tint is not None}
-    assert steps == {(0, 0): "1", (1, 0): "2", (2, 0): "3", (0, 1): "4"}
-    assert {cell.letter for cell in grid.cells.values() if cell.tint is None} == {"."}
-    from_one = _part(replace(_report(), index_base=1), HeadGrid)
-    assert (from_one.rows[0], from_one.columns[0]) == ("L1", "H1")
 
 
 def test_what_is_said_agrees_with_the_numbers():

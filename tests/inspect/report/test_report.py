@@ -6,11 +6,9 @@ from dataclasses import replace
 import pytest
 
 import attnviz
-from attnviz.draw.labels import width
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.report import report as module
 
-from ...first_screens import SIZES
 from ..head.test_head import TEXTS
 
 
@@ -48,18 +46,6 @@ def test_a_card_is_that_of_head(run, redrawn, texts):
     assert card["ablation"]["loss_delta"] == pytest.approx(alone["ablation"]["loss_delta"])
     for one, other in zip(card["hurts"], alone["hurts"], strict=True):
         assert one == pytest.approx(other, abs=1e-5)
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_first_screens_fit(redrawn, checkpoint, tmp_path, columns, lines):
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    (tmp_path / "words.txt").write_text("the cat sat on the mat\non the mat sat the cat\n")
-    llama = (str(checkpoint("llama")), "--texts", str(tmp_path / "words.txt"), "--text", "the cat")
-    for options in (llama, ("mha",)):
-        result = redrawn("report", *options, "--no-full", env=size)
-        assert result.code == 0, result.err
-        assert len(result.lines) < lines
-        assert max(map(width, result.lines)) <= columns
 
 
 def test_the_finding(redrawn):
@@ -141,15 +127,3 @@ def test_a_head_whose_removal_clearly_lowers_the_loss_is_named():
     assert f"Without {found.ablation.name(effects[0].variant)} the loss falls by 0.300" in said
     assert "the largest clear effect" in said
     assert "No head clearly matters" not in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("/nowhere",), 3, "/nowhere"),
-        (("tiny", "--model", "mha"), 2, "expected one model"),
-        (("--kind", "decoder"), 2, "has no decoder attention"),
-    ],
-)
-def test_refused(refused, arguments, code, said):
-    assert said in refused(code, "report", *arguments)

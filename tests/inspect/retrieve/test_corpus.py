@@ -149,18 +149,3 @@ def test_bad_input_is_one_line(refused, tmp_path):
     assert "--shard '2/2'" in refused(2, *asked, "--shard", "2/2")
     assert "add --texts FILE" in refused(2, "retrieve", "--shard", "0/2")
     assert "cannot be read twice" in refused(2, "retrieve", "--texts", "-")
-
-
-@pytest.mark.long
-def test_the_first_process_of_torchrun_speaks(run, tmp_path, monkeypatch):
-    """Each one measures the share of its rank, and keeps its own record."""
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:5]), encoding="utf-8")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    for rank in (1, 0):
-        monkeypatch.setenv("RANK", str(rank))
-        options = [f"--{name}={value}" for name, value in ASKED.items()]
-        found = run("retrieve", "--texts", "texts.txt", *options, "--resume", "part.record", "-q")
-        assert (tmp_path / f"part-{rank}.record").exists()
-        assert bool(found.out) == (rank == 0)
-    assert "1 of 2 shards: 1/2 is missing" in " ".join(found.out.split())

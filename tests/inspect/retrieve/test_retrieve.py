@@ -190,20 +190,6 @@ def test_what_is_written_is_what_why_measures(bundled, found):
     assert head.written == pytest.approx(sum(total) / 5, abs=1e-3)
 
 
-def test_the_bundled_model_has_retrieval_heads(found):
-    first, second, *others = found.named
-    assert {first.place, second.place} == {(1, 0), (1, 2)}
-    assert all(one.layer == 1 for one in others)
-    assert second.score > 0.6 > 0.05 > max(first.unasked, second.unasked, second.shuffled)
-    assert found.without is not None
-    assert found.random is not None
-    assert found.without.ci_low is not None
-    assert found.random.ci_high is not None
-    assert found.without.ci_low > max(found.random.ci_high, 0.5)
-    assert found.heads[0].written is not None
-    assert found.heads[0].written > 0.3
-
-
 @pytest.mark.long
 def test_random_weights_name_no_head():
     for seed in range(_RANDOM_SEEDS):

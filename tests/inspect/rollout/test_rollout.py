@@ -12,7 +12,6 @@ from rich.cells import cell_len
 
 import attnviz
 from attnviz.cli.rollout import EXAMPLES
-from attnviz.draw.html import document_html
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
@@ -56,14 +55,6 @@ def rolled_out(layers):
 def test_golden_value():
     layer = np.array([[1.0, 0], [0.5, 0.5]])
     assert rolled_out([layer, layer]).tolist() == [[1, 0], [0.4375, 0.5625]]
-
-
-def test_rows_sum_to_one_and_the_future_stays_unseen():
-    generator = np.random.default_rng(0)
-    layers = [np.tril(generator.random((7, 7))) for _ in range(5)]
-    matrix = rolled_out([layer / layer.sum(-1, keepdims=True) for layer in layers])
-    assert matrix.sum(-1) == pytest.approx(1)
-    assert (np.triu(matrix, 1) == 0).all()
 
 
 def test_a_model_is_followed_through_all_layers():
@@ -198,15 +189,6 @@ def drawn(rollout, theme, room, explain=False, **fields):
 )
 def test_golden(name, room, wish, golden):
     golden(name, drawn(make_rollout(), PLAIN, room, **wish))
-
-
-def test_tokens_and_names_cannot_act():
-    evil = "\x1b[31m<script>[/]\x9b\u202e"
-    report = make_rollout(pieces=("<s>", evil, "\n", " \u200b"), text=evil, target=evil)
-    content = terminal_block(report.document(), PLAIN, 90).plain
-    content += "".join(document_html(report.document(), "viridis"))
-    assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(content)
-    assert "<script>[" not in content.partition("<html")[2]
 
 
 def test_programs_get_both_matrices():

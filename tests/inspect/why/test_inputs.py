@@ -18,8 +18,6 @@ from attnviz.models.work import Work
 from attnviz.prompts.study import Prompt
 from attnviz.records import Input
 
-from ...first_screens import SIZES
-
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 OTHERS = (300, 411, 2512, 999, 77)
 
@@ -193,15 +191,3 @@ def test_one_prompt_of_one_stack(refused, checkpoint, tmp_path):
     assert "--inputs explains one prompt" in refused(2, "why", "--texts", "two.txt", "--inputs")
     t5 = str(checkpoint("t5"))
     assert "one stack" in refused(2, "why", "the cat sat", "--inputs", "--model", t5)
-
-
-@pytest.mark.parametrize(("columns", "lines"), SIZES)
-def test_it_fits(redrawn, columns, lines):
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    long = " ".join([PROMPT] * 3)
-    result = redrawn(
-        "why", long, "--inputs", "--draws", "2", "--controls", "0", "--no-full", env=size
-    )
-    assert result.code == 0, result.err
-    assert len(result.lines) < lines
-    assert result.lines[-1].endswith("--full: everything")

@@ -7,8 +7,6 @@ import pytest
 from attnviz.cli.scaling import EXAMPLES
 from attnviz.models import memory
 
-SENTENCE = "The cat sat on the mat because the cat was tired."
-
 
 def test_the_seed_decides(run):
     arguments = ("scaling", "--d-k", "5, 3,5", "--seq", "7", "--samples", "3", "--json")
@@ -19,23 +17,6 @@ def test_the_seed_decides(run):
     assert other["cases"] != first["cases"]
     alone = run("scaling", "--d-k", "3", *arguments[3:]).document
     assert alone["cases"] == first["cases"][:1]
-
-
-def test_from_the_bundled_model(run):
-    """Its numbers are not written down here: they are those of the weights that ``heads`` shows."""
-    found = run("heads", SENTENCE, "--json").document
-    document = run("scaling", SENTENCE, "--from-model", "--head", "*", "--json").document
-    assert document["model"] == found["model"]
-    assert document["text"] == SENTENCE
-    heads = {(entry["layer"], entry["head"]): entry["weights"] for entry in found["heads"]}
-    assert [(case["layer"], case["head"]) for case in document["cases"]] == list(heads)
-    for case in document["cases"]:
-        rows = heads[case["layer"], case["head"]][1:]
-        mean = sum(map(max, rows)) / len(rows)
-        assert case["with_scale"]["largest_weight"]["value"] == pytest.approx(mean, abs=1e-4)
-        ratio = case["without_scale"]["score_variance"]["value"] / case["d_k"]
-        assert case["with_scale"]["score_variance"]["value"] == pytest.approx(ratio)
-        assert case["with_scale"]["score_variance"]["error"] is None
 
 
 def test_activation_functions_are_those_of_torch(run, refused):

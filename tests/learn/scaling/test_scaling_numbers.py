@@ -21,24 +21,6 @@ def softmax(scores):
     return powers / powers.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize(
-    ("row", "norm"),
-    [
-        # p(1 − p) four times: diag(p) − p pᵀ = ±p₁p₂ everywhere
-        ([0.5, 0.5], 2 * 0.25),
-        ([0.9, 0.1], 2 * 0.09),
-        # .2·.8, .3·.7, .5·.5 on the diagonal, −.06, −.1, −.15 twice off it
-        (
-            [0.2, 0.3, 0.5],
-            math.sqrt(0.16**2 + 0.21**2 + 0.25**2 + 2 * (0.06**2 + 0.1**2 + 0.15**2)),
-        ),
-        ([1.0, 0.0, 0.0], 0.0),
-    ],
-)
-def test_jacobian_norms_by_hand(row, norm):
-    assert jacobian_norms(np.array([row]))[0] == pytest.approx(norm, abs=1e-15)
-
-
 @pytest.mark.parametrize("gap", [30.0, 40.0, 80.0, 200.0])
 def test_a_norm_near_zero_keeps_its_digits(gap):
     """Two keys: 2·p₁·p₂, which 1 − p₁ would have lost to rounding from a gap of 37 on."""
@@ -81,18 +63,6 @@ def test_variances_are_those_of_theory(report):
             assert side.expected_variance == pytest.approx(expected)
             assert found.error is not None
             assert abs(found.value - expected) < 4 * found.error
-
-
-def test_without_the_scale_the_gradient_vanishes(report):
-    """What the command claims, on this draw: more and more queries pass nothing; with it none."""
-    plain = [case.plain.measures["queries_vanished"].value for case in report.cases]
-    assert plain == sorted(plain)
-    assert plain[-1] > 0.4
-    assert all(case.scaled.measures["queries_vanished"].value == 0 for case in report.cases)
-    entropies = [case.plain.measures["normalised_entropy"].value for case in report.cases]
-    assert entropies == sorted(entropies, reverse=True)
-    scaled = [case.scaled.measures["normalised_entropy"].value for case in report.cases[1:]]
-    assert max(scaled) - min(scaled) < 0.02
 
 
 def test_one_sample_by_hand():

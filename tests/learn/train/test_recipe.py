@@ -1,7 +1,5 @@
 """A recipe is a TOML file; whatever is wrong in it is said with the field's name."""
 
-from pathlib import Path
-
 import pytest
 
 from attnviz.errors import LoadError, UsageError
@@ -13,8 +11,6 @@ from attnviz.learn.train.recipe import (
     TrainingBudget,
     read_recipe,
 )
-
-ROOT = Path(__file__).parents[3]
 
 
 def written(tmp_path, text):
@@ -65,18 +61,12 @@ def test_what_is_left_out_is_the_default(tmp_path):
         ("lr = 9", r"no field 'lr'; known: vocabulary, seed, .*, card$"),
         ('[[phase]]\nname = "a\\u001b[31m"', "name must be text that can be printed, got"),
         ("[model]\ninitializer_range = inf", "initializer_range must be finite"),
-        ("[budget]\nminutes = nan", "minutes must be finite"),
-        ("[budget]\nminutes = 0", "minutes=0.0 is out of range"),
-        ("sed = 1", "no field 'sed'; did you mean 'seed'?"),
         ("[model]\nlayer = 2", r"\[model\] has no field 'layer'; did you mean 'layers'?"),
         ("[[phase]]\ntokens = 5", "the last phase goes on to the end: leave out its tokens"),
         ("[[phase]]\nuntil = 0.5\ntokens = 0\n[[phase]]", "tokens=0 is out of range: expected 1"),
-        ("[[phase]]\nuntil = 1.5", r"\[\[phase\]\] until=1.5 is out of range: expected 1e-09 to 1"),
-        ("[optimiser]\nbeta2 = 1.0", r"\[optimiser\] beta2=1.0 is out of range"),
         ("[budget]\ntokens = 5\nminutes = 1", "tokens or of minutes: give one"),
         ("[validation]\nlength = 2048", "length must be at most the model's context, 1024"),
         ("phase = 3", r"\[\[phase\]\] must be a table, got 3"),
-        ("model = 3", r"\[model\] must be a table, got 3"),
         ("[[phase]]\nuntil = 0.5", "until must rise, the last one to 1"),
         ("[[phase]]\nlength = 1025", "length must be at most the model's context, 1024"),
         ("[[phase]]\nrepeated_tokens = 0.6\nrepeated_passages = 0.6", "shares of the sequences"),

@@ -19,19 +19,6 @@ def document(run):
     return lambda *arguments: run("verify", *arguments, "--json").document
 
 
-def test_the_first_answer(run):
-    result = run("verify", "--no-keras")
-    assert (result.code, result.err) == (0, "")
-    assert result.lines[0].startswith(
-        "the library's own attention · float32 · d_model 64 · 8 heads"
-    )
-    rows = [line.split() for line in result.lines if line.startswith("PASS  ")]
-    assert [words[1] for words in rows] == [*CASES, "NumPy", "torch", "fused", *["torch"] * 4]
-    assert "35 checks pass, 1 skipped, worst error" in result.out
-    assert "SKIP  keras    left out by --no-keras" in result.out
-    assert max(map(len, result.lines)) <= 80
-
-
 def _break_the_own_attention(monkeypatch):
     """One number of one weight is off, in NumPy alone."""
     right = NumpyAttention.joined

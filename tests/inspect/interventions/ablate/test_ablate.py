@@ -1,8 +1,5 @@
 """``attnviz ablate`` on small models, as a pipe and as a program see it."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -29,78 +26,6 @@ def texts(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     return path.name
-
-
-def names(document):
-    return [entry["name"] for entry in document["heads"]]
-
-
-def test_the_first_answer(redrawn):
-    result = redrawn("ablate", "--width", "100")
-    assert result.code == 0
-    assert re.sub(r"ablating heads: .* left\n", "", result.err) == ""
-    assert "zero ablation · all 24 heads measured · loss 3." in result.out
-    assert (
-        "Without L0H0 the loss rises by 0.349 nats/token (3.281 → 3.630), the largest effect "
-        "of 24 heads, followed by L1H1 and L3H1; no head is clearly harmful."
-    ) in " ".join(result.out.split())
-    assert "24 ablations are tried, and 1.2 intervals would exclude 0 by" in result.out
-    assert max(map(len, result.lines)) <= 100
-
-
-def loss(hooked):
-    """The mean loss and that of each token, with heads zeroed by plain hooks on a torch model."""
-    import torch
-
-    from attnviz.attention.checkpoint import open_checkpoint
-    from attnviz.attention.torch_decoder import TorchDecoder
-    from attnviz.models import bundled
-
-    checkpoint = open_checkpoint(Path(bundled.__file__).parents[1] / "data" / "tiny")
-    decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
-    width = checkpoint.config.head_dim
-    for layer, heads in hooked.items():
-        projection = decoder.layers[layer].self_attn.output_projection
-
-        def zero(module, args, heads=heads):
-            merged = args[0].clone()
-            for head in heads:
-                merged[..., width * head : width * (head + 1)] = 0
-            return (merged,)
-
-        projection.register_forward_pre_hook(zero)
-    ids = torch.tensor([bundled.Bundled().encode(SENTENCE).ids])
-    with torch.no_grad():
-        chances = decoder(ids)[0].log_softmax(-1)
-    each = -chances[:-1].gather(1, ids[0, 1:, None])[:, 0].double()
-    return float(each.mean()), each.tolist()
-
-
-@pytest.mark.parametrize("layer", [0, 2])
-def test_a_removal_equals_plain_hooks(scan, layer):
-    document = scan(SENTENCE, "--head", f"L{layer}H1", "--by-token")
-    (entry,) = document["heads"]
-    clean, clean_tokens = loss({})
-    removed, removed_tokens = loss({layer: [1]})
-    assert document["baseline"]["loss"] == pytest.approx(clean, abs=1e-5)
-    assert entry["loss_delta"] == pytest.approx(removed - clean, abs=1e-5)
-    by_token = entry["token_loss_deltas"][0]
-    assert by_token[0] is None
-    expected = np.subtract(removed_tokens, clean_tokens)
-    assert by_token[1:] == pytest.approx(expected.tolist(), abs=1e-4)
-
-
-def test_a_head_of_every_layer_alone_and_together(scan, redrawn):
-    document = scan(SENTENCE, "--head", "3")
-    assert names(document) == [f"L{layer}H3" for layer in range(TINY.layers)]
-    (joint,) = document["together"]
-    assert joint["name"] == "head 3 of every layer"
-    assert joint["removed"] == [[layer, 3] for layer in range(TINY.layers)]
-    removed, _ = loss({layer: [3] for layer in range(TINY.layers)})
-    assert joint["loss_delta"] == pytest.approx(removed - loss({})[0], abs=1e-5)
-    screen = redrawn("ablate", SENTENCE, "--head", "3").out
-    assert "Ablated together" in screen
-    assert "head 3 of every layer: sum of single ablations" in screen
 
 
 def test_many_texts_have_a_control_and_three_no_intervals(redrawn, scan, texts):

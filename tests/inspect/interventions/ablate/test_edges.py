@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.draw.labels import width
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes
 from attnviz.inspect.interventions.ablate.request import read_edges
@@ -119,20 +118,6 @@ def test_every_head_at_once_and_each_alone_beside_random_edges(hidden):
         assert entry["edge_weight"] == pytest.approx(own, abs=1e-6)
 
 
-def test_both_backends_and_python_give_the_same(redrawn, checkpoint):
-    model = str(checkpoint("gpt2"))
-    asked = ("ablate", "the cat sat", "--edge", "sat->the", "--layer", "1", "--model", model)
-    numpy, torch = (
-        redrawn(*asked, "--json", "--backend", each).document for each in ("numpy", "torch")
-    )
-    ours = attnviz.ablate(model, "the cat sat", edge="sat→the", layer=1).to_dict()
-    for name in "heads", "together":
-        assert ours[name] == numpy[name]
-        for one, other in zip(numpy[name], torch[name], strict=True):
-            assert one["kl"] == pytest.approx(other["kl"], rel=1e-3, abs=1e-9)
-            assert one["loss_delta"] == pytest.approx(other["loss_delta"], abs=1e-6)
-
-
 def test_the_control_is_the_mean_of_its_draws(hidden):
     """Of one distance all other places are drawn: each can be named in its turn."""
     found = hidden("it→cat", "--head", "L1H1")
@@ -170,21 +155,6 @@ def test_an_interrupted_run_goes_on(hidden, tmp_path):
     again = hidden("it→cat", "--resume", str(file))
     assert again["heads"] == whole["heads"]
     assert again["together"] == whole["together"]
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_the_first_screen(redrawn, columns, lines):
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    shown = redrawn("ablate", SENTENCE, "--edge", "it→cat", "--no-full", env=size)
-    assert len(shown.lines) < lines
-    assert max(map(width, shown.lines)) <= columns
-    assert "it → cat hidden" in shown.lines[0]
-    assert (
-        "Without it → cat in every head the loss rises by 0.00664 nats/token (4.345 → 4.351), "
-        "no more than random edges of the same distance. One text."
-    ) in " ".join(shown.out.split())
-    assert "Hidden in all of them" in shown.out
-    assert "random edges of the same distance hidden instead, mean of 4 draws" in shown.out
 
 
 @pytest.mark.parametrize(

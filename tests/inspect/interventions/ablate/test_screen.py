@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.draw.document import Group, HeadGrid, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
@@ -57,48 +56,6 @@ def screen(report, theme, room, explain=False):
 def test_golden(name, scans, golden):
     fields, room, theme = CASES[name]
     golden(name, screen(scans(**fields), theme, room, explain=name == "all_80"))
-
-
-def test_tokens_and_names_cannot_act_on_the_terminal(scans):
-    evil = "\x1b[31m[/]\x9b\u202e"
-    told = dict.fromkeys(("source", "text", "answer", "foil", "reference"), evil)
-    report = scans(
-        pieces=("<s>", evil, "\n", " \u200b"), by_token=True, mode="mean", notes=(evil,), **told
-    )
-    named = made_effect(Variant(((0, 1), (1, 1)), evil), {"loss_delta": 0.1})
-    shown = screen(replace(report, effects=(*report.effects, named)), PLAIN, 90)
-    assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(shown)
-
-
-def parts(report):
-    """The parts of the document, however deep they stand."""
-
-    def inside(group):
-        return [
-            part
-            for member in group.parts
-            for part in (inside(member) if isinstance(member, Group) else [member])
-        ]
-
-    return [part for group in report.document().groups for part in inside(group)]
-
-
-def test_the_map_and_every_table_hold_every_ablation(scans):
-    report = scans()
-    drawn = parts(report)
-    (cells,) = (part.cells for part in drawn if isinstance(part, HeadGrid))
-    assert len(cells) == len(report.effects)
-    for effect in report.effects:
-        cell, value = cells[effect.variant.heads[0]], effect.value("loss_delta")
-        assert (cell.strength > 0) == (value > 0) == (cell.text[0] == "+")
-        assert f"{value:.6g}" in cell.tip
-    table = [part for part in drawn if isinstance(part, Table)][-1]
-    for row, effect in zip(table.rows, report.effects, strict=True):
-        assert row.cells[0] == report.name(effect.variant)
-        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta").value, abs=6e-5)
-        shown = [effect.shown(name).value for name in report.metrics_aside()]
-        said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
-        assert said == pytest.approx(shown, abs=0.6)
 
 
 def with_losses(report, change):

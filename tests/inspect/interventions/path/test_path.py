@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from attnviz.draw.labels import width
 from attnviz.engine.attribution.paths import path_effects
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
@@ -45,18 +44,6 @@ def test_shared_keys_are_named_so(run, checkpoint):
     assert re.search("KV0 +KV1", shown)
     assert "L1H5 query" in shown
     assert "1 pair, not tested." in " ".join(shown.split())
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
-def test_first_screens_fit(redrawn, checkpoint, columns, lines):
-    size = {"COLUMNS": str(columns), "LINES": str(lines)}
-    base = ("L1H1", "--index-base", "1")
-    for options in ("L0H0",), ("L1H2", CLEAN, CORRUPT, "--into", "value"), base:
-        result = redrawn("path", *options, "--no-full", env=size)
-        assert result.code == 0, result.err
-        assert len(result.lines) < lines
-        assert max(map(width, result.lines)) <= columns
-        assert result.lines[1].split(" ")[0] in ("L0H0", "L1H1", "L1H2")
 
 
 @pytest.mark.parametrize(
