@@ -316,8 +316,8 @@ class NumpyAttention:
     def moved_back(self, x: Floats, query: Floats, key: Floats) -> tuple[Floats, Floats]:
         """Return the derivatives of ⟨query, q⟩ and of ⟨key, k⟩ by x, each of the shape of x.
 
-        q and k are the queries and keys of ``moved_inputs``, with the scale of their norms fixed.
-        query, key: vectors of the same shape, (..., heads, token, head_dim).
+        q and k are what ``moved_inputs`` makes of x, the layer's input (..., token, d_model), with
+        the scale of their norms fixed. query, key: vectors (..., heads, token, head_dim).
         """
         query = query * x.dtype.type(self.query_factor)
         if self.rotary is not None:

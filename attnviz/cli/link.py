@@ -13,7 +13,7 @@ from attnviz.options import TextColumn, option
 
 EXAMPLES = """
 attnviz link "When Nancy met John, nobody knew why Nancy met"
-attnviz link "When Nancy met John, nobody knew why Nancy met" --head L1H2 --key John
+attnviz link "Then Mary saw Tom. Then Mary saw" --head L1H2 --key Tom
 attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
 """
 

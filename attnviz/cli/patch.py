@@ -9,7 +9,7 @@ from attnviz.inspect.interventions.patch.request import PatchRequest
 
 EXAMPLES = """
 attnviz patch
-attnviz patch "Tom Brown met Jane Green, and Tom" "Tom Harris met Jane Green, and Tom"
+attnviz patch "Tom Brown ran. Tom" "Tom Harris ran. Tom"
 attnviz patch CLEAN CORRUPT --by-token --head L1H0,L1H2
 attnviz patch CLEAN CORRUPT --what residual
 attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv

@@ -9,7 +9,7 @@ from attnviz.inspect.interventions.path.request import PathRequest
 
 EXAMPLES = """
 attnviz path L0H0
-attnviz path L0H0 "Tom Brown met Jane Green, and Tom" "Tom Harris met Jane Green, and Tom"
+attnviz path L0H0 "Tom Brown ran. Tom" "Tom Harris ran. Tom"
 attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 """
 

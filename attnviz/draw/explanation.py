@@ -1,4 +1,4 @@
-"""Chooses what an explanation says: at most fifteen lines, about what is on the screen above it.
+"""Chooses what an explanation says: at most twenty lines, about what is on the screen above it.
 
 The sentences stand in the manual's glossary, under the name of the command, or under the words
 that every screen shares. An entry is ``- **a word**, **another**: what they mean``.
@@ -14,10 +14,10 @@ from pathlib import Path
 from attnviz.draw.document import Explanation, Meaning, Say
 from attnviz.draw.labels import at_blanks
 
-LINES = 15
+LINES = 20
 """The most lines below a screen of ``_COLUMNS``, an empty one among them; a wider one has fewer."""
 
-_COLUMNS, _OF_LABELS = 80, 7
+_COLUMNS, _OF_LABELS = 80, 11
 _GLOSSARY = Path(__file__).parents[1] / "docs" / "glossary.md"
 _SHARED = "Words of every screen"
 

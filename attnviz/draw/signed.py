@@ -109,9 +109,9 @@ def colour_words(
 
 
 def one_line(grid: doc.HeadGrid, columns: int) -> doc.HeadGrid:
-    """Return the grid with a title that fits one line, if need be without the words on grey.
+    """Return the grid with a title of one line; if it is too long, what grey means is left out.
 
-    columns: the width in characters. The table below such a grid has the intervals.
+    columns: the width in characters. A table below the grid shows the intervals behind the grey.
     """
     wide = sum(len(words) + 3 for words, _ in grid.title) - 3
     return grid if wide <= columns else grid._replace(title=grid.title[:2])

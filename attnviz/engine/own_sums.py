@@ -58,11 +58,11 @@ class _Scores:
 
 
 class OwnSums(FunctionWatch):
-    """Hands the attention of each layer over one length of texts to ``take`` while active.
+    """While active, calls ``take`` after each layer with the attention of texts of one length.
 
     texts, tokens: how many texts the pass has, of how many tokens. take: called with the index of
         the layer, the attention of each text, and their outputs (text, query, head, dim).
-    make: makes the attention of a text, with the arguments of ``TorchLayer``.
+    make: makes the ``TorchLayer`` of a text from the arguments of that class.
     """
 
     def __init__(

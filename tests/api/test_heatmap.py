@@ -14,8 +14,8 @@ SCREEN = """\
 attention weights · given as a float64 array · 2 heads · 3 tokens
 text   The cat sat
 
-H0 has no label (here peaked .93), sink weight .55; its link furthest above
-  usual is “sat” → “cat”, .80 (usual .33). 1 more head below.
+H0 has no label (here peaked .93), sink weight .55; its link furthest above its
+  control is “sat” → “cat”, .80 (control .33). 1 more head below.
 
 the first axis of (2, 3, 3) is read as heads; texts: batch=0
 

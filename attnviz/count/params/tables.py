@@ -419,10 +419,10 @@ def _product(line: CacheLine, spec: AttentionSpec | None) -> str:
 def length_table(
     case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
 ) -> list[doc.Table]:
-    """Return a table of the costs at other lengths; an empty list if the length is fixed.
+    """Return a list with a table of the costs at other lengths; empty if the length is fixed.
 
-    powers: powers of two by which the requested length is multiplied. across: whether lengths go
-        from left to right rather than from top to bottom.
+    powers: exponents n; a length is the requested one times 2^n. across: whether lengths go from
+        left to right rather than from top to bottom.
     """
     if cost.spec.main.tokens is not None:
         return []

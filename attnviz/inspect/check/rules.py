@@ -263,10 +263,10 @@ def _loss(given: Given, name: str, texts: Sequence[str], **own: Any) -> Rule:
 
 
 def span_rule(given: Given) -> Rule:
-    """Return a rule on the attention of some queries to a span of a text.
+    """Return a rule on the attention of some queries to a span: their mean, over one or all heads.
 
-    It is the mean over the queries, and over all heads or of one. The span is a word, words, or an
-    index, as for ``heads --token``; the queries likewise, or ``last`` or ``all``.
+    given: an entry of the file of rules. Its span is a word, words, or an index, as for ``heads
+    --token``; the queries are the ``last`` or ``all``, or named like the span.
     """
     if given.text is None and "text" not in given.table:
         raise ValueError('a span stands in a text: add text = "…" here or at the top of the file')

@@ -111,8 +111,8 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 def heads_of(view: View) -> Heads:
     """Return the grid of heads for a screen state, with the facts that its cells show.
 
-    These are, in this order if available, the tokens that a generated token attended to, the
-    attention that moved between two sides, the effects of removals, and the labels.
+    A cell shows the first of these that is available: the token that a generated token attended
+    to, how much attention differs between the two runs, the effect of a removal, the label.
     """
     if view.step is not None:
         return _grid(view, _sources(view, view.step))

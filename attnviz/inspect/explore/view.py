@@ -110,7 +110,7 @@ class View:
 
     @property
     def dark(self) -> bool:
-        """Return whether the shown head is ablated on the shown side, and so drawn dark."""
+        """Return whether the shown head is ablated in the run that is shown, and so drawn dark."""
         gone = self.removed if self.side == "a" else self.shown.removed
         return self.side != "difference" and self.head in gone
 

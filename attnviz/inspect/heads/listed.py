@@ -95,7 +95,7 @@ def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) ->
     said = "furthest above control first"
     if tested:
         beyond = any(link.beats_chance for link in links)
-        said = "least likely by chance first" if beyond else f"{none} beats chance, nearest first"
+        said = "smallest p first" if beyond else f"{none} beats chance, smallest p first"
 
     def ends(link: WordLink) -> str:
         return f"{queries[link.query.start]} → {keys[link.key.start]}"

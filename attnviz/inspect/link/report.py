@@ -90,7 +90,7 @@ class LinkPart(NamedTuple):
 def part_leads(
     split: SplitScores, asked: AskedLink, sides: SideLeads | None = None
 ) -> NDArray[np.float64]:
-    """Return the lead by part, (part,): parts of the query, of the keys, then a bias by distance.
+    """Return how much each part raises the asked score over others: query, key, distance (part,).
 
     sides: leads of query and key parts from another text with equal distances; None for this one's.
     """
@@ -223,7 +223,7 @@ class LinkReport(Report, Provenance):
 
     @property
     def tallies(self) -> bool:
-        """Return whether the parts sum to the scores of the model's own weights, up to rounding."""
+        """Return whether the parts sum, up to rounding, to the scores of the attention weights."""
         return all(prompt.split.tallies for prompt in self.prompts)
 
     @property

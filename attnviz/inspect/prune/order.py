@@ -216,10 +216,10 @@ def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneS
 def random_losses(
     meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
-    """Return the losses after each number of removals in ``counts``, in random orders.
+    """Return for each number of removals in ``counts`` the losses over ``draws`` random orders.
 
-    meter: measures them. bounds: the heads that must remain. draws: how many orders. seed: of the
-        orders.
+    meter: measures the losses. bounds: the heads that must remain. seed: draws the orders, which
+        are the same for all counts.
     """
     if not counts or not draws:
         return ()

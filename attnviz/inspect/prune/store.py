@@ -74,10 +74,10 @@ class PruneStore:
 
     directory: where the result is written; None to plan only.
     ids: the token ids of a text, over which the written model is compared with the whole one.
-    layers: those that have heads. parameters: of the whole model, tied tensors once.
+    layers: those that have heads. parameters: their number in the whole model, tied ones once.
     projections: by layer, the module that joins the heads' outputs. dtype: in which tensors are
     stored; None for that of the model.
-    Raises UnsupportedError if its heads cannot be removed for good.
+    Raises UnsupportedError if the model's heads cannot be removed for good.
     """
 
     def __init__(self, model: Model, directory: Path | None, ids: tuple[int, ...]) -> None:

@@ -131,10 +131,10 @@ class HaystackStudy:
     def written(self) -> tuple[list[Floats], tuple[str, ...]]:
         """Return by haystack what each head writes towards the answers, (layer, head), and notes.
 
-        It is the direct contribution to logit(answer) − logit(foil) that is read at the needle, for
-        one token of one answer of each haystack in turn. The foil is the token at that place of an
-        answer that is not asked for; a haystack without one is left out. The list is empty if the
-        contributions cannot be measured.
+        It is the direct contribution to logit(answer) − logit(foil) by what a head reads at the
+        needle, for one token of one answer; the next haystack takes the next answer. The foil is
+        the token at the same place of an answer that is not asked for; a haystack without one is
+        left out. The list is empty if contributions cannot be measured.
         """
         found = list[Floats]()
         try:

@@ -38,7 +38,7 @@ def _name(report: WhyReport, block: NeuronReading) -> str:
 
 
 def neuron_parts(report: WhyReport, block: NeuronReading) -> list[doc.Part]:
-    """Return the facts on a block, and a table of the neurons that write most."""
+    """Return facts on a feed-forward block, and a table of its largest contributions by neuron."""
     return [doc.Facts(_facts(report, block)), neuron_table(report, block)]
 
 

@@ -275,7 +275,7 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
     """Return the finding on one prompt: its prediction, then ``best``, or the largest effect."""
     verb = "contributes"
     if most is best:
-        verb = "works against it most:" if best.value < 0 else "contributes most:"
+        verb = "works against it most:" if best.value < 0 else "contributes most of all heads:"
     said = f"{_predicted(report)} {_called(report, best)} {verb} {logits(best.value)}"
     said += f" of {report.logit:.2f} logits{_read(report, best)}"
     unclear = ", no clear difference" if report.tested and not best.clear else ""
@@ -284,7 +284,8 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect) -> str:
         if not fits_two_lines(f"{said}{base}{unclear}."):
             base = f"; control {logits(best.base)}"
     else:
-        absent = "" if _has_answer(report) else ": that exact token is not in it"
+        absent = f": {quoted(report.first.answer)} is not in the prompt"
+        absent = "" if _has_answer(report) else absent
         base = "" if report.first.attribution.labels else f"; no control{absent}"
     whole = f"{said}{base}{unclear}."
     return whole if fits_two_lines(whole) else f"{said}{unclear}."

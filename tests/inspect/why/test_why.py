@@ -87,8 +87,8 @@ def test_induction_heads_stand_out_of_a_repeated_name(run):
     assert found["controls"] == 20
     shown = run("why", PROMPT).out
     assert (
-        "Next: “John” (p = .97). L1H2 (induction) contributes most: +4.44 of 13.61 logits, read "
-        "from “John” (4); +0.01 when “John” is replaced (control)."
+        "Next: “John” (p = .97). L1H2 (induction) contributes most of all heads: +4.44 of 13.61 "
+        "logits, read from “John” (4); +0.01 when “John” is replaced (control)."
     ) in " ".join(shown.split())
 
 
@@ -131,7 +131,8 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run):
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
-    assert "; no control: that exact token is not in it." in shown
+    assert "; no control: “" in shown
+    assert "” is not in the prompt." in shown
 
 
 # What is said --------------------------------------------------------------------------------
@@ -314,5 +315,5 @@ def test_it_fits(redrawn, checkpoint, tmp_path, asked, columns, lines):
     assert max(map(width, result.lines)) <= columns
     assert result.lines[1].startswith(("Next: ", "No clear", "20 prompts"))
     assert result.lines[-1].endswith("--full: everything")
-    assert any(line.startswith("L0") for line in result.lines)
+    assert any(line.lstrip("│ ").startswith("L0") for line in result.lines)
     assert "sum" in result.out

@@ -52,7 +52,7 @@ class Listener(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Return whether the share is large, and its interval far above that of other heads."""
+        """Return whether the share is large, and its lower end many times the mean of others."""
         if self.share.interval is None or self.share.value < _LARGE:
             return False
         return self.share.interval[0] > _TIMES * max(self.share.base_rate or 0.0, 0.0)
