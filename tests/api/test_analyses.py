@@ -14,7 +14,7 @@ from rich.console import Console
 
 import attnviz
 from attnviz.cli.app import COMMANDS
-from attnviz.errors import AttnvizError, UsageError
+from attnviz.errors import UsageError
 
 from ..conftest import without_times
 
@@ -171,13 +171,10 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
         (lambda: attnviz.ablate(json=True), TypeError, "unexpected keyword argument 'json'"),
         (lambda: attnviz.ablate(mode="none"), UsageError, "mode='none' is not one of 'zero'"),
         (lambda: attnviz.ablate(top=0), UsageError, "top=0 is out of range: expected 1 or more"),
-        (lambda: attnviz.ablate(top=True), UsageError, "top takes int, got True"),
         (lambda: attnviz.ablate(top="3"), UsageError, "top takes int, got '3'"),
-        (lambda: attnviz.ablate(index_base=2), UsageError, "expected 0 to 1"),
         (lambda: attnviz.ablate(texts=[]), UsageError, "expected at least one text"),
         (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
         (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is no share"),
-        (lambda: attnviz.rollout("tiny", None), UsageError, "expected a text"),
         (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),
         (lambda: attnviz.rollout("tiny", TEXT, tokenizer=TEXT), UsageError, "got a text"),
         (
@@ -186,9 +183,7 @@ def test_what_a_result_shows_and_saves(run, tmp_path):
             "for a loaded model",
         ),
         (lambda: attnviz.rollout(object(), text=TEXT), UsageError, "expected the name of a model"),
-        (lambda: attnviz.rollout("./nowhere", text=TEXT), AttnvizError, "no directory"),
         (lambda: attnviz.rollout("tiny", text=b"a b"), UsageError, "expected one text"),
-        (lambda: attnviz.ablate(texts=5), UsageError, "expected a text or several, got 5"),
         (lambda: attnviz.patterns(3), UsageError, "transformers model, got an int: hand"),
         (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
     ],

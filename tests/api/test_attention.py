@@ -85,15 +85,6 @@ def test_of_a_batch_it_draws_the_first_and_says_so():
         result.heatmap()
 
 
-def test_the_module_beside_it():
-    torch.manual_seed(0)
-    attention = attnviz.MultiHeadAttention(d_model=14, heads=7, causal=True)
-    _, weights = attention(torch.randn(1, 5, 14), return_weights=True)
-    maps = attnviz.heatmap(weights, "one two three four five")
-    assert len(maps) == 7
-    assert maps.report.record.causal
-
-
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [

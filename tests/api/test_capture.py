@@ -34,18 +34,6 @@ def test_a_loaded_model(model, tokenizer):
     assert "loaded weights · float32\n2 layers × 3 heads on 1 key/value" in str(maps)
 
 
-def test_a_model_is_left_as_it_was(model, tokenizer):
-    model.train()
-    before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    implementation = model.config._attn_implementation
-    maps = attnviz.capture(model, TEXT, tokenizer=tokenizer)
-    assert all(module.training for module in model.modules())
-    assert all(weight.requires_grad for weight in model.parameters())
-    assert model.config._attn_implementation == implementation
-    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
-    assert np.allclose(np.asarray(maps).sum(-1), 1)  # no dropout
-
-
 def test_some_heads_of_a_loaded_model(model, tokenizer):
     every = attnviz.capture(model, TEXT, tokenizer=tokenizer)
     some = attnviz.capture(model, TEXT, tokenizer=tokenizer, layer=1, head=["0", 2])

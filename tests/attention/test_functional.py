@@ -55,19 +55,6 @@ def test_softmax_over_no_keys_is_empty_and_hides_no_nan(convert):
     assert np.isnan(np.asarray(softmax(convert(np.array([math.nan, 1.0]))))).all()
 
 
-def test_attention_by_hand(convert, close):
-    # Scores ln 3 and 0 after the scale of 1/√4: weights 3/4 and 1/4.
-    query = convert(np.array([[[2, 0, 0, 0]]], dtype=np.float32))
-    key = convert(np.array([[[math.log(3), 0, 0, 0], [0, 1, 0, 0]]], dtype=np.float32))
-    value = convert(np.array([[[4, 8], [0, -4]]], dtype=np.float32))
-    close(attention_scores(query, key), [[[math.log(3), 0]]])
-    output, weights = scaled_dot_product_attention(query, key, value)
-    close(weights, [[[3 / 4, 1 / 4]]])
-    close(output, [[[3, 5]]])
-    _, unscaled = scaled_dot_product_attention(query, key, value, scale=1)
-    close(unscaled, [[[9 / 10, 1 / 10]]])
-
-
 # Masks over (2, 3, 5, 7) as a caller may give them, of what is visible and of numbers to add.
 MASKS = {
     "none": lambda visible, added: None,

@@ -90,14 +90,3 @@ def test_equals_torchs_layer(normal, check_both, kind, widths, bias, batch_first
         output, weights = theirs(*given, average_attn_weights=False, **options)
     output = output if batch_first else output.transpose(0, 1)
     check_both(from_torch(theirs), arrays, mask, output, weights)
-
-
-def test_causal_of_ours_equals_torchs_causal_mask(normal, close):
-    theirs = nn.MultiheadAttention(12, 3, batch_first=True).eval()
-    text = torch.from_numpy(normal(2, 5, 12))
-    mask = nn.Transformer.generate_square_subsequent_mask(5)
-    expected, _ = theirs(text, text, text, attn_mask=mask, is_causal=True)
-    ours = from_torch(theirs)
-    close(ours(text, mask=mask), expected)
-    ours.causal = True
-    close(ours(text), expected)

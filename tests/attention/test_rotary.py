@@ -40,13 +40,6 @@ def test_angles_are_rounded_as_float32_far_from_the_start(convert):
         assert float(sin[0, 32 + pair]) == pytest.approx(math.sin(angle), abs=1e-6)
 
 
-def test_a_quarter_turn_by_hand(convert, close):
-    cos, sin = Rotary(1e4).tables([math.pi / 2], 2, like=convert(np.zeros(1, np.float32)))
-    close(cos, [[0, 0]])
-    close(sin, [[1, 1]])
-    close(apply_rotary(convert(np.array([[[3, 5]]], np.float32)), cos, sin), [[[-5, 3]]])
-
-
 def test_each_text_may_have_its_own_positions(convert, normal):
     x = convert(normal(2, 3, 2, 4))
     positions = convert(np.array([[0, 1], [5, 6]]))

@@ -11,8 +11,6 @@ from attnviz.attention.functional import additive_scores, masked_softmax, scores
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 
-SCORES = ("scaled-dot", "dot", "additive")
-
 
 def test_by_hand(convert, close):
     query = convert(np.array([[[1.0, 2.0, 0.0, -1.0]]]))
@@ -24,18 +22,6 @@ def test_by_hand(convert, close):
     close(scores_by("additive", query, key), [[[expected, 0]]])
     weighted = additive_scores(query, key, convert(np.array([2.0, 0.0, 0.0, -1.0])))
     close(weighted, [[[2 * tanh(4) - tanh(1), 0]]])
-
-
-def test_each_head_has_its_own_vector(convert, close, normal):
-    query, key, weight = normal(2, 3, 5, 4), normal(2, 3, 7, 4), normal(3, 4)
-    scores = np.asarray(additive_scores(*map(convert, (query, key, weight))))
-    assert scores.shape == (2, 3, 5, 7)
-    assert scores.dtype == np.float32
-    for head in range(3):
-        close(
-            scores[:, head],
-            additive_scores(*map(convert, (query[:, head], key[:, head], weight[head]))),
-        )
 
 
 # The layers of Keras take one head's query, value and key, and no projections.
@@ -59,19 +45,6 @@ def test_equals_keras_additive_attention(keras, convert, close, normal, use_scal
     )
     close(weights, expected)
     close(np.asarray(weights) @ value, output)
-
-
-@pytest.mark.parametrize("mask", [False, True])
-def test_unscaled_fused_output_equals_the_open_one(normal, close, mask):
-    torch.manual_seed(2)
-    attention = MultiHeadAttention(12, 3, score="dot").eval()
-    text = torch.from_numpy(normal(2, 5, 12))
-    given = torch.from_numpy(normal(2, 3, 5, 5) > 0) if mask else None
-    output, _ = attention(text, mask=given, return_weights=True)
-    close(attention(text, mask=given), output)
-    other = MultiHeadAttention(12, 3).eval()
-    other.load_state_dict(attention.state_dict())
-    assert not torch.allclose(other(text, mask=given), output, atol=1e-3)
 
 
 def test_the_vector_learns(normal):

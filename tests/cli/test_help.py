@@ -12,7 +12,7 @@ import typer
 from rich.cells import cell_len
 
 import attnviz
-from attnviz.cli.app import COMMANDS, GROUPS, app
+from attnviz.cli.app import COMMANDS, app
 from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
@@ -39,17 +39,6 @@ def test_all_commands_fit_one_small_screen(run):
     assert max(map(len, lines)) <= 80
     for name, does in COMMANDS.items():
         assert sum(f" {name.ljust(10)}{does}" in line for line in lines) == 1, name
-
-
-def test_there_is_room_for_twenty_six_commands(run, monkeypatch):
-    further = [f"further{number}" for number in range(26 - len(COMMANDS))]
-    for group, names in (("Look", further[::2]), ("Measure", further[1::2])):
-        more = dict.fromkeys(names, "Tell what is of interest.")
-        monkeypatch.setitem(GROUPS, group, GROUPS[group] | more)
-    lines = run("-h", env={"COLUMNS": "80"}).lines
-    assert len(lines) < 24
-    assert max(map(len, lines)) <= 80
-    assert "\n".join(lines).count("Tell what is of interest.") == len(further)
 
 
 def test_whole_help_of_heads(run):

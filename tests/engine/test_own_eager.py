@@ -28,8 +28,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.models.prepare import prepared
 from attnviz.records import Input
 
-from ..conftest import save_tokenizer
-
 LAYERS, HEADS, WIDTH, ANSWER, FOIL = 3, 4, 24, 5, 8
 FALCON = {
     "hidden_size": WIDTH,
@@ -180,17 +178,3 @@ def test_values_that_are_not_seen_are_refused(monkeypatch):
     reader = TextReader(prepared("bloom", made("bloom"), None, torch.device("cpu")))
     with pytest.raises(UnsupportedError, match="its values cannot be seen"):
         reader.norms(Asked(Input.of_ids(CLEAN), "self", None))
-
-
-def test_the_commands(run, tmp_path):
-    made("falcon", "sdpa").save_pretrained(tmp_path)
-    save_tokenizer(tmp_path)
-    model = ("--model", str(tmp_path))
-    shown = run("heads", "the cat sat on the mat", *model, "--norm-weighted", "--json")
-    assert shown.code == 0, shown.err
-    assert shown.document["norm_weighted"] is True
-    scored = run("patterns", *model, "--norm-weighted", "--json")
-    assert scored.code == 0, scored.err
-    texts = ("the cat sat on", "the mat sat on")
-    patched = run("patch", *texts, *model, "--what", "pattern", "--json")
-    assert patched.code == 0, patched.err

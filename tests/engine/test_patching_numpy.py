@@ -96,8 +96,8 @@ def looped(model, base, source, clean, patches, position, places=None):
     return {key: np.array([row[key] for row in rows]) for key in rows[0]}
 
 
-def compared(found, patches, expected, most=1e-4):
-    """Hold both backends against the loop. most: by how much torch in float32 may be off."""
+def compared(found, patches, expected):
+    """Hold both backends against the loop."""
     numpy = measured(found[0], patches)[0]
     try:
         other = measured(found[1], patches)[0]
@@ -105,7 +105,7 @@ def compared(found, patches, expected, most=1e-4):
         other = {name: oracle + 1e-6 for name, oracle in expected.items()}
     for name, oracle in expected.items():
         ours(numpy[name], other[name], oracle, name)
-        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=most, err_msg=name)
+        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def has_values(model):

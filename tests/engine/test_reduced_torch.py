@@ -176,23 +176,6 @@ def test_blocks_of_a_gpu_share_their_memory(dtype, sink, monkeypatch):
     assert {len(room) for room in rooms if room is not None} == {600}
 
 
-@pytest.mark.parametrize("name", ["cuda", "mps", "xpu"])
-def test_every_device_at_hand_has_the_sums_of_the_processor(name):
-    """Also with PYTORCH_ENABLE_MPS_FALLBACK, where that decides what runs on the device."""
-    if not getattr(torch, name).is_available():
-        pytest.skip(f"no {name} here")
-    host = random_layer(torch.float32, 6, sink=True)
-    query, key = host._query.flatten(0, 1).to(name), host._key.to(name)
-    edge = torch.linspace(-2, 2, 6, device=name)
-    layer = TorchLayer(query, key, 0.3, ranges=(host.first, host.past), sink=edge)
-    columns = np.random.default_rng(2).normal(size=(37, 3))
-    equals = Equals(np.arange(2 * 37).reshape(2, 37) % 5, host.first, host.past)
-    ours, expected = (each.reduced(columns, 4, equals, far=True) for each in (layer, host))
-    for given, wanted in zip(ours, expected, strict=True):
-        assert np.abs(given - wanted).max() < 1e-4
-    assert np.abs(layer.rows(3, 9) - host.rows(3, 9)).max() < 1e-4
-
-
 def test_bfloat16_is_reduced_in_float32():
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)

@@ -26,27 +26,6 @@ def test_queries_and_keys_make_the_weights(checkpoint, name):
         assert powers / powers.sum(-1, keepdims=True) == pytest.approx(weights, abs=1e-5)
 
 
-def test_a_norm_is_the_length_of_what_a_value_writes(checkpoint):
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    folder = checkpoint("gpt2")
-    model, tokenizer = (
-        AutoModelForCausalLM.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-    )
-    with torch.inference_mode():
-        block = model.transformer.h[0]
-        states = model.transformer(
-            **tokenizer(TEXT, return_tensors="pt"), output_hidden_states=True
-        )
-        value = block.attn.c_attn(block.ln_1(states.hidden_states[0]))[0].chunk(3, -1)[2]
-        value = value.unflatten(-1, (block.attn.num_heads, -1)).movedim(1, 0)
-        out = block.attn.c_proj.weight.unflatten(0, (block.attn.num_heads, -1))
-        wanted = (value @ out).norm(dim=-1)
-    assert found(folder).norms[0] == pytest.approx(wanted.numpy(), rel=1e-4)
-
-
 def test_what_is_missing_is_said(checkpoint, monkeypatch):
     (note,) = found(checkpoint("t5"), kind="encoder").notes
     assert note.startswith("Without query × key: the weights of ")

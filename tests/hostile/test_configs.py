@@ -9,24 +9,6 @@ SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", 
 NO_SIZES = (0, -1, 10**30, 1.5, math.nan, math.inf, True, "x", [], {"a": 1})
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"model_type": "mistral", "sliding_window": -1}, "sliding_window = -1"),
-        (
-            {
-                "model_type": "mistral",
-                "architectures": ["MistralForCausalLM"],
-                "sliding_window": -1,
-            },
-            "sliding_window = -1: expected a number of tokens",
-        ),
-    ],
-)
-def test_params_refuses_in_one_line(refused, llama, fields, said):
-    assert said in refused(3, "params", str(llama(**fields)))
-
-
 def test_a_dtype_that_is_none_is_refused_where_no_file_states_it(refused, llama):
     directory = llama(dtype="banana")
     for weights in directory.glob("*.safetensors"):

@@ -121,7 +121,6 @@ def test_a_device_that_is_none(refused, llama, device):
     "command",
     [
         ("patterns", SENTENCE, "--model", "DIRECTORY"),
-        ("ablate", SENTENCE, "--model", "DIRECTORY"),
         ("verify", "--model", "DIRECTORY"),
         ("train", "t.txt", "--out", "trained"),
         ("sweep", "--heads", "1,2"),
@@ -137,9 +136,10 @@ def test_every_command_refuses_it(refused, llama, tmp_path, command):
 
 @pytest.mark.skipif(not FULL.exists(), reason="no full device here")
 @pytest.mark.parametrize(
-    ("words", "buffered"), [(("--version",), ""), (("heads", "--help"), "1"), ((), "")]
+    ("words", "buffered"),
+    [(("--version",), ""), (("heads", "--help"), "1"), (("heads", "a", "--json"), "")],
 )
-def test_a_full_disk_takes_no_help(program, environment, words, buffered):
+def test_a_full_disk_takes_neither_help_nor_numbers(program, environment, words, buffered):
     with FULL.open("w") as full:
         done = subprocess.run(
             [*program, *words],

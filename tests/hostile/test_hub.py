@@ -1,24 +1,12 @@
 """A hub that lies, drips or damages: nothing is written where it says, nothing is waited for."""
 
-import importlib.util
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_SPEC = importlib.util.spec_from_file_location(
-    "stand_in_hub", Path(__file__).parents[1] / "models" / "stand_in_hub.py"
-)
-assert _SPEC is not None
-assert _SPEC.loader is not None
-stand_in_hub = importlib.util.module_from_spec(_SPEC)
-sys.modules["stand_in_hub"] = stand_in_hub
-_SPEC.loader.exec_module(stand_in_hub)
-
-Ask = Callable[..., dict[str, Any]]
+from ..models import stand_in_hub
 
 
 @pytest.fixture

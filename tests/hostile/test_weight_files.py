@@ -6,8 +6,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from .conftest import ON_A_MODEL, asked
-
 
 @pytest.fixture
 def indexed(llama):
@@ -48,12 +46,6 @@ def test_an_index_that_names_other_files(shard, named, indexed, refused):
     said = refused(3, "heads", "the cat", "--model", str(indexed(shard, named)))
     assert "model.safetensors.index.json names the file" in said
     assert "expected names that end in .safetensors of files inside its directory" in said
-
-
-@pytest.mark.parametrize("command", ON_A_MODEL)
-def test_an_absolute_name_is_refused(command, indexed, refused, tmp_path):
-    directory = indexed("a.safetensors", str(tmp_path / "m" / "a.safetensors"))
-    assert "names the file '/" in refused(3, *asked(command, "the cat sat on", directory))
 
 
 def test_pickles_are_named_by_an_index_of_pickles_alone(indexed, run, refused):

@@ -15,15 +15,6 @@ from attnviz.measures.bootstrap import (
     spearman,
 )
 
-
-def test_the_interval_has_the_width_that_theory_gives():
-    """Of 400 draws from N(0, 1) the mean has a standard error of 1/20: ±1.96/20."""
-    values = np.random.default_rng(5).standard_normal((400, 1))
-    low, high = bootstrap_interval((values - values.mean()) / values.std(), 3)
-    assert high[0] - low[0] == pytest.approx(2 * 1.96 / 20, rel=0.07)
-    assert low[0] == pytest.approx(-high[0], abs=0.01)
-
-
 T_OF_FIVE = 2.77645
 """The 97.5 % quantile of Student's t for four degrees of freedom, from a printed table."""
 

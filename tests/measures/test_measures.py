@@ -1,14 +1,12 @@
 """Each measure against hand-computed values, a loop over its definition, and its stated range."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 import attnviz
 from attnviz.measures.registry import MEASURES
@@ -19,8 +17,6 @@ from ..made_records import measured
 
 IDS = (5, 2, 5, 5, 3, 2, 7)  # repeats far, near and twice
 SPECIAL = (True, False, False, False, True, False, False)
-
-Matrix = list[list[float]]
 
 
 def average(values):
@@ -176,24 +172,6 @@ def test_uniform_causal_by_hand():
     assert measured("next", six, causal=False) == 0
 
 
-def test_perfect_heads():
-    n = 5
-    one_before = np.eye(n, k=-1)
-    one_before[0, 0] = 1
-    assert shown("previous", one_before) == 1
-    assert shown("self", one_before, True) == 0
-    assert shown("distance", one_before) == pytest.approx((n - 1) / n)
-    assert shown("self", np.eye(n), False) == 1
-    assert shown("distance", np.eye(n)) == 0
-    assert measured("next", np.eye(n, k=1), causal=False) == 1
-    repeat = np.zeros((4, 4))
-    repeat[:, 0] = 1
-    assert measured("duplicate", repeat, (1, 2, 3, 1)) == 1
-    follow = np.zeros((4, 4))
-    follow[:, 1] = 1
-    assert measured("induction", follow, (1, 2, 3, 1)) == 1
-
-
 def test_a_double_token_is_a_duplicate_but_no_induction():
     """In a a the follower of the earlier a is the query itself."""
     weights = uniform_weights(2, 2, True)
@@ -245,41 +223,6 @@ def test_cross_attention_need_not_be_square(queries, keys):
     first, evenness = shown("first", weights), shown("normalised_entropy", weights, False)
     assert first == pytest.approx(1 / keys) if queries > 1 else np.isnan(first)
     assert evenness == pytest.approx(1) if queries > 1 and keys > 1 else np.isnan(evenness)
-
-
-@st.composite
-def attention(draw):
-    """Rows of weights that sum to one, with zeros, ones and tiny weights among them."""
-    n = draw(st.integers(2, 7))
-    causal = draw(st.booleans())
-    size = st.sampled_from([0.0, 1e-38, 1e-6, 0.25, 1.0]) | st.floats(0, 1, width=32)
-    raw = draw(arrays.arrays(np.float32, (n, n), elements=size))
-    raw += np.eye(n, dtype=np.float32)
-    weights = np.tril(raw) if causal else raw
-    return weights / weights.sum(-1, keepdims=True), causal
-
-
-@given(attention(), st.data())
-def test_ranges(drawn, data):
-    weights, causal = drawn
-    n = len(weights)
-    ids = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
-    special = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    shares: list[Callable[[], np.ndarray]] = [
-        lambda: shown("previous", weights),
-        lambda: shown("next", weights, False),
-        lambda: shown("first", weights),
-        lambda: shown("self", weights, causal),
-        lambda: measured("duplicate", weights, ids),
-        lambda: measured("induction", weights, ids),
-        lambda: shown("normalised_entropy", weights, causal),
-        lambda: measured("confidence", weights, special=special),
-    ]
-    for share in shares:
-        value = float(share())
-        assert math.isnan(value) or -1e-6 <= value <= 1 + 1e-6
-    assert 0 <= float(shown("entropy", weights)) <= math.log(n) + 1e-6
-    assert 0 <= float(shown("distance", weights)) <= n - 1 + 1e-5
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.booleans())

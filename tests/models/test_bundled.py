@@ -1,7 +1,6 @@
 """The bundled model loads in place, without torch, and is what its card and header say."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,6 @@ from transformers import AutoTokenizer
 import attnviz
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import NumpyModel
-
-from ..small_models import whole_weights
 
 DIRECTORY = Path(attnviz.__file__).parent / "data" / "tiny"
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -23,26 +19,6 @@ SENTENCE = "The cat sat on the mat because it was tired."
 @pytest.fixture(scope="module")
 def model():
     return Bundled()
-
-
-def observe_all(model, text):
-    return whole_weights(model, model.encode(text))
-
-
-def test_it_is_a_numpy_model_that_tells_its_shape(model):
-    config = json.loads((DIRECTORY / "config.json").read_text())
-    assert isinstance(model, NumpyModel)
-    info = model.info
-    assert (info.name, info.architecture, info.dtype) == ("tiny", "LlamaForCausalLM", "float32")
-    assert (info.weights, info.seed, info.device) == ("trained", None, "cpu")
-    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (
-        config["num_hidden_layers"],
-        config["num_attention_heads"],
-        config["num_key_value_heads"],
-        config["head_dim"],
-    )
-    assert model.kinds == ("self",)
-    assert model.context == config["max_position_embeddings"]
 
 
 def test_the_revision_names_the_content(model):

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.models.checkpoint_files import local_directory
 from attnviz.models.huggingface import load_transformers
 from attnviz.models.prepare import prepared
@@ -191,16 +191,6 @@ def test_nothing_is_printed(checkpoint, capfd):
     edit(directory / "config.json", architectures=["BertForMaskedLM"])
     load_transformers(str(directory)).encode("the cat " * 40)
     assert capfd.readouterr() == ("", "")
-
-
-def test_models_without_heads_or_text_are_unsupported(checkpoint):
-    directory = checkpoint("gpt2")
-    mamba = transformers.MambaConfig(vocab_size=13, hidden_size=6, num_hidden_layers=1)
-    vit = transformers.ViTConfig(architectures=["ViTModel"])
-    for config, said in ((mamba, "mamba"), (vit, "takes no text")):
-        config.save_pretrained(directory)
-        with pytest.raises(UnsupportedError, match=said):
-            load_transformers(str(directory))
 
 
 @pytest.mark.parametrize(

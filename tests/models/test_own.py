@@ -7,7 +7,6 @@ import pytest
 
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
-from attnviz.models.model import NumpyModel
 from attnviz.models.own import OwnAttention
 
 KOREAN = "나는 오늘 학교에 갔다 ."
@@ -21,17 +20,6 @@ def weights_of(model, text):
     ((layer, start, weights, norms),) = observed
     assert (layer, start, norms) == (0, 0, None)
     return weights[0]
-
-
-def test_it_is_a_numpy_model_that_says_it_is_random():
-    model = OwnAttention(30, 6, 2, seed=7)
-    assert isinstance(model, NumpyModel)
-    info = model.info
-    assert (info.name, info.architecture) == ("mha", "MultiHeadAttention")
-    assert (info.layers, info.heads, info.kv_heads, info.head_dim) == (1, 6, 2, 5)
-    assert (info.weights, info.seed, info.revision) == ("random", 7, None)
-    assert "random weights" in info.notes[0]
-    assert (model.kinds, model.context) == (("self",), None)
 
 
 def test_words_of_any_language_are_the_tokens():

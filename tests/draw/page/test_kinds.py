@@ -281,8 +281,3 @@ def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(opened, mar
     heads, words = (shown.page.locator(name).bounding_box() for name in ("#heads", "#words"))
     assert heads["x"] + heads["width"] <= words["x"]
     assert abs(heads["y"] - words["y"]) < 200
-
-
-def test_a_document_has_one_main_landmark(run, tmp_path):
-    run("ablate", CAT, "--save", "page.html")
-    assert (tmp_path / "page.html").read_text().count("<main>") == 1

@@ -6,6 +6,7 @@ import pytest
 import attnviz
 from attnviz.draw.svg import safe
 
+from ..test_palette import luminance
 from .test_numbers import made
 
 FROM_THE_RIGHT = ("ذهبت", "مريم", "إلى", "السوق")
@@ -115,13 +116,6 @@ def test_all_heads_are_on_one_sheet(opened, tmp_path, sizes):
     shown.page.set_viewport_size({"width": 688, "height": 1017})
     assert shown.page.locator("#heads").bounding_box()["height"] < 1017
     assert shown.js("$('grid').scrollWidth - $('grid').clientWidth") <= 1
-
-
-def luminance(colour):
-    """The relative luminance of WCAG."""
-    parts = [c / 255 for c in colour]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -5,7 +5,6 @@ import pytest
 
 import attnviz
 
-from .conftest import MARY
 from .test_numbers import made
 
 SIDES = "cells.map((cell) => cell.firstChild.clientWidth)"
@@ -140,14 +139,6 @@ def test_numbers_stand_in_large_cells_and_a_long_text_opens_at_the_finding(opene
     assert shown.js(box)
     shown.press("0")
     assert "3 best" in shown.js(script)  # names that are no neighbours have their places
-
-
-def test_query_times_key_stands_beside_the_lines(opened, mary):
-    shown = opened(mary, "#L1H3&q=8", width=1600)
-    script = "[8, 5].map((query) => { const all = products(7, query).map(Math.exp);"
-    script += " return all[5] / all.reduce((a, b) => a + b); })"
-    weights = attnviz.capture("tiny", MARY)["L1H3"]
-    assert shown.js(script) == pytest.approx([weights[8, 5], weights[5, 5]], abs=2e-3)
 
 
 def test_what_regions_give_to_regions_is_a_table(opened, tmp_path):

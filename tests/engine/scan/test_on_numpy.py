@@ -36,14 +36,14 @@ def looped(model, variant, ids=IDS, value=None):
     )
 
 
-def compared(model, variants, found, expected, most=1e-4):
-    """Hold both backends against the loop. most: by how much torch in float32 may be off."""
+def compared(model, variants, found, expected):
+    """Hold both backends against the loop."""
     one, other = (measured(scan, variants) for scan in found)
     assert set(one) == set(other) == set(METRICS)
     for name in METRICS:
         oracle = np.array([row[name] for row in expected])
         ours(one[name], other[name], oracle, name)
-        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=most, err_msg=name)
+        np.testing.assert_allclose(other[name], oracle, rtol=1e-4, atol=1e-4, err_msg=name)
     assert (one["flip_rate"] == other["flip_rate"]).all()
 
 

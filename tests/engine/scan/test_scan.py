@@ -21,7 +21,6 @@ from ..scans import IDS, every, input_of, measured, torch_scan
 from ..sizes import set_sizes
 
 OTHER = tuple(reversed(IDS))
-LONGER = (*OTHER, 5, 9)
 HEADS = [(layer, head) for layer in range(3) for head in range(3)]
 
 
@@ -56,12 +55,6 @@ def test_draws_are_averaged_and_have_a_standard_error():
     (piece,) = scan.scan(0, variants, [0])
     assert piece.metrics["kl"][0] == pytest.approx(np.mean(each))
     assert piece.errors["kl"][0] == pytest.approx(np.std(each, ddof=1) / 3**0.5)
-
-
-def test_what_was_done_to_a_reference_of_another_length_is_said():
-    scan = torch_scan(small_model("gpt2"), references=(LONGER, OTHER[:4]), mode="resample")
-    measured(scan, every(scan))
-    assert "cut to its length" in scan.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -233,14 +226,6 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
         measured(scan, every(scan))
     assert state_of(model) == before
     assert not torch.is_inference_mode_enabled()
-
-
-def test_a_text_that_does_not_fit_is_refused_with_the_figure():
-    scan = torch_scan(small_model("gpt2"), max_memory=10_000)
-    with pytest.raises(
-        UsageError, match=r"one more run over 11 tokens takes .* [kM]B.*--max-memory"
-    ):
-        measured(scan, every(scan))
 
 
 def test_the_context_manager_removes_heads_from_any_run():
