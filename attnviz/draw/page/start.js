@@ -33,7 +33,7 @@ function lookButton({ capture, head, query, key, says }) {
 
 async function start() {
   Object.assign(state, shown.view, { hover: shown.view.key >= 0 });
-  for (const [name, plain] of PLAIN) if (name === "view") state.view = plain;
+  for (const [name, plain] of PLAIN) if (name === "view") state.view = String(plain);
   await readLink(location.hash || data.link);
   const plain = !/[&#](q|zoom)=/.test(location.hash || data.link), long = Math.max(shown.n, shown.m) > 40;
   if (plain && long && state.key >= 0) state.zoom = 4; // the finding can be read
