@@ -66,6 +66,7 @@ _DIGEST = re.compile(r"(?<![\w.])[0-9a-f]{12,64}\b")  # no digits behind a point
 _PROGRESS = re.compile(r"\d+%|\btook\b")
 _TIME = re.compile(r'"(?:tokens_per_)?seconds?": [\d.e+-]+|[\d,.]+ (?:s|min|tokens/s)\b')
 _LENGTH = re.compile(r"(?<=<U)\d+")  # of a text with decimals, of which there may be more
+_APART = re.compile(r'"apart": [\d.]+e-(?:0[5-9]|[1-9]\d)')  # by how much rounding parts two ways
 _CHANCE = re.compile(r'(?<="adjusted_p": )[0-9.e-]+')
 _LAST = re.compile(_CHANCE.pattern + r"|(?<=,)[0-9.e-]+(?=\r?$)", re.MULTILINE)
 """The same where a table of CSV has it in its last column, as that of ``report`` does."""
@@ -189,7 +190,7 @@ def _alike(one, other, command):
     chances = zip(chance.findall(one), chance.findall(other), strict=False)
     if any(abs(float(a) - float(b)) > _TIES for a, b in chances):
         return False
-    aside = [_DIGEST, _TIME, chance, _LENGTH, *[_LARGEST_ERROR] * (command == "verify")]
+    aside = [_DIGEST, _TIME, _APART, chance, _LENGTH, *[_LARGEST_ERROR] * (command == "verify")]
     for pattern in aside:
         one, other = (pattern.sub("aside", text) for text in (one, other))
     if one == other:
