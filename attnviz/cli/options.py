@@ -266,6 +266,8 @@ class Output(Options, panel="Output"):
         super().__post_init__()
         if self.json and self.brief:
             raise UsageError("expected --json or --brief, not both")
+        if self.slide and not any(path.suffix in (".png", ".svg", ".pdf") for path in self.save):
+            raise UsageError("--slide is how a picture is saved: add --save FILE.png, .svg or .pdf")
 
     @property
     def for_programs(self) -> bool:

@@ -100,7 +100,7 @@ class _Axis:
             if match is None:
                 layer = re.fullmatch(r"[Ll](\d+)", part.strip()) if self.name == "head" else None
                 meant = f"; --layer {layer[1]} takes a whole layer" if layer else ""
-                more = ", or layer and head such as L1H2" if self.name == "head" else ""
+                more = ", layer and head such as L1H2, or a label" if self.name == "head" else ""
                 raise UsageError(
                     f"cannot read {part!r} as a {self.name}: expected a number, a range such as "
                     f"0-3, a list such as 0,2,5, or *{more}{meant}"

@@ -292,10 +292,17 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         if small or _INDENT + across * _FULL_CELL <= third:
             grid, sink = _grid(run, third, lines), report.view.sink
             maps, arcs = _maps_and_arcs(report, third, lines, third)
-            drawn = [part for part in maps if isinstance(part, doc.Maps) and part.texts]
-            texts = [] if drawn else text_maps(run, sink, third, lines - len(grid.rows) - 5)
+            drawn = [part for part in maps if isinstance(part, doc.Maps)]
             notes = [doc.Note(words) for words in overview_words(run)[1:]] if small else []
-            left, lists = [small] if small else [grid, *texts], [*notes, *_lists(report, lines)]
+            lists, spare = [*notes, *_lists(report, lines)], lines - len(grid.rows) - 8
+            coloured = any(part.texts for part in drawn)
+            many = 0 if coloured else sum(len(part.maps) for part in drawn)
+            strip = None if small else _strip(report, spare, third, many)
+            tall = sum(len(part.rows) + 5 for part in lists if isinstance(part, doc.Table))
+            room = spare + 3 if strip is None else lines - tall
+            texts = [] if small or coloured else text_maps(run, sink, third, room)
+            left = [small or grid, *(texts if strip is None else [strip])]
+            lists += texts if strip is not None else []
             return [_columns(columns, left, [*maps, *arcs], lists)]
     grid = _grid(run, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
@@ -320,24 +327,32 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     return [_columns(columns, left, right, wanted=_INDENT + across * _FULL_CELL)]
 
 
-def _strip(report: HeadsReport, lines: int) -> doc.Maps | None:
-    """Return small maps of the next most distinctive heads, as many as two columns have room for.
+def _strip(
+    report: HeadsReport, lines: int, room: int = _STRIP, large: int = _IN_FULL
+) -> doc.Maps | None:
+    """Return small maps of the next most distinctive heads that fit; None if not even one does.
 
-    None if not even one has.
+    lines, room: the available lines and width. large: how many heads have a large map beside them.
     """
     run = report.first
     tokens = max(len(run.record.queries), len(run.record.keys))
     size = (tokens + 1) // 2, max(tokens, _NARROW_STRIP)
-    across = (_STRIP - _GAP) // (size[1] + _GAP)
+    across = (room - _GAP) // (size[1] + _GAP)
     down = lines // (size[0] + 2)
     if not across or not down or tokens > _SHORT_TEXT:
         return None
     maps = []
-    for place in distinctive(report)[_IN_FULL : _IN_FULL + across * down]:
+    for place in distinctive(report)[large : large + across * down]:
         label = run.scores(*place).label
         title = f"{run.name(*place)} {scored(label.short, label.score)}"
         maps.append(head_map(run, place, [(title, label.is_finding)]))
-    return doc.Maps(maps, [("further heads", True)], small=size, scale=None) if maps else None
+    return (
+        doc.Maps(
+            maps, [("further heads" if large else "clearest heads", True)], small=size, scale=None
+        )
+        if maps
+        else None
+    )
 
 
 def _thumbnails(run: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:

@@ -308,7 +308,7 @@ def _shared(report: LinkReport) -> list[str]:
     """Return the largest parts of the key with their leads, where none of them is most of it."""
     parts = [part for part in report.of_side("key") if part.part is not None and part.lead > 0]
     named = [f"{_called(report, part)} {nats(part.lead)}" for part in parts[:_NAMED]]
-    return [named[0].replace(" +", " wrote +"), *named[1:]]
+    return [f"{named[0].replace(' +', ' wrote +')} there", *named[1:]]
 
 
 def _called(report: LinkReport, part: LinkPart) -> str:

@@ -36,9 +36,9 @@ def _name(report: WhyReport, block: NeuronReading) -> str:
     return f"L{block.layer + report.index_base} MLP"
 
 
-def neuron_parts(report: WhyReport, block: NeuronReading) -> list[doc.Part]:
+def neuron_parts(report: WhyReport, block: NeuronReading) -> tuple[doc.Facts, doc.Table]:
     """Return facts on a feed-forward block, and a table of its largest contributions by neuron."""
-    return [doc.Facts(_facts(report, block)), _table(report, block)]
+    return doc.Facts(_facts(report, block)), _table(report, block)
 
 
 def _facts(report: WhyReport, block: NeuronReading) -> doc.Words:

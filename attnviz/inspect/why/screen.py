@@ -172,7 +172,7 @@ def _first(report: WhyReport) -> doc.Ways:
     if report.neurons is not None:
         facts, block = neuron_parts(report, report.neurons)
         return doc.Ways([
-            [doc.Group([facts]), doc.Group([block]), doc.Group([grid], yields=1)],
+            [doc.Group([facts]), doc.Group([block._replace(least=0)]), doc.Group([grid])],
             [doc.Group([facts]), doc.Group([block])],
         ])  # fmt: skip
     if report.inputs is not None:
@@ -305,8 +305,8 @@ def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
         at = f" from {placed(keys, source.place)}"
-    written = f"MLPs write {feed_forward} and all heads {heads}"
-    return f"No head decides it: of {whole}, {written}, {_called(report, most)} most ({value}{at})"
+    largest = f"the largest, {_called(report, most)}, {value}{at}"
+    return f"No head decides it: of {whole}, MLPs write {feed_forward}, heads {heads}; {largest}"
 
 
 def _read(report: WhyReport, effect: HeadEffect) -> str:

@@ -32,7 +32,9 @@ _NAMED = 3
 
 def heading(report: AblationReport) -> Words:
     """Return the heading in one line: the model, the ablation and the texts."""
-    shape = counted(sum(report.model.heads_of_layers.values()), "head")
+    heads = report.model.heads_of_layers
+    by_head = report.unit in ("head", "kv-head")
+    shape = counted(sum(heads.values()), "head") if by_head else counted(len(heads), "layer")
     parts = [shape, _scan_facts(report)[0], _size(report)]
     if (loss := report.baseline.get("loss")) is not None:
         parts.append(f"{_loss_name(report)} {loss:.3f}{report.loss_unit.removesuffix('/token')}")

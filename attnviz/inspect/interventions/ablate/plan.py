@@ -311,6 +311,8 @@ def choose_ablations(
         if request.together:
             raise UsageError("--together ablates the chosen heads at once: add --head or --layer")
         chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
+    if request.unit == "ffn" and request.head:
+        raise UsageError("--unit ffn takes no heads: choose layers with --layer, not --head")
     if request.unit == "kv-head" and info.heads % info.kv_heads:
         raise UsageError(
             f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "

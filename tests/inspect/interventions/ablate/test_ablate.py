@@ -159,6 +159,7 @@ CASES = [
     (("--metric", "kl", "--model", "mha"), "'mha' has no kl here: choose --metric output_mse"),
     (("--answer", "Mary", "--model", "mha"), "'mha' predicts no token and no single label; leave"),
     (("--method", "gradient", "--model", "mha"), "without a loss there is no gradient"),
+    (("--unit", "ffn", "--head", "L0H0"), "choose layers with --layer, not --head"),
 ]
 
 
