@@ -54,9 +54,6 @@ _ROUNDING = 2.0**-21
 _SLOW = 2.0
 """Seconds after which the compiling of a kernel is mentioned."""
 
-_MOST_PARTS = 64 - sums_kernels.RESERVED
-"""The parts of columns in one sweep over the keys; more have no room in the registers."""
-
 _ERRORS = triton.runtime.errors
 _UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfResources))
 """What Triton raises if a tile is too large for the card; older releases have one error alone."""
@@ -64,7 +61,6 @@ _UNFIT = (_ERRORS.OutOfResources, getattr(_ERRORS, "PTXASError", _ERRORS.OutOfRe
 _NO_SCORE = -1e19
 """A sum of logarithms below it is that of a query without keys."""
 
-_PAD = 128
 _WIDE_BYTES = 256
 """The bytes of a head beyond which the first of ``EQUAL_TILES`` has too few registers."""
 
@@ -122,17 +118,6 @@ _trusted: set[Any] = set()
 
 class _DifferError(Exception):
     """The sums of the kernel and of the blocks differ."""
-
-
-class _Parts(NamedTuple):
-    """Some columns as parts @ weights, to be added to what other parts of them give.
-
-    parts: float16 (key, part). weights: float32 (part, column). columns: which these are.
-    """
-
-    parts: Tensor
-    weights: Tensor
-    columns: slice
 
 
 class TritonLayer(TorchLayer):
@@ -349,8 +334,10 @@ class TritonLayer(TorchLayer):
         heads, (queries, keys, groups) = self.heads, self._sizes()[4:]
         of = id(columns) if columns.shape[1] else -keys
         key = (of, bucket, tile.keys, self._query.device)
-        sweeps: list[_Parts] = self._run.kept(
-            key, columns, lambda: split_columns(self._tensor64(columns), bucket, tile.keys)
+        sweeps: list[sums_kernels.ColumnParts] = self._run.kept(
+            key,
+            columns,
+            lambda: sums_kernels.split_columns(self._tensor64(columns), bucket, tile.keys),
         )
         width, device = sweeps[0].parts.shape[1], self._query.device
         require_room(  # a text of code has hundreds of kinds of marks
@@ -553,47 +540,6 @@ def _why(error: Exception) -> str:
 def _in_rows(tensor: Tensor) -> Tensor:
     """Return a tensor (head, token, dim) whose last axis is one stretch of memory."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[_Parts]:
-    """Return columns (key, column) split into float16 parts, in batches for one kernel call each.
-
-    A column is the sum of its parts: one for zeros and ones, up to three (33 bits) for others. A
-    batch has at most ``_MOST_PARTS``, behind columns of the kernel's own. tile: keys in a tile.
-    bucket: keys in a bucket of the sums over buckets, or None.
-    """
-    keys, many = columns.shape
-    rest = columns.double()
-    largest = rest.abs().amax(0).clamp(min=1e-300) if keys else rest.new_ones(many)
-    unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
-    whole = (rest == rest.round()).all(0)
-    unit = torch.where(whole, unit.clamp(min=1.0), unit)
-    parts: list[tuple[int, float, Tensor]] = []
-    for _ in range(3):
-        part = (rest / unit).to(torch.float16)
-        for column in part.any(0).nonzero()[:, 0].tolist():
-            parts.append((column, float(unit[column]), part[:, column]))
-        rest = rest - part.double() * unit
-        unit = unit * 2.0**-11
-    parts.sort(key=lambda part: part[0])
-    rows, sweeps, low = -(-keys // _PAD) * _PAD, [], 0
-    place = torch.arange(rows, device=columns.device)
-    for begin in range(0, max(len(parts), 1), _MOST_PARTS):
-        some, others = parts[begin : begin + _MOST_PARTS], parts[begin + _MOST_PARTS :]
-        high = some[-1][0] + 1 if others else many
-        wide = max(16, triton.next_power_of_2(sums_kernels.RESERVED + len(some)))
-        found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
-        mix = torch.zeros(wide, high - low, device=columns.device)
-        found[:, sums_kernels.PLACE] = (place % tile).half()
-        if bucket is not None:
-            begins = place - place % tile
-            found[:, sums_kernels.NEXT] = (place // bucket != begins // bucket).half()
-        for at, (column, weight, part) in enumerate(some, sums_kernels.RESERVED):
-            found[:keys, at] = part
-            mix[at, column - low] = weight
-        sweeps.append(_Parts(found, mix, slice(low, high)))
-        low = min(high, others[0][0]) if others else high
-    return sweeps
 
 
 def _pooled(in_tiles: Tensor, bucket: int, tile: int, queries: int) -> Tensor:

@@ -21,9 +21,12 @@ and a low part, which have 22 bits together; columns are parts in float16 as wel
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 _BITS = tl.constexpr(math.log2(math.e))
 _NATURAL = tl.constexpr(math.log(2))
@@ -35,6 +38,23 @@ _FAR = tl.constexpr(2**30)
 PLACE, NEXT, RESERVED = 0, 1, 2
 """Two columns that ``sum_rows`` needs: a key's place in its tile of keys, and 1.0 where it is in
 the bucket after the one that its tile begins in. The caller's columns start at RESERVED."""
+
+_MOST_PARTS = 64 - RESERVED
+"""The parts of columns in one sweep over the keys; more have no room in the registers."""
+
+_PAD = 128
+"""The keys of parts are filled up to a multiple of this, which every tile of keys divides."""
+
+
+class ColumnParts(NamedTuple):
+    """Some columns as parts @ weights, to be added to what other parts of them give.
+
+    parts: float16 (key, part). weights: float32 (part, column). columns: which these are.
+    """
+
+    parts: Tensor
+    weights: Tensor
+    columns: slice
 
 
 @triton.jit
@@ -307,3 +327,44 @@ def take_single(
     at = head * queries + rows
     lse = tl.load(lse_ptr + at, mask=there, other=0.0)
     tl.store(out_ptr + at, tl.exp2(s * scale - lse), mask=there)
+
+
+def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[ColumnParts]:
+    """Return columns (key, column) split into float16 parts, in batches for one kernel call each.
+
+    A column is the sum of its parts: one for zeros and ones, up to three (33 bits) for others. A
+    batch has at most ``_MOST_PARTS``, behind columns of the kernel's own. tile: keys in a tile.
+    bucket: keys in a bucket of the sums over buckets, or None.
+    """
+    keys, many = columns.shape
+    rest = columns.double()
+    largest = rest.abs().amax(0).clamp(min=1e-300) if keys else rest.new_ones(many)
+    unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
+    whole = (rest == rest.round()).all(0)
+    unit = torch.where(whole, unit.clamp(min=1.0), unit)
+    parts: list[tuple[int, float, Tensor]] = []
+    for _ in range(3):
+        part = (rest / unit).to(torch.float16)
+        for column in part.any(0).nonzero()[:, 0].tolist():
+            parts.append((column, float(unit[column]), part[:, column]))
+        rest = rest - part.double() * unit
+        unit = unit * 2.0**-11
+    parts.sort(key=lambda part: part[0])
+    rows, sweeps, low = -(-keys // _PAD) * _PAD, [], 0
+    place = torch.arange(rows, device=columns.device)
+    for begin in range(0, max(len(parts), 1), _MOST_PARTS):
+        some, others = parts[begin : begin + _MOST_PARTS], parts[begin + _MOST_PARTS :]
+        high = some[-1][0] + 1 if others else many
+        wide = max(16, triton.next_power_of_2(RESERVED + len(some)))
+        found = torch.zeros(rows, wide, dtype=torch.float16, device=columns.device)
+        mix = torch.zeros(wide, high - low, device=columns.device)
+        found[:, PLACE] = (place % tile).half()
+        if bucket is not None:
+            begins = place - place % tile
+            found[:, NEXT] = (place // bucket != begins // bucket).half()
+        for at, (column, weight, part) in enumerate(some, RESERVED):
+            found[:keys, at] = part
+            mix[at, column - low] = weight
+        sweeps.append(ColumnParts(found, mix, slice(low, high)))
+        low = min(high, others[0][0]) if others else high
+    return sweeps

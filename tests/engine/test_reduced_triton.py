@@ -251,7 +251,7 @@ def test_many_columns_take_several_sweeps(layers, many):
     assert not layers._refused
     for given, wanted in zip(found, expected, strict=True):
         assert given is wanted is None or np.allclose(given, wanted, atol=1e-5, rtol=0)
-    ready = layers.split_columns(ours._tensor64(columns), 16, 16)
+    ready = layers.sums_kernels.split_columns(ours._tensor64(columns), 16, 16)
     assert len(ready) == {62: 1, 63: 2, 150: 3}[many]
     assert max(each.parts.shape[1] for each in ready) == 64
 
