@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.token_layout import TokenLayout
+
 Floats = NDArray[np.floating]
 """An array of numbers of any precision."""
 
@@ -49,6 +51,7 @@ class Tokens:
     regions: the name of the region that each token is in; empty if no regions were given.
     segments: for a pair of texts 0 or 1, the text that each token belongs to, if the model has an
         embedding for it (BERT's ``token_type_ids``); else empty.
+    layout: where the tokens of pictures stand; None for a text alone.
     """
 
     ids: tuple[int, ...]
@@ -58,6 +61,7 @@ class Tokens:
     regions: tuple[str, ...] = field(default=(), compare=False)
     segments: tuple[int, ...] = field(default=(), compare=False)
     spans: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+    layout: TokenLayout | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
@@ -83,7 +87,8 @@ class Tokens:
             return tuple(values[place] for place in places if values)
 
         own = of(self.ids), of(self.texts), of(self.special), of(self.places)
-        return Tokens(*own, of(self.regions), of(self.segments), of(self.spans))
+        layout = None if self.layout is None else self.layout.taken(places)
+        return Tokens(*own, of(self.regions), of(self.segments), of(self.spans), layout)
 
     @property
     def spaced(self) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 A part is data: words, cells, matrices, curves. Terminal, pages, pictures and Markdown each draw it
 in their own way (``terminal``, ``html``, ``figure``, ``markdown``), so that a part knows no theme
-and no palette. There are eight kinds of part; everything else is a combination of them.
+and no palette. There are nine kinds of part; everything else is a combination of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -401,6 +402,47 @@ class Arcs(NamedTuple):
     lines: int = 0
 
 
+class Picture(NamedTuple):
+    """A picture, with the weights of one query on its patches.
+
+    pixels: (height, width, 3), from 0 to 255: what the model saw, upright.
+    weights: (row, column) of the grid over ``box``; NaN where there is no token; None for the
+        picture alone. full: the weight that has the full colour; 0 for the largest on the picture.
+    box: the part of the picture under the grid: left, top, right, bottom as shares of its sizes.
+    contour: patches with at least this weight lie inside a line; NaN for no line.
+    mark: (row, column) of the query itself, if it is a patch. words: the title. below: a remark.
+    alternative: the sentence that replaces the picture for people who do not see it.
+    """
+
+    pixels: NDArray[np.uint8]
+    weights: NDArray[np.floating] | None = None
+    full: float = 0.0
+    box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    contour: float = math.nan
+    mark: tuple[int, int] | None = None
+    words: Words = ()
+    below: Words = ()
+    alternative: str = ""
+
+
+class Pictures(NamedTuple):
+    """Pictures with maps on them, side by side if they stay readable.
+
+    small: whether they are drawn small, a head each, as many as fit beside each other; then
+        ``rows`` limits the rows of pictures on a terminal, 0 for all; pages show all.
+    lines: the most lines of a picture on a terminal that is not small, 0 for what fits.
+    scale: what the colours mean. hidden: how many further ones did not fit on the terminal.
+    """
+
+    pictures: Sequence[Picture]
+    title: Words = ()
+    small: bool = False
+    rows: int = 0
+    lines: int = 0
+    scale: Scale | None = None
+    hidden: int = 0
+
+
 class Curve(NamedTuple):
     """A curve of a plot.
 
@@ -471,7 +513,7 @@ class Plot(NamedTuple):
 
 # The whole -----------------------------------------------------------------------------------
 
-Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Arcs | Plot
+Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Pictures | Arcs | Plot
 
 
 class Beside(NamedTuple):
