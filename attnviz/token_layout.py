@@ -78,11 +78,11 @@ class TokenLayout:
         """
         _, rows, columns, *_ = self.grids[grid]
         own = self.patches(grid)
-        flat = np.zeros((*values.shape[:-1], rows * columns), values.dtype)
         cells = self.row[own] * columns + self.column[own]
-        np.add.at(flat, (..., cells), values[..., own])
-        flat[..., np.setdiff1d(np.arange(rows * columns), cells)] = np.nan
-        return flat.reshape(*values.shape[:-1], rows, columns)
+        sums = np.zeros((rows * columns, *values.shape[:-1]), values.dtype)
+        np.add.at(sums, cells, np.moveaxis(values[..., own], -1, 0))
+        sums[np.setdiff1d(np.arange(rows * columns), cells)] = np.nan
+        return np.moveaxis(sums, 0, -1).reshape(*values.shape[:-1], rows, columns)
 
     def centres(self) -> NDArray[np.float64]:
         """Return the centre (x, y) of each token in patches of its own grid, NaN without a place.

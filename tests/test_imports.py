@@ -16,6 +16,7 @@ import attnviz
 ROOT = Path(attnviz.__file__).parent
 
 GROUND = {"records", "errors", "reading", "options", "interrupts", "progress", "ranks", "tables"}
+GROUND |= {"token_layout"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {
@@ -36,6 +37,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     **{name: set() for name in GROUND},
     "reading": {"errors"},
+    "records": {"token_layout"},
     "options": {"errors"},
     "tables": {"errors", "reading"},
     "ranks": {"errors"},
@@ -80,6 +82,7 @@ LIBRARIES = {
     "measures": {"numpy"},
     "attention": {"numpy", "torch", "array_api_compat", "safetensors"},
     "records": {"numpy"},
+    "token_layout": {"numpy"},
     "reading": set(),
     "errors": set(),
     "explore": {"numpy", "rich", "safetensors", "textual"},
