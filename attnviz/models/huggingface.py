@@ -39,6 +39,7 @@ from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.vision import PIXELS, open_processor, picture_model
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -64,12 +65,15 @@ def load_transformers(
     spread: Mapping[str, Any] | None = None,
     tp: bool = False,
     logits: bool = False,
+    pictures: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
     The options are those of ``LoadOptions``. spread: what places its layers, see
     ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
+    pictures: True opens the part that reads pictures, with its image processor; the result is a
+    ``PictureModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -98,13 +102,15 @@ def load_transformers(
     bare = _bare_class(config)
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
-    read_shape(config, name)  # refuses a model without heads before its weights are read
+    if not (pictures and getattr(config, "vision_config", None)):
+        read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = files.weight_files(
         name, files.file_names(directory), directory.joinpath, allow_pickle
     )
     shapes = files.check_weights(name, directory, weights)
     files.check_layers(name, fields, shapes)
-    classes = _classes(name, directory, config, trust_remote_code)
+    main_input = PIXELS if pictures else "input_ids"
+    classes = _classes(name, directory, config, trust_remote_code, main_input)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
     if place is not None:
@@ -112,7 +118,10 @@ def load_transformers(
     options = {**(spread or {}), **(_parted(name, config) if tp else {})}
     own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
-    tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
+    if pictures:
+        processor = open_processor(name, directory, trust_remote_code)
+    else:
+        tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft():
         model, notes = open_weights(
@@ -132,6 +141,11 @@ def load_transformers(
         if held is not None:
             held.adapter = adapter.tensors
     said = files.stored_metadata(directory, weights)
+    if pictures:
+        revision = snapshot.revision or stated_revision(said)
+        return picture_model(
+            name, model, processor, device=place, revision=revision, notes=_of_pictures(notes)
+        )
     return prepared(
         name,
         model,
@@ -142,6 +156,11 @@ def load_transformers(
         trained_tokens=trained_tokens(said),
         stored=held,
     )
+
+
+def _of_pictures(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes without the one on predicted words, which nobody expects of a picture."""
+    return tuple(note for note in notes if NO_PREDICTIONS not in note)
 
 
 def _parted(name: str, config: Any) -> dict[str, Any]:
@@ -266,8 +285,13 @@ def _needs_code(name: str) -> str:
     )
 
 
-def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the one without its head."""
+def _classes(
+    name: str, directory: Path, config: Any, trust_remote_code: bool, main_input: str
+) -> list[Any]:
+    """Return the model class that the checkpoint names, then the one without its head.
+
+    main_input: the argument that the first must take.
+    """
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
@@ -288,8 +312,10 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
         raise LoadError(
             f"{name!r} is a {wanted}, which transformers {_VERSION} does not know: a newer one may"
         )
-    if "input_ids" not in arguments(found[0].forward):
-        raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes no text")
+    if main_input not in arguments(found[0].forward):
+        lacks = "no picture" if main_input == PIXELS else "no text"
+        advice = ": add --image FILE" if PIXELS in arguments(found[0].forward) else ""
+        raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes {lacks}{advice}")
     reads = getattr(found[0], "config_class", None)
     parts = [config, *(getattr(config, part, None) for part in config.sub_configs)]
     if reads is not None and not any(isinstance(part, reads) for part in parts):

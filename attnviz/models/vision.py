@@ -1,0 +1,206 @@
+"""A vision model in the form that the engine observes: a picture is a text of patches.
+
+The model's own processor makes the numbers that it reads. Its tokens have ids of their own, and a
+hook of the model replaces such ids by the numbers of their picture: so whatever runs a model on
+token ids runs this one, and nothing else learns about pictures.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.attention_interface import PreTrainedModel
+from attnviz.models.layouts import tower_layouts
+from attnviz.models.model import ChatTemplate, Placed, Vocabulary
+from attnviz.models.pictures import PictureFile, read_picture
+from attnviz.models.prepare import described
+from attnviz.models.split import device_of
+from attnviz.models.third_party import third_party
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Tokens
+
+PIXELS = "pixel_values"
+_POOLED = "use_head"
+"""SigLIP's switch of the head that pools its patches."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPicture:
+    """A picture as a model reads it.
+
+    file: what a person sees. inputs: the model's arguments for it, a batch of one. tokens: those
+    that the model makes of it, with their layout.
+    """
+
+    file: PictureFile
+    inputs: dict[str, Tensor]
+    tokens: Tokens
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PictureModel(TransformersModel):
+    """A model of pictures alone; ``encode`` takes the path of a picture.
+
+    processor: what makes the model's inputs of a picture. pooling: a head of the model with an
+    attention of its own, which pools all patches; None without one. pictures: those that were
+    read, by the name of their file.
+    """
+
+    processor: Any = None
+    pooling: nn.Module | None = None
+    pictures: dict[str, ReadPicture] = field(default_factory=dict)
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the tokens of a picture, by its path or by the name of one that was read.
+
+        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut.
+        """
+        tokens = self.read(text).tokens
+        if limit is not None and len(tokens) > limit:
+            raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")
+        return tokens
+
+    def read(self, picture: str | PictureFile) -> ReadPicture:
+        """Return a picture as the model reads it, and keep it for its runs."""
+        known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
+        if known is not None:
+            return known
+        file = read_picture(picture) if isinstance(picture, str) else picture
+        with third_party(f"the processor of {self.info.name!r} cannot read {file.name!r}"):
+            made = self.processor(images=file.pixels, return_tensors="pt")
+        device, kind = device_of(self.model), self.model.dtype
+        inputs = {
+            name: value.to(device, kind if value.is_floating_point() else None)
+            for name, value in made.items()
+            if isinstance(value, Tensor) and name in _arguments(self.model)
+        }
+        (layout,) = tower_layouts(self.model.config, inputs)
+        layout = layout.within(seen_box(self.processor, file.size))
+        first = sum(len(one.tokens) for one in self.pictures.values())
+        ids = tuple(range(first, first + len(layout)))
+        special = tuple(kind != "patch" for kind in layout.kinds)
+        tokens = Tokens(ids, layout.names(), special, layout=layout)
+        self.pictures[file.name] = read = ReadPicture(file, inputs, tokens)
+        return read
+
+    def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
+        """Return the model's arguments for the pictures (picture, token) of these ids."""
+        by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
+        rows = [by_first[int(row[0])] for row in ids]
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    def vocabulary(self) -> Vocabulary:
+        raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        return None
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        raise UnsupportedError(f"{self.info.name!r} reads a picture, which has no characters")
+
+
+def picture_model(
+    name: str, model: Any, processor: Any, *, device: torch.device | None = None, **facts: Any
+) -> PictureModel:
+    """Return the part of a loaded model that reads pictures, with its processor.
+
+    The model itself is not changed: what is observed is a copy that shares all of its parts.
+    facts: those of ``prepare.described``, such as the revision and notes.
+    Raises UnsupportedError if no part of the model reads pictures, or its tokens have no place.
+    """
+    if device is not None:
+        with third_party(f"{name!r} cannot be moved to {device}"):
+            model = model.to(device).eval().requires_grad_(False)
+    tower = vision_tower(model, name)
+    twin = copy.copy(tower)
+    twin._forward_pre_hooks, twin._forward_pre_hooks_with_kwargs = OrderedDict(), OrderedDict()
+    pooling = getattr(twin, "head", None) if getattr(twin, _POOLED, False) else None
+    if pooling is not None:  # it does not look its attention up: it is run apart
+        setattr(twin, _POOLED, False)
+    twin.base_model_prefix, twin.main_input_name = "", "input_ids"
+    known = described(name, twin, None, **facts)
+    opened = PictureModel(**vars(known), processor=processor, pooling=pooling)
+
+    def pictures_for_ids(
+        module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        ids = named.pop("input_ids", None)
+        return args, named if ids is None else {**named, **opened.inputs_of(ids)}
+
+    twin.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
+    return opened
+
+
+def vision_tower(model: Any, name: str) -> Any:
+    """Return the part of a transformers model that reads pictures alone: itself, or its tower.
+
+    Raises UnsupportedError if it has none.
+    """
+    takes = _arguments(model)
+    if PIXELS in takes and "input_ids" not in takes:
+        return model
+    config = getattr(model.config, "vision_config", None)
+    for module in model.modules():
+        own = isinstance(module, PreTrainedModel) and module is not model
+        if own and type(module.config) is type(config) and PIXELS in _arguments(module):
+            return module
+    raise UnsupportedError(
+        f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "
+        "vision model, such as ViT, CLIP, SigLIP or DINOv2"
+    )
+
+
+def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    """Return the image processor of a checkpoint's directory; LoadError without one."""
+    from transformers import AutoImageProcessor
+
+    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
+    if not any(path.is_file() for path in settings):
+        raise LoadError(
+            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
+            "config.json"
+        )
+    with third_party(f"the image processor of {name!r} cannot be used"):
+        return AutoImageProcessor.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+
+
+def seen_box(processor: Any, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Return the part of a picture that a processor keeps: left, top, right, bottom as shares.
+
+    size: its width and height. A processor may scale the shorter side and cut out the middle.
+    """
+    if not getattr(processor, "do_center_crop", False):
+        return (0.0, 0.0, 1.0, 1.0)
+    width, height = (float(length) for length in size)
+    resized, crop = _sizes(processor.size), _sizes(processor.crop_size)
+    if getattr(processor, "do_resize", False):
+        if "shortest_edge" in resized:
+            scale = resized["shortest_edge"] / min(width, height)
+            width, height = width * scale, height * scale
+        else:
+            width, height = resized["width"], resized["height"]
+    across, down = crop["width"] / width / 2, crop["height"] / height / 2
+    return (0.5 - across, 0.5 - down, 0.5 + across, 0.5 + down)
+
+
+def _sizes(stated: Any) -> dict[str, float]:
+    if isinstance(stated, int):
+        return {"width": stated, "height": stated}
+    return {name: float(value) for name, value in dict(stated).items() if value}
+
+
+def _arguments(module: Any) -> Sequence[str]:
+    return tuple(inspect.signature(module.forward).parameters)
