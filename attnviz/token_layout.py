@@ -9,7 +9,7 @@ needs to know no family of models.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -114,23 +114,6 @@ class TokenLayout:
             else:
                 names.append("↵" if kind == "newline" else "")
         return tuple(names)
-
-    def within(self, box: Box) -> TokenLayout:
-        """Return the layout with all grids in a part of the picture: that which the model sees."""
-        left, top, right, bottom = box
-        width, height = right - left, bottom - top
-        grids = [
-            grid._replace(
-                box=(
-                    left + grid.box[0] * width,
-                    top + grid.box[1] * height,
-                    left + grid.box[2] * width,
-                    top + grid.box[3] * height,
-                )
-            )
-            for grid in self.grids
-        ]
-        return replace(self, grids=tuple(grids))
 
     def taken(self, indices: Sequence[int]) -> TokenLayout:
         """Return the places of some tokens, in the order of ``indices``."""

@@ -39,7 +39,7 @@ from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import PIXELS, open_processor, picture_model
+from attnviz.models.vision import PIXELS, open_processor, picture_model, plain_processor
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -179,10 +179,16 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
 
 
 def load_shape(
-    shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
+    shape: Shape,
+    *,
+    device: str = "cpu",
+    dtype: str = "auto",
+    seed: int = 0,
+    pictures: bool = False,
 ) -> TransformersModel:
     """Build a model from a built-in configuration, with random parameters and words as tokens.
 
+    pictures: True takes the part that reads pictures, which are scaled to its size.
     dtype: ``auto`` is float32. Raises LoadError for a configuration without a ``config``, one that
     fits no model, or parameters that do not fit into the free memory, UnsupportedError if the model
     takes no text, UsageError for an unknown dtype or device.
@@ -200,17 +206,22 @@ def load_shape(
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
-        if "input_ids" not in arguments(model_class.forward):
-            raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes no text")
+        _require_input(name, model_class, PIXELS if pictures else "input_ids")
         with torch.device("meta"):
             parameters = sum(weight.numel() for weight in model_class(config).parameters())
     for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device
         require_memory(name, parameters * number_type.itemsize, needed_on)
     with third_party(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
         model = model_class(config)
-    notes = (
+    untrained = (
         f"untrained random weights in the shape of {name} ({parameters:,} parameters): "
-        "patterns are arbitrary",
+        "patterns are arbitrary"
+    )
+    if pictures:
+        read = plain_processor(model)
+        return picture_model(name, model, read, device=place, seed=seed, notes=(untrained,))
+    notes = (
+        untrained,
         "no tokenizer belongs to random weights: the text is split into words at white space",
     )
     return prepared(name, model, None, place, seed=seed, notes=notes)
@@ -312,10 +323,7 @@ def _classes(
         raise LoadError(
             f"{name!r} is a {wanted}, which transformers {_VERSION} does not know: a newer one may"
         )
-    if main_input not in arguments(found[0].forward):
-        lacks = "no picture" if main_input == PIXELS else "no text"
-        advice = ": add --image FILE" if PIXELS in arguments(found[0].forward) else ""
-        raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes {lacks}{advice}")
+    _require_input(name, found[0], main_input)
     reads = getattr(found[0], "config_class", None)
     parts = [config, *(getattr(config, part, None) for part in config.sub_configs)]
     if reads is not None and not any(isinstance(part, reads) for part in parts):
@@ -324,6 +332,15 @@ def _classes(
             f"{reads.__name__}, its model_type {config.model_type!r} is a {type(config).__name__}"
         )
     return found
+
+
+def _require_input(name: str, model_class: Any, main_input: str) -> None:
+    """Raise UnsupportedError if a model's class does not take an input, a text or a picture."""
+    takes = arguments(model_class.forward)
+    if main_input not in takes:
+        lacks = "no picture" if main_input == PIXELS else "no text"
+        advice = ": give a picture with --image FILE" if PIXELS in takes else ""
+        raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes {lacks}{advice}")
 
 
 def _bare_class(config: Any) -> Any:

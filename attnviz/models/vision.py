@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel
-from attnviz.models.layouts import tower_layouts
+from attnviz.models.layouts import seen_box, tower_layouts
 from attnviz.models.model import ChatTemplate, Placed, Vocabulary
 from attnviz.models.pictures import PictureFile, read_picture
 from attnviz.models.prepare import described
@@ -60,6 +60,8 @@ class PictureModel(TransformersModel):
     pooling: nn.Module | None = None
     pictures: dict[str, ReadPicture] = field(default_factory=dict)
 
+    reads_text = False
+
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of a picture, by its path or by the name of one that was read.
 
@@ -84,8 +86,8 @@ class PictureModel(TransformersModel):
             for name, value in made.items()
             if isinstance(value, Tensor) and name in _arguments(self.model)
         }
-        (layout,) = tower_layouts(self.model.config, inputs)
-        layout = layout.within(seen_box(self.processor, file.size))
+        seen = seen_box(self.processor, *file.size)
+        (layout,) = tower_layouts(self.model.config, inputs, [seen])
         first = sum(len(one.tokens) for one in self.pictures.values())
         ids = tuple(range(first, first + len(layout)))
         special = tuple(kind != "patch" for kind in layout.kinds)
@@ -177,29 +179,15 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
         )
 
 
-def seen_box(processor: Any, size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return the part of a picture that a processor keeps: left, top, right, bottom as shares.
+def plain_processor(model: Any) -> Any:
+    """Return a processor for random weights: the whole picture in the model's size, around 0."""
+    from transformers import ViTImageProcessorPil
 
-    size: its width and height. A processor may scale the shorter side and cut out the middle.
-    """
-    if not getattr(processor, "do_center_crop", False):
-        return (0.0, 0.0, 1.0, 1.0)
-    width, height = (float(length) for length in size)
-    resized, crop = _sizes(processor.size), _sizes(processor.crop_size)
-    if getattr(processor, "do_resize", False):
-        if "shortest_edge" in resized:
-            scale = resized["shortest_edge"] / min(width, height)
-            width, height = width * scale, height * scale
-        else:
-            width, height = resized["width"], resized["height"]
-    across, down = crop["width"] / width / 2, crop["height"] / height / 2
-    return (0.5 - across, 0.5 - down, 0.5 + across, 0.5 + down)
-
-
-def _sizes(stated: Any) -> dict[str, float]:
-    if isinstance(stated, int):
-        return {"width": stated, "height": stated}
-    return {name: float(value) for name, value in dict(stated).items() if value}
+    config = getattr(model.config, "vision_config", None) or model.config
+    height, width = config.image_size if isinstance(config.image_size, (list, tuple)) else (
+        config.image_size, config.image_size
+    )
+    return ViTImageProcessorPil(size={"height": height, "width": width})
 
 
 def _arguments(module: Any) -> Sequence[str]:

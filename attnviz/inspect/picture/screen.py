@@ -1,0 +1,333 @@
+"""The document of ``heads`` on a picture: maps on the picture, and every head at a glance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import counted, layer_names, listed
+from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
+from attnviz.measures.pictures import SINK_SHARE, contour
+from attnviz.records import Floats
+
+_NARROW = 0.45
+"""The largest share of the picture under 60 % of a map's weight with which the map is told."""
+
+_MORE = 1.5
+"""How many times as much as all patches a query gives to a region before it is told of."""
+
+_FLAT = 0.1
+"""Distances that are within this share of even attention's are called no nearer than that."""
+
+_CLEAREST = 3
+"""The most heads of a first screen that stand beside the mean of the last layer."""
+
+_LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
+
+
+class _Seen(NamedTuple):
+    """A map on the picture, as it is drawn and told.
+
+    name: of the head or the mean. weights: (row, column) on the patches. inside: those from which
+    60 % of the weight come. area: the share of all patches that these are. total: the weight on
+    all patches.
+    """
+
+    name: str
+    weights: Floats
+    inside: float
+    area: float
+    total: float
+
+
+def document(report: PictureReport) -> doc.Document:
+    """Return the document: the picture with the maps of all heads, and a table of what they do."""
+    info, grid = report.model, report.layout.grids[0]
+    height, width, _ = report.pixels.shape
+    patches = f"{grid.rows} x {grid.columns} patches"
+    seen = f"{width} x {height} pixels, {patches}"
+    query = f"query {report.query.name}"
+    about = [*model_words(info), (seen, False), (query, False)]
+    notes = [*info.notes, *report.notes]
+    parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
+    parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
+    parts += [doc.Group([_clearest(report, None)]), doc.Group([_grid(report)])]
+    parts += [doc.Group([_every(report)]), doc.Group([_table(report)])]
+    return doc.Document(
+        f"attention heads of {info.name} on {report.name}",
+        f"Attention heads of {info.name} on a picture",
+        parts,
+        doc.Explanation("pictures", f"measured on this picture alone, {patches}."),
+        doc.next_steps(["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"),
+        heading=[*named(info), (patches, False), (query, False)],
+        quoted=report.name,
+        finding=_finding(report),
+        first=partial(_first, report),
+    )
+
+
+# The answer in words -------------------------------------------------------------------------
+
+
+def _finding(report: PictureReport) -> str:
+    """Return where the query looks, which tokens collect attention, and how far heads look."""
+    if any(not np.isfinite(head.row).all() for head in report.heads):
+        return "The attention weights are not numbers (NaN): nothing can be said of this picture."
+    told = [_place(report), _sinks(report), _distances(report)]
+    sentences = [sentence for sentence in told if sentence]
+    if not sentences:
+        return (
+            "No head looks nearer than patches in random order would let it, no token collects "
+            f"attention, and {_who(report)} looks everywhere alike."
+        )
+    return " ".join(sentences)
+
+
+def _who(report: PictureReport) -> str:
+    name = report.query.name
+    words = {"pool": "the pooling query", "mean": "the mean of all patches"}
+    return words.get(name, f"patch {name}" if name[0].isdigit() else name)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _place(report: PictureReport) -> str:
+    """Return in which part of the picture the query's weight lies, if patches alone do not."""
+    mean = _mean_of_last(report)
+    if not mean.area <= _NARROW:
+        return ""
+    inside = mean.weights >= mean.inside
+    rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
+    where = _spans("rows", rows), _spans("columns", columns)
+    sentence = (
+        f"{_capital(_who(report))} keeps 60% of its weight in {mean.name} on "
+        f"{mean.area:.0%} of the picture ({where[0]}, {where[1]})"
+    )
+    if report.query.name in ("mean", "pool"):
+        return sentence + "."
+    ordinary = _means_of_last(report)
+    given = ordinary[inside].sum() / ordinary[np.isfinite(ordinary)].sum()
+    times = float(mean.weights[inside].sum() / mean.total / given)
+    if times >= _MORE:
+        return f"{sentence}, {times:.1f} times what the patches give it."
+    return f"{sentence}, as all patches do."
+
+
+def _spans(name: str, indices: Sequence[int]) -> str:
+    first, last = int(indices[0]), int(indices[-1])
+    return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
+
+
+def _sinks(report: PictureReport) -> str:
+    """Return how many heads are sinks, and of which tokens."""
+    labels = [head.label for head in report.measured]
+    kinds = Counter(label.removeprefix("sink: ") for label in labels if label[:4] == "sink")
+    if not kinds:
+        return ""
+    peaks = {report.patch_name(head.peak) for head in report.measured if head.label[-5:] == "patch"}
+    one = f"patch {next(iter(peaks))}" if len(peaks) == 1 else "one patch"
+    words = [f"{one if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
+    heads = counted(sum(kinds.values()), "head")
+    sentence = (
+        f"{heads} of {len(labels)} give over {SINK_SHARE:.0%} of every patch's attention to one "
+        f"sink: {listed(words)}"
+    )
+    outlying = [report.patch_name(at) for at in report.artefacts[:2]]
+    if outlying and "one patch" in kinds:
+        more = f" and {len(report.artefacts) - 2} more" if len(report.artefacts) > 2 else ""
+        sentence += f" (patches of outlying norm: {listed(outlying)}{more})"
+    return sentence + "."
+
+
+def _distances(report: PictureReport) -> str:
+    """Return which layers look near, beside the distance of even attention."""
+    local = [head for head in report.measured if head.label == "local"]
+    if not local:
+        return ""
+    layers = sorted({head.layer for head in local})
+    nearest = min(local, key=lambda head: head.distance)
+    far = max(report.measured, key=lambda head: head.distance)
+    name = layer_names(layers, report.index_base)
+    return (
+        f"{counted(len(local), 'head')} look near ({name}; {report.head_name(nearest)} at "
+        f"{nearest.distance:.1f} patches), {report.head_name(far)} as far as {far.distance:.1f}; "
+        f"even attention is at {report.uniform:.1f}."
+    )
+
+
+# Maps ----------------------------------------------------------------------------------------
+
+
+def _seen(report: PictureReport, name: str, row: Floats) -> _Seen:
+    weights = report.layout.mapped(row, 0)
+    inside, finite = contour(weights), weights[np.isfinite(weights)]
+    area = float((finite >= inside).mean()) if math.isfinite(inside) else 1.0
+    return _Seen(name, weights, inside, area, float(finite.sum()))
+
+
+def _last(report: PictureReport) -> Sequence[HeadOnPicture]:
+    last = max(head.layer for head in report.asking)
+    return [head for head in report.asking if head.layer == last]
+
+
+def _mean_of_last(report: PictureReport) -> _Seen:
+    """Return the mean of the query's rows over the heads of the last layer, or the only head."""
+    heads = _last(report)
+    name = f"the mean of L{heads[0].layer + report.index_base}"
+    if len(heads) == 1:
+        name = report.head_name(heads[0])
+    elif heads[0].means is None:
+        name = "the mean of the pooling heads"
+    return _seen(report, name, np.mean([head.row for head in heads], axis=0))
+
+
+def _means_of_last(report: PictureReport) -> Floats:
+    """Return what the patches, as queries, give each patch (row, column) in the last layer."""
+    means = [head.means for head in _last(report) if head.means is not None]
+    return report.layout.mapped(np.mean(means, axis=0), 0)
+
+
+def _drawn(report: PictureReport, seen: _Seen, below: str = "") -> doc.Picture:
+    """Return a map on its picture."""
+    layout, token = report.layout, report.query.token
+    mark = None
+    if token is not None and layout.grid[token] == 0:
+        mark = (int(layout.row[token]), int(layout.column[token]))
+    row, column = np.unravel_index(np.nanargmax(seen.weights), seen.weights.shape)
+    return doc.Picture(
+        report.pixels,
+        seen.weights,
+        box=layout.grids[0].box,
+        contour=seen.inside,
+        mark=mark,
+        words=[(seen.name, True)],
+        below=[(below or f"60% on {seen.area:.0%}", False)],
+        alternative=(
+            f"{report.name} with the attention of {_who(report)} in {seen.name}: most on the patch "
+            f"in row {row}, column {column}, {share(float(np.nanmax(seen.weights)))}."
+        ),
+    )
+
+
+def _ranked(report: PictureReport) -> list[_Seen]:
+    """Return the maps of all heads, those with the smallest areas first."""
+    maps = [_seen(report, report.head_name(head), head.row) for head in report.asking]
+    told = [one for one in maps if one.total > 0.1]
+    return sorted(told or maps, key=lambda one: (one.area, -one.total))
+
+
+def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
+    """Return the picture, the mean of the last layer, and the heads with the clearest maps.
+
+    most: how many pictures in all; None for all that are chosen, or six.
+    """
+    alone = doc.Picture(
+        report.pixels,
+        words=[("picture", True)],
+        alternative=f"{report.name}, {report.pixels.shape[1]} x {report.pixels.shape[0]} pixels.",
+    )
+    mean = _mean_of_last(report)
+    heads = [one for one in _ranked(report) if one.name != mean.name]
+    shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
+    count = most or (len(shown) if report.selected else 6)
+    title = [(f"Where {_who(report)} looks", True), ("inside the line: 60% of the weight", False)]
+    return doc.Pictures(shown[:count], title, scale=doc.WEIGHTS)
+
+
+def _every(report: PictureReport) -> doc.Pictures:
+    """Return the maps of all heads, small, layer by layer."""
+    drawn = [
+        _drawn(report, _seen(report, report.head_name(head), head.row)) for head in report.asking
+    ]
+    title = [("All heads", True), ("each map in its own colours", False)]
+    return doc.Pictures(drawn, title, small=True)
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def _grid(report: PictureReport) -> doc.HeadGrid:
+    """Return the mean distance of every head, with a letter for what it does."""
+    cells = {}
+    for head in report.measured:
+        near = max(0.0, 1.0 - head.distance / report.uniform)
+        cells[head.layer, head.head] = doc.Cell(
+            near,
+            doc.Tint(round(255 * near)),
+            text=f"{head.distance:.1f}",
+            letter=_LETTERS.get(head.label, ""),
+            tip=f"{report.head_name(head)}: {head.distance:.2f} patches {head.label}".strip(),
+            values={"distance": head.distance},
+        )
+    given = {head.label for head in report.measured}
+    key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
+    title = [
+        ("How far each head looks", True),
+        (f"patches, in the mean; even attention {report.uniform:.1f}", False),
+    ]
+    return doc.head_grid(cells, report.index_base, title=title, key=key)
+
+
+def _table(report: PictureReport) -> doc.Table:
+    """Return what each head does, with the shares of tokens that are no patch."""
+    special = [
+        (title, kind)
+        for title, kind in (("CLS", "cls"), ("registers", "register"))
+        if len(report.layout.of_kind(kind))  # type: ignore[arg-type]
+    ]
+
+    def part(head: HeadOnPicture, kind: str) -> str:
+        value = getattr(head, kind)
+        return "–" if value is None else share(value)
+
+    def peak(head: HeadOnPicture) -> str:
+        assert head.means is not None
+        return f"{report.patch_name(head.peak)} {share(float(head.means[head.peak]))}"
+
+    uniform = 1 / len(report.layout)
+    return doc.table(
+        report.measured,
+        doc.ColumnOf("head", report.head_name, right=False),
+        doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
+        *[
+            doc.ColumnOf(title, partial(part, kind=kind))  # type: ignore[arg-type]
+            for title, kind in special
+        ],
+        doc.ColumnOf("patch with most", peak),
+        doc.ColumnOf("label", lambda head: head.label, right=False),
+        title=[
+            ("Scores", True),
+            (f"in the mean of all patches; even: {uniform:.1%} a token", False),
+        ],
+    )
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
+    """Return the picture and the clearest maps, then every head at a glance."""
+    grid, tall = _grid(report), max(lines - 4, 8)
+    layers = len(grid.rows)
+    ways: list[Sequence[doc.Group]] = []
+    if not report.selected and layers > 1:
+        for count in (_CLEAREST + 3, _CLEAREST + 2, _CLEAREST + 1, 3, 2):
+            under = tall - layers - 5
+            if under >= 10:
+                maps = _clearest(report, count)._replace(lines=under)
+                ways.append([doc.Group([maps]), doc.Group([grid], yields=1)])
+        for count in (3, 2):
+            maps = _clearest(report, count)._replace(lines=tall - layers // 2 - 6)
+            ways.append([doc.Group([maps]), doc.Group([grid._replace(halved=True)], yields=1)])
+    for count in (6, 4, 3, 2):
+        ways.append([doc.Group([_clearest(report, count)._replace(lines=tall - 3)])])
+    return doc.Ways(ways)
