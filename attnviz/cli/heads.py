@@ -150,27 +150,18 @@ def _show_picture(
     output: HeadsOutput,
 ) -> None:
     """Show where the heads of a vision model look, on a picture."""
-    kept = {"--layer", "--head", "--token", "--index-base"}
-    unused = [*text.given(), *(name for name in request.given() if name not in kept)]
-    if unused:
-        raise UsageError(f"{unused[0]} is for texts, and --image without a text for pictures")
+    from attnviz.inspect.picture.request import picture_request, two_numbers
+
+    at = None if pictures.at is None else two_numbers(pictures.at, "--at")
+    asked = picture_request(request, text.given(), at)
     if len(pictures.image) != 1:
         given = len(pictures.image) or "no"
         raise UsageError(f"a vision model looks at one picture, got {given} of --image")
     from attnviz.inspect.picture.picture import picture
-    from attnviz.inspect.picture.request import PictureRequest, two_numbers
     from attnviz.models.pictures import read_picture
     from attnviz.models.vision import PictureModel
     from attnviz.models.work import Work
 
-    at = None if pictures.at is None else two_numbers(pictures.at, "--at")
-    asked = PictureRequest(
-        layer=request.layer,
-        head=request.head,
-        index_base=request.index_base,
-        token=request.token,
-        at=at,
-    )
     outlet = Outlet.open(output, model)
     file = read_picture(pictures.image[0])
     with outlet.of(model.model):

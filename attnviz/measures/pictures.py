@@ -144,3 +144,26 @@ def outlying(norms: Floats, layout: TokenLayout) -> NDArray[np.intp]:
     if not len(patches):
         return patches
     return patches[norms[patches] > OUTLYING * np.median(norms[patches])]
+
+
+def largest_part(weights: Floats) -> NDArray[np.bool_]:
+    """Return the connected part (row, column) of positive weights with the largest sum.
+
+    weights: (row, column); patches that touch at a side or a corner are connected.
+    """
+    left = {(int(row), int(column)) for row, column in np.argwhere(weights > 0)}
+    best, most = np.zeros(weights.shape, bool), -1.0
+    while left:
+        part, edge = set(), [left.pop()]
+        while edge:
+            row, column = here = edge.pop()
+            part.add(here)
+            beside = {(row + down, column + across) for down in (-1, 0, 1) for across in (-1, 0, 1)}
+            edge += beside & left
+            left -= beside
+        rows, columns = zip(*part, strict=True)
+        total = float(weights[list(rows), list(columns)].sum())
+        if total > most:
+            best, most = np.zeros(weights.shape, bool), total
+            best[list(rows), list(columns)] = True
+    return best

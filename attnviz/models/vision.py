@@ -27,6 +27,7 @@ from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import unwrapped
 from attnviz.records import Tokens
 
 PIXELS = "pixel_values"
@@ -142,6 +143,28 @@ def picture_model(
 
     twin.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
     return opened
+
+
+def handed_pictures(model: Any, processor: Any) -> PictureModel:
+    """Return a vision model that the caller's Python code has loaded, with its image processor.
+
+    The model itself is not changed. processor: of images, or of images and texts. Raises UsageError
+    without one or for another object.
+    """
+    model = unwrapped(model)
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(
+            "expected the name of a vision model or a loaded transformers model, got "
+            f"{type(model).__name__}"
+        )
+    if processor is None:
+        raise UsageError(
+            "a loaded model needs its processor to read a picture: give processor=, such as "
+            "AutoImageProcessor.from_pretrained(…)"
+        )
+    reads = getattr(processor, "image_processor", processor)
+    name = Path(str(model.name_or_path or "") or type(model).__name__).name
+    return picture_model(name, model, reads, loaded=True)
 
 
 def vision_tower(model: Any, name: str) -> Any:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from attnviz.errors import UsageError
-from attnviz.options import HeadChoice, IndexBase, Options, flag, option
+from attnviz.options import HeadChoice, IndexBase, Options, option
+
+if TYPE_CHECKING:
+    from attnviz.inspect.heads.request import HeadsRequest
 
 _NUMBERS = re.compile(r"\s*(\d{1,6})\s*,\s*(\d{1,6})\s*")
 
@@ -33,6 +38,28 @@ class PictureRequest(HeadChoice, IndexBase):
 
     token: str | None = None
     at: tuple[int, int] | None = None
+
+
+_OF_PICTURES = ("--layer", "--head", "--token", "--index-base")
+
+
+def picture_request(
+    given: HeadsRequest, beside: Sequence[str], at: tuple[int, int] | None
+) -> PictureRequest:
+    """Return what ``heads`` is asked on a picture; UsageError for an option that texts alone have.
+
+    given: the options of ``heads``. beside: the names of what was given apart from them.
+    """
+    unused = [*beside, *(name for name in given.given() if name not in _OF_PICTURES)]
+    if unused:
+        raise UsageError(f"{unused[0]} is for texts: leave it out next to a picture alone")
+    return PictureRequest(
+        layer=given.layer,
+        head=given.head,
+        index_base=given.index_base,
+        token=given.token,
+        at=at,
+    )
 
 
 def two_numbers(typed: str, option: str) -> tuple[int, int]:

@@ -14,20 +14,23 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
-from attnviz.measures.pictures import SINK_SHARE, contour
+from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
 from attnviz.records import Floats
 
 _NARROW = 0.45
 """The largest share of the picture under 60 % of a map's weight with which the map is told."""
 
+_ONE_PART = 0.3
+"""The least share of a query's weight in one part of the picture that is named by its rows."""
+
 _MORE = 1.5
 """How many times as much as all patches a query gives to a region before it is told of."""
 
-_FLAT = 0.1
-"""Distances that are within this share of even attention's are called no nearer than that."""
-
 _CLEAREST = 3
 """The most heads of a first screen that stand beside the mean of the last layer."""
+
+_LEAST_LINES = 10
+"""The least lines of a picture above the table of all heads."""
 
 _LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
@@ -58,7 +61,7 @@ def document(report: PictureReport) -> doc.Document:
     notes = [*info.notes, *report.notes]
     parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
     parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
-    parts += [doc.Group([_clearest(report, None)]), doc.Group([_grid(report)])]
+    parts += [doc.Group([_clearest(report, None)]), _glance(report)]
     parts += [doc.Group([_every(report)]), doc.Group([_table(report)])]
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
@@ -77,17 +80,21 @@ def document(report: PictureReport) -> doc.Document:
 
 
 def _finding(report: PictureReport) -> str:
-    """Return where the query looks, which tokens collect attention, and how far heads look."""
+    """Return where the query looks; if it looks everywhere alike, what else the heads do."""
     if any(not np.isfinite(head.row).all() for head in report.heads):
         return "The attention weights are not numbers (NaN): nothing can be said of this picture."
-    told = [_place(report), _sinks(report), _distances(report)]
-    sentences = [sentence for sentence in told if sentence]
-    if not sentences:
-        return (
-            "No head looks nearer than patches in random order would let it, no token collects "
-            f"attention, and {_who(report)} looks everywhere alike."
-        )
-    return " ".join(sentences)
+    told = [_region(report), *_sayings(report)]
+    for sentence in filter(None, told):
+        return sentence
+    return (
+        f"{_capital(_who(report))} looks everywhere alike, no token collects attention, and no "
+        "head looks nearer than with its patches in random order."
+    )
+
+
+def _sayings(report: PictureReport) -> list[str]:
+    """Return the sentences on sinks and on distances, without empty ones."""
+    return [sentence for sentence in (_sinks(report), _distances(report)) if sentence]
 
 
 def _who(report: PictureReport) -> str:
@@ -100,26 +107,48 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _place(report: PictureReport) -> str:
-    """Return in which part of the picture the query's weight lies, if patches alone do not."""
+def _region(report: PictureReport) -> str:
+    """Return in which part of the picture the query's weight lies, if it is a small one."""
     mean = _mean_of_last(report)
     if not mean.area <= _NARROW:
         return ""
-    inside = mean.weights >= mean.inside
-    rows, columns = (np.flatnonzero(inside.any(axis)) for axis in (1, 0))
-    where = _spans("rows", rows), _spans("columns", columns)
+    weights = np.where(mean.weights >= mean.inside, mean.weights, 0.0)
+    largest = largest_part(weights)
+    rows, columns = (np.flatnonzero(largest.any(axis)) for axis in (1, 0))
+    held = float(weights[largest].sum()) / mean.total
+    where = f"{held:.0%} in {_spans('rows', rows)}, {_spans('columns', columns)}"
     sentence = (
-        f"{_capital(_who(report))} keeps 60% of its weight in {mean.name} on "
-        f"{mean.area:.0%} of the picture ({where[0]}, {where[1]})"
+        f"{_capital(_who(report))} keeps 60% of its weight on {mean.area:.0%} of the picture in "
+        f"{mean.name}, {where if held >= _ONE_PART else 'in several parts'}"
     )
-    if report.query.name in ("mean", "pool"):
+    times = _times_ordinary(report)
+    if times is None:
         return sentence + "."
-    ordinary = _means_of_last(report)
-    given = ordinary[inside].sum() / ordinary[np.isfinite(ordinary)].sum()
-    times = float(mean.weights[inside].sum() / mean.total / given)
     if times >= _MORE:
-        return f"{sentence}, {times:.1f} times what the patches give it."
-    return f"{sentence}, as all patches do."
+        return f"{sentence}: {times:.1f} times what patches give it."
+    return f"{sentence}: patches look there too."
+
+
+def _times_ordinary(report: PictureReport) -> float | None:
+    """Return how many times as much as the patches the query gives to its region.
+
+    The region is chosen by every second head of the last layer and tested on the others, then the
+    other way round, so that it is not large by choice. None if the query is the mean itself, or for
+    one head.
+    """
+    heads = _last(report)
+    if len(heads) < 2 or any(head.means is None for head in heads) or report.query.name == "mean":
+        return None
+    times = []
+    for choosing, testing in ((heads[::2], heads[1::2]), (heads[1::2], heads[::2])):
+        chosen = _seen(report, "", np.mean([head.row for head in choosing], axis=0))
+        inside = chosen.weights >= chosen.inside
+        shares = []
+        for rows in ([head.row for head in testing], [head.means for head in testing]):
+            given = report.layout.mapped(np.mean(rows, axis=0), 0)  # type: ignore[arg-type]
+            shares.append(float(given[inside].sum() / np.nansum(given)))
+        times.append(shares[0] / shares[1])
+    return float(np.mean(times))
 
 
 def _spans(name: str, indices: Sequence[int]) -> str:
@@ -138,13 +167,13 @@ def _sinks(report: PictureReport) -> str:
     words = [f"{one if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
     heads = counted(sum(kinds.values()), "head")
     sentence = (
-        f"{heads} of {len(labels)} give over {SINK_SHARE:.0%} of every patch's attention to one "
-        f"sink: {listed(words)}"
+        f"Sinks: {heads} of {len(labels)} give over {SINK_SHARE:.0%} of every patch's attention "
+        f"to one kind of token: {listed(words)}"
     )
     outlying = [report.patch_name(at) for at in report.artefacts[:2]]
-    if outlying and "one patch" in kinds:
+    if outlying:
         more = f" and {len(report.artefacts) - 2} more" if len(report.artefacts) > 2 else ""
-        sentence += f" (patches of outlying norm: {listed(outlying)}{more})"
+        sentence += f"; patches of outlying norm: {listed(outlying)}{more}"
     return sentence + "."
 
 
@@ -153,14 +182,14 @@ def _distances(report: PictureReport) -> str:
     local = [head for head in report.measured if head.label == "local"]
     if not local:
         return ""
-    layers = sorted({head.layer for head in local})
+    layers = sorted({head.layer + report.index_base for head in local})
     nearest = min(local, key=lambda head: head.distance)
     far = max(report.measured, key=lambda head: head.distance)
-    name = layer_names(layers, report.index_base)
     return (
-        f"{counted(len(local), 'head')} look near ({name}; {report.head_name(nearest)} at "
-        f"{nearest.distance:.1f} patches), {report.head_name(far)} as far as {far.distance:.1f}; "
-        f"even attention is at {report.uniform:.1f}."
+        f"Distance: {len(local)} of {counted(len(report.measured), 'head')} look near, in "
+        f"{layer_names(layers)} ({report.head_name(nearest)} at {nearest.distance:.1f} patches); "
+        f"{report.head_name(far)} looks as far as {far.distance:.1f}, even attention "
+        f"{report.uniform:.1f}."
     )
 
 
@@ -188,12 +217,6 @@ def _mean_of_last(report: PictureReport) -> _Seen:
     elif heads[0].means is None:
         name = "the mean of the pooling heads"
     return _seen(report, name, np.mean([head.row for head in heads], axis=0))
-
-
-def _means_of_last(report: PictureReport) -> Floats:
-    """Return what the patches, as queries, give each patch (row, column) in the last layer."""
-    means = [head.means for head in _last(report) if head.means is not None]
-    return report.layout.mapped(np.mean(means, axis=0), 0)
 
 
 def _drawn(report: PictureReport, seen: _Seen, below: str = "") -> doc.Picture:
@@ -311,23 +334,24 @@ def _table(report: PictureReport) -> doc.Table:
     )
 
 
+def _glance(report: PictureReport, *, halved: bool = False) -> doc.Group:
+    """Return every head at a glance, and what is said of all of them."""
+    said = [doc.Say(sentence) for sentence in _sayings(report)]
+    return doc.Group([_grid(report)._replace(halved=halved), *said], yields=1)
+
+
 # The first screen ----------------------------------------------------------------------------
 
 
 def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
     """Return the picture and the clearest maps, then every head at a glance."""
-    grid, tall = _grid(report), max(lines - 4, 8)
-    layers = len(grid.rows)
+    layers, left = len(_grid(report).rows), lines - 7
     ways: list[Sequence[doc.Group]] = []
-    if not report.selected and layers > 1:
-        for count in (_CLEAREST + 3, _CLEAREST + 2, _CLEAREST + 1, 3, 2):
-            under = tall - layers - 5
-            if under >= 10:
-                maps = _clearest(report, count)._replace(lines=under)
-                ways.append([doc.Group([maps]), doc.Group([grid], yields=1)])
-        for count in (3, 2):
-            maps = _clearest(report, count)._replace(lines=tall - layers // 2 - 6)
-            ways.append([doc.Group([maps]), doc.Group([grid._replace(halved=True)], yields=1)])
-    for count in (6, 4, 3, 2):
-        ways.append([doc.Group([_clearest(report, count)._replace(lines=tall - 3)])])
+    for halved in (False, True) if not report.selected and layers > 1 else ():
+        under = left - (layers if not halved else -(-layers // 2)) - 4 * len(_sayings(report))
+        for count in range(_CLEAREST + 3, 1, -1) if under >= _LEAST_LINES else ():
+            maps = _clearest(report, count)._replace(lines=under)
+            ways.append([doc.Group([maps]), _glance(report, halved=halved)])
+    for count in range(6, 1, -1):
+        ways.append([doc.Group([_clearest(report, count)._replace(lines=left)])])
     return doc.Ways(ways)
