@@ -102,7 +102,9 @@ def load_transformers(
     bare = _bare_class(config)
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
-    if not (pictures and getattr(config, "vision_config", None)):
+    if pictures:
+        require_layout(getattr(config, "vision_config", None) or config)
+    else:
         read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = files.weight_files(
         name, files.file_names(directory), directory.joinpath, allow_pickle

@@ -21,6 +21,9 @@ from attnviz.models.third_party import third_party
 MOST_PIXELS = 50_000_000
 """The most pixels of a picture: one of 150 MB in memory, and more than any model reads."""
 
+_ORIENTATION = 0x0112
+"""The EXIF tag of how a camera was held; 1 is upright."""
+
 _WIDE = ("I;16", "I;16B", "I;16L", "I;16N")
 _DEEP = 257
 """The number of 16-bit steps in one of 8 bits."""
@@ -114,8 +117,9 @@ def _upright(image: Any, name: str) -> PictureFile:
     if (frames := getattr(image, "n_frames", 1)) > 1:
         raise UsageError(f"{name!r} has {frames} frames: save the one that is meant as a picture")
     notes = []
-    turned = ImageOps.exif_transpose(image) or image
-    if turned.size != image.size or turned.getexif() != image.getexif():
+    turned = image
+    if image.getexif().get(_ORIENTATION, 1) != 1:
+        turned = ImageOps.exif_transpose(image)
         notes.append("the picture was turned upright, as its camera says")
     if turned.mode in _WIDE or turned.mode == "I":
         wide = np.asarray(turned).astype(np.float64) / _DEEP

@@ -11,10 +11,11 @@ import copy
 import inspect
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +32,7 @@ from attnviz.models.whole import unwrapped
 from attnviz.records import Tokens
 
 PIXELS = "pixel_values"
+_TRIAL_SIDE = 64
 _POOLED = "use_head"
 """SigLIP's switch of the head that pools its patches."""
 
@@ -73,6 +75,13 @@ class PictureModel(TransformersModel):
             raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")
         return tokens
 
+    @property
+    def trial(self) -> Tokens:
+        """Return the tokens of a picture for trials: the first that was read, or a grey one."""
+        known = next(iter(self.pictures.values()), None)
+        grey = np.full((_TRIAL_SIDE, _TRIAL_SIDE, 3), 127, np.uint8)
+        return (known or self.read(PictureFile("a grey picture", grey))).tokens
+
     def read(self, picture: str | PictureFile) -> ReadPicture:
         """Return a picture as the model reads it, and keep it for its runs."""
         known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
@@ -89,6 +98,7 @@ class PictureModel(TransformersModel):
         }
         seen = seen_box(self.processor, *file.size)
         (layout,) = tower_layouts(self.model.config, inputs, [seen])
+        layout = replace(layout, pictures=(file.pixels,))
         first = sum(len(one.tokens) for one in self.pictures.values())
         ids = tuple(range(first, first + len(layout)))
         special = tuple(kind != "patch" for kind in layout.kinds)
@@ -125,13 +135,15 @@ def picture_model(
     if device is not None:
         with third_party(f"{name!r} cannot be moved to {device}"):
             model = model.to(device).eval().requires_grad_(False)
-    tower = vision_tower(model, name)
-    twin = copy.copy(tower)
-    twin._forward_pre_hooks, twin._forward_pre_hooks_with_kwargs = OrderedDict(), OrderedDict()
+    twin = _own_copy(vision_tower(model, name))
     pooling = getattr(twin, "head", None) if getattr(twin, _POOLED, False) else None
     if pooling is not None:  # it does not look its attention up: it is run apart
         setattr(twin, _POOLED, False)
-    twin.base_model_prefix, twin.main_input_name = "", "input_ids"
+    trunk = getattr(twin, twin.base_model_prefix or "-", None)
+    if isinstance(trunk, PreTrainedModel) and PIXELS in _arguments(trunk):
+        twin._modules[twin.base_model_prefix] = trunk = _own_copy(trunk)
+    else:
+        twin.base_model_prefix, trunk = "", twin
     known = described(name, twin, None, **facts)
     opened = PictureModel(**vars(known), processor=processor, pooling=pooling)
 
@@ -141,8 +153,18 @@ def picture_model(
         ids = named.pop("input_ids", None)
         return args, named if ids is None else {**named, **opened.inputs_of(ids)}
 
-    twin.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
+    for part in {twin, trunk}:
+        part.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
     return opened
+
+
+def _own_copy(model: Any) -> Any:
+    """Return a copy that shares all parts and may have hooks and parts of its own."""
+    twin = copy.copy(model)
+    twin._modules = dict(twin._modules)
+    twin._forward_pre_hooks, twin._forward_pre_hooks_with_kwargs = OrderedDict(), OrderedDict()
+    twin.main_input_name = "input_ids"
+    return twin
 
 
 def handed_pictures(model: Any, processor: Any) -> PictureModel:

@@ -61,7 +61,6 @@ def picture(
     return PictureReport(
         model=info,
         name=read.file.name,
-        pixels=read.file.pixels,
         layout=layout,
         query=query,
         heads=tuple(heads),

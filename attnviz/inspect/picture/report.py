@@ -58,8 +58,8 @@ class HeadOnPicture:
 class PictureReport(Report):
     """Where each head of a vision model looks, over one picture.
 
-    model: its facts. name: of the picture. pixels: (height, width, 3), from 0 to 255.
-    layout: where the model's tokens stand. query: whose rows are shown.
+    model: its facts. name: of the picture. layout: where the model's tokens stand, with the
+        picture. query: whose rows are shown.
     heads: all heads, or the chosen ones (``selected``), in the order of the layers.
     uniform: the mean distance in patches of attention that is even on all patches.
     norms: (token,) of the states after the last layer. artefacts: the patches whose norm is far
@@ -68,7 +68,6 @@ class PictureReport(Report):
 
     model: ModelInfo
     name: str
-    pixels: NDArray[np.uint8]
     layout: TokenLayout
     query: Query
     heads: tuple[HeadOnPicture, ...]
@@ -114,11 +113,11 @@ class PictureReport(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the JSON object that ``--json`` prints; rows are by token."""
-        layout, height = self.layout, len(self.pixels)
+        layout, (height, width, _) = self.layout, self.layout.pictures[0].shape
         return {
             "schema": "attnviz.picture/1",
             "model": model_facts(self.model),
-            "picture": {"name": self.name, "width": self.pixels.shape[1], "height": height},
+            "picture": {"name": self.name, "width": width, "height": height},
             "grids": [grid._asdict() for grid in layout.grids],
             "tokens": layout.names(),
             "kinds": layout.kinds,

@@ -12,6 +12,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
+from attnviz.inspect.picture.on_picture import on_picture
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
@@ -38,12 +39,13 @@ _LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one p
 class _Seen(NamedTuple):
     """A map on the picture, as it is drawn and told.
 
-    name: of the head or the mean. weights: (row, column) on the patches. inside: those from which
-    60 % of the weight come. area: the share of all patches that these are. total: the weight on
-    all patches.
+    name: of the head or the mean. row: (token,) the weights. weights: (row, column) on the patches.
+    inside: those from which 60 % of the weight come. area: the share of all patches that these
+    are. total: the weight on all patches.
     """
 
     name: str
+    row: Floats
     weights: Floats
     inside: float
     area: float
@@ -53,7 +55,7 @@ class _Seen(NamedTuple):
 def document(report: PictureReport) -> doc.Document:
     """Return the document: the picture with the maps of all heads, and a table of what they do."""
     info, grid = report.model, report.layout.grids[0]
-    height, width, _ = report.pixels.shape
+    height, width, _ = report.layout.pictures[0].shape
     patches = f"{grid.rows} x {grid.columns} patches"
     seen = f"{width} x {height} pixels, {patches}"
     query = f"query {report.query.name}"
@@ -200,7 +202,7 @@ def _seen(report: PictureReport, name: str, row: Floats) -> _Seen:
     weights = report.layout.mapped(row, 0)
     inside, finite = contour(weights), weights[np.isfinite(weights)]
     area = float((finite >= inside).mean()) if math.isfinite(inside) else 1.0
-    return _Seen(name, weights, inside, area, float(finite.sum()))
+    return _Seen(name, row, weights, inside, area, float(finite.sum()))
 
 
 def _last(report: PictureReport) -> Sequence[HeadOnPicture]:
@@ -219,26 +221,8 @@ def _mean_of_last(report: PictureReport) -> _Seen:
     return _seen(report, name, np.mean([head.row for head in heads], axis=0))
 
 
-def _drawn(report: PictureReport, seen: _Seen, below: str = "") -> doc.Picture:
-    """Return a map on its picture."""
-    layout, token = report.layout, report.query.token
-    mark = None
-    if token is not None and layout.grid[token] == 0:
-        mark = (int(layout.row[token]), int(layout.column[token]))
-    row, column = np.unravel_index(np.nanargmax(seen.weights), seen.weights.shape)
-    return doc.Picture(
-        report.pixels,
-        seen.weights,
-        box=layout.grids[0].box,
-        contour=seen.inside,
-        mark=mark,
-        words=[(seen.name, True)],
-        below=[(below or f"60% on {seen.area:.0%}", False)],
-        alternative=(
-            f"{report.name} with the attention of {_who(report)} in {seen.name}: most on the patch "
-            f"in row {row}, column {column}, {share(float(np.nanmax(seen.weights)))}."
-        ),
-    )
+def _drawn(report: PictureReport, seen: _Seen) -> doc.Picture:
+    return on_picture(report.layout, seen.row, seen.name, query=report.query.token)
 
 
 def _ranked(report: PictureReport) -> list[_Seen]:
@@ -254,9 +238,9 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     most: how many pictures in all; None for all that are chosen, or six.
     """
     alone = doc.Picture(
-        report.pixels,
+        report.layout.pictures[0],
         words=[("picture", True)],
-        alternative=f"{report.name}, {report.pixels.shape[1]} x {report.pixels.shape[0]} pixels.",
+        alternative=f"{report.name}, {report.layout.pictures[0].shape[1]} x {report.layout.pictures[0].shape[0]} pixels.",
     )
     mean = _mean_of_last(report)
     heads = [one for one in _ranked(report) if one.name != mean.name]
