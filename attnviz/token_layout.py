@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-TokenKind = Literal["text", "patch", "cls", "register", "newline"]
+TokenKind = Literal["text", "patch", "cls", "register", "newline", "padding"]
 """What a token is: of a text; a patch, or several merged ones; a token that the model adds to
-every picture, for its answer (cls) or without one (register); or the end of a row of patches."""
+every picture, for its answer (cls) or without one (register); the end of a row of patches; or what
+fills a batch up, to which no other token attends."""
 
 Box = tuple[float, float, float, float]
 """A rectangle: left, top, right and bottom, as shares of the width and the height of a picture."""
