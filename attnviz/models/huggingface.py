@@ -30,6 +30,7 @@ from attnviz.models.architecture import read_shape
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.growth import check_files
 from attnviz.models.hub import Progress, find_checkpoint
+from attnviz.models.layouts import require_layout
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
@@ -103,7 +104,7 @@ def load_transformers(
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
     if pictures:
-        require_layout(getattr(config, "vision_config", None) or config)
+        require_layout(config)
     else:
         read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = files.weight_files(

@@ -218,10 +218,14 @@ def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
             f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
             "config.json"
         )
-    with third_party(f"the image processor of {name!r} cannot be used"):
-        return AutoImageProcessor.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=trust_remote_code
-        )
+    needs = LoadError(f"the image processor of {name!r} needs torchvision: pip install torchvision")
+    try:
+        with third_party(f"the image processor of {name!r} cannot be used"):
+            return AutoImageProcessor.from_pretrained(
+                directory, local_files_only=True, trust_remote_code=trust_remote_code
+            )
+    except LoadError as error:
+        raise needs if "dependencies: torchvision" in str(error) else error from error
 
 
 def plain_processor(model: Any) -> Any:
