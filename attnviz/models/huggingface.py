@@ -40,7 +40,7 @@ from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import PIXELS, open_processor, picture_model, plain_processor
+from attnviz.models.vision import PIXELS, picture_model
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -122,7 +122,7 @@ def load_transformers(
     own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
     if pictures:
-        processor = open_processor(name, directory, trust_remote_code)
+        processor = _open_processor(name, directory, trust_remote_code)
     else:
         tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
@@ -221,7 +221,7 @@ def load_shape(
         "patterns are arbitrary"
     )
     if pictures:
-        read = plain_processor(model)
+        read = _plain_processor(model)
         return picture_model(name, model, read, device=place, seed=seed, notes=(untrained,))
     notes = (
         untrained,
@@ -290,6 +290,34 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     if tokenizer.vocab_files_names and lacks:
         raise without
     return tokenizer
+
+
+def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    """Return the image processor of a checkpoint's directory; LoadError without one."""
+    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
+    if not any(path.is_file() for path in settings):
+        raise LoadError(
+            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
+            "config.json"
+        )
+    try:
+        with third_party(f"the image processor of {name!r} cannot be used"):
+            return transformers.AutoImageProcessor.from_pretrained(
+                directory, local_files_only=True, trust_remote_code=trust_remote_code
+            )
+    except LoadError as error:
+        if "dependencies: torchvision" not in str(error):
+            raise
+        needs = f"the image processor of {name!r} needs torchvision: pip install torchvision"
+        raise LoadError(needs) from error
+
+
+def _plain_processor(model: Any) -> Any:
+    """Return a processor for random weights: the whole picture in the model's size, around 0."""
+    config = getattr(model.config, "vision_config", None) or model.config
+    side = config.image_size
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    return transformers.ViTImageProcessorPil(size={"height": height, "width": width})
 
 
 def _needs_code(name: str) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel
 from attnviz.models.layouts import seen_box, tower_layouts
 from attnviz.models.model import ChatTemplate, Placed, Vocabulary
@@ -99,12 +99,17 @@ class PictureModel(TransformersModel):
         seen = seen_box(self.processor, *file.size)
         (layout,) = tower_layouts(self.model.config, inputs, [seen])
         layout = replace(layout, pictures=(file.pixels,))
-        first = sum(len(one.tokens) for one in self.pictures.values())
+        ends = (one.tokens.ids[-1] + 1 for one in self.pictures.values())
+        first = max(ends, default=0)
         ids = tuple(range(first, first + len(layout)))
         special = tuple(kind != "patch" for kind in layout.kinds)
         tokens = Tokens(ids, layout.names(), special, layout=layout)
         self.pictures[file.name] = read = ReadPicture(file, inputs, tokens)
         return read
+
+    def forget(self, read: ReadPicture) -> None:
+        """Let go of a picture; its tokens cannot be run any more."""
+        del self.pictures[read.file.name]
 
     def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the model's arguments for the pictures (picture, token) of these ids."""
@@ -206,37 +211,6 @@ def vision_tower(model: Any, name: str) -> Any:
         f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "
         "vision model, such as ViT, CLIP, SigLIP or DINOv2"
     )
-
-
-def open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
-    """Return the image processor of a checkpoint's directory; LoadError without one."""
-    from transformers import AutoImageProcessor
-
-    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
-    if not any(path.is_file() for path in settings):
-        raise LoadError(
-            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
-            "config.json"
-        )
-    needs = LoadError(f"the image processor of {name!r} needs torchvision: pip install torchvision")
-    try:
-        with third_party(f"the image processor of {name!r} cannot be used"):
-            return AutoImageProcessor.from_pretrained(
-                directory, local_files_only=True, trust_remote_code=trust_remote_code
-            )
-    except LoadError as error:
-        raise needs if "dependencies: torchvision" in str(error) else error from error
-
-
-def plain_processor(model: Any) -> Any:
-    """Return a processor for random weights: the whole picture in the model's size, around 0."""
-    from transformers import ViTImageProcessorPil
-
-    config = getattr(model.config, "vision_config", None) or model.config
-    height, width = config.image_size if isinstance(config.image_size, (list, tuple)) else (
-        config.image_size, config.image_size
-    )
-    return ViTImageProcessorPil(size={"height": height, "width": width})
 
 
 def _arguments(module: Any) -> Sequence[str]:

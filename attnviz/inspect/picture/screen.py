@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -263,25 +263,36 @@ def _every(report: PictureReport) -> doc.Pictures:
 
 
 def _grid(report: PictureReport) -> doc.HeadGrid:
-    """Return the mean distance of every head, with a letter for what it does."""
+    heads = {(head.layer, head.head): (head.distance, head.label) for head in report.measured}
+    return distance_grid(heads, report.uniform, report.index_base)
+
+
+def distance_grid(
+    heads: Mapping[tuple[int, int], tuple[float, str]], uniform: float, base: int
+) -> doc.HeadGrid:
+    """Return the distance in patches of every head, with a letter for what it does.
+
+    heads: the distance and the label by (layer, head). uniform: the distance of even attention.
+    base: the number of the first layer and head in their names.
+    """
     cells = {}
-    for head in report.measured:
-        near = max(0.0, 1.0 - head.distance / report.uniform)
-        cells[head.layer, head.head] = doc.Cell(
+    for (layer, head), (distance, label) in heads.items():
+        near = max(0.0, 1.0 - distance / uniform)
+        cells[layer, head] = doc.Cell(
             near,
             doc.Tint(round(255 * near)),
-            text=f"{head.distance:.1f}",
-            letter=_LETTERS.get(head.label, ""),
-            tip=f"{report.head_name(head)}: {head.distance:.2f} patches {head.label}".strip(),
-            values={"distance": head.distance},
+            text=f"{distance:.1f}",
+            letter=_LETTERS.get(label, ""),
+            tip=f"L{layer + base}H{head + base}: {distance:.2f} patches {label}".strip(),
+            values={"distance": distance},
         )
-    given = {head.label for head in report.measured}
+    given = {label for _, label in heads.values()}
     key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
     title = [
         ("How far each head looks", True),
-        (f"patches, in the mean; even attention {report.uniform:.1f}", False),
+        (f"patches, in the mean; even attention {uniform:.1f}", False),
     ]
-    return doc.head_grid(cells, report.index_base, title=title, key=key)
+    return doc.head_grid(cells, base, title=title, key=key)
 
 
 def _table(report: PictureReport) -> doc.Table:
