@@ -34,7 +34,8 @@ def on_picture(
     mark = None
     if query is not None and layout.grid[query] == grid:
         mark = (int(layout.row[query]), int(layout.column[query]))
-    row, column = np.unravel_index(np.nanargmax(values), values.shape)
+    most = np.nan_to_num(values, nan=-1.0)
+    row, column = np.unravel_index(most.argmax(), values.shape)
     asking = "" if query is None else f", where {layout.names()[query]} looks"
     return doc.Picture(
         layout.pictures[layout.grids[grid].picture],
@@ -46,6 +47,6 @@ def on_picture(
         below=[(f"60% on {area:.0%}", False)] if below is None else below,
         alternative=(
             f"{name}{asking}: most on the patch in row {row}, column {column}, "
-            f"{share(float(np.nanmax(values)))}; 60% of the weight on {area:.0%} of the picture."
+            f"{share(float(most.max()))}; 60% of the weight on {area:.0%} of the picture."
         ),
     )
