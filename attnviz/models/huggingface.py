@@ -302,7 +302,8 @@ def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
         )
     try:
         with third_party(f"the image processor of {name!r} cannot be used"):
-            return transformers.AutoImageProcessor.from_pretrained(
+            opened: Any = transformers.AutoImageProcessor
+            return opened.from_pretrained(
                 directory, local_files_only=True, trust_remote_code=trust_remote_code
             )
     except LoadError as error:
