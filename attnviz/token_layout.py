@@ -48,6 +48,8 @@ class TokenLayout:
     kinds: of each token. grids: those of all pictures, in the order in which the model reads them.
     grid, row, column: (token,) the index of the grid that a patch is in, and its row and column
         there, from 0; −1 for tokens that are no patch. Several tokens may stand at one place.
+    pictures: (height, width, 3), from 0 to 255, of each picture as a person sees it; empty if they
+        are not known.
     """
 
     kinds: tuple[TokenKind, ...]
@@ -55,6 +57,7 @@ class TokenLayout:
     grid: NDArray[np.intp]
     row: NDArray[np.intp]
     column: NDArray[np.intp]
+    pictures: tuple[NDArray[np.uint8], ...] = ()
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -120,4 +123,5 @@ class TokenLayout:
         """Return the places of some tokens, in the order of ``indices``."""
         own = np.asarray(indices, np.intp)
         kinds = tuple(self.kinds[at] for at in own)
-        return TokenLayout(kinds, self.grids, self.grid[own], self.row[own], self.column[own])
+        places = self.grid[own], self.row[own], self.column[own]
+        return TokenLayout(kinds, self.grids, *places, self.pictures)

@@ -60,7 +60,7 @@ MAY_IMPORT = {
     | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
-    "rollout": {"heads"} | SHARED,
+    "rollout": {"heads", "picture"} | SHARED,
     "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,

@@ -17,6 +17,7 @@ from attnviz.api.opening import (
     is_module,
     one_text,
     open_given,
+    open_pictures,
 )
 from attnviz.errors import UsageError
 from attnviz.options import refuse_unknown, spelled_heads
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from attnviz.inspect.generate.report import GenerateReport
     from attnviz.inspect.heads.head_maps import HeadMaps, TokenLabels
     from attnviz.inspect.heads.report import HeadsReport, LongHeads
+    from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.inspect.picture.report import PictureReport
     from attnviz.inspect.rollout.report import RolloutReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
@@ -160,7 +163,10 @@ def heads(
     keys: str | None = None,
     reduce: Literal["auto", "fused", "full"] = "auto",
     vectors: bool = False,
-) -> HeadsReport | LongHeads:
+    image: Any = None,
+    processor: Any = None,
+    at: tuple[int, int] | None = None,
+) -> HeadsReport | LongHeads | PictureReport:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
     model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
@@ -168,6 +174,9 @@ def heads(
     chat: a list of messages with role and content, or a file, in place of the text. spans: regions
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
+    image: a picture in place of the text, for a vision model: its path, a PIL image, or an array
+        (height, width, 3). processor: of a loaded vision model. at: the pixel (x, y) of the picture
+        from whose patch is looked; ``token`` names other queries, such as ``CLS`` or ``4,7``.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -178,6 +187,10 @@ def heads(
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     request = HeadsRequest.of(locals())
+    if image is not None:
+        return _on_picture(model, image, processor, request, text, at)
+    if processor is not None or at is not None:
+        raise UsageError("processor and at are for pictures: add image=, or leave them out")
     read: str | Texts
     several = None if text is None or isinstance(text, str) else texts_of(text)
     if text is None or isinstance(text, str):
@@ -196,6 +209,23 @@ def heads(
 
     (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
     return question.heads(opening(first), read, request, opening, vectors=vectors)
+
+
+def _on_picture(
+    model: AnyModel,
+    image: Any,
+    processor: Any,
+    request: HeadsRequest,
+    text: Any,
+    at: tuple[int, int] | None,
+) -> PictureReport:
+    from attnviz.inspect.picture.picture import picture
+    from attnviz.inspect.picture.request import picture_request
+    from attnviz.models.pictures import read_picture
+
+    asked = picture_request(request, () if text is None else ("text",), at)
+    opened = open_pictures(model, processor)
+    return picture(opened, opened.read(read_picture(image)), asked)
 
 
 @in_own_modes

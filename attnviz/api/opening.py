@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.report import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
+    from attnviz.models.vision import PictureModel
     from attnviz.options import ChatOption
     from attnviz.records import Score
     from attnviz.texts import Texts
@@ -202,6 +203,29 @@ def open_given(
         model = judged(handed_over(model, tokenizer, reads=reads))
     suit(model)
     return model
+
+
+def open_pictures(model: AnyModel, processor: Any) -> PictureModel:
+    """Return a model that reads pictures, given by name, opened before, or of transformers.
+
+    processor: the image processor of a loaded transformers model, else None.
+    Raises UsageError for a processor next to a name, for none with a loaded model, and for another
+    opened model.
+    """
+    from attnviz.engine.untrained import judged
+    from attnviz.models.model import Model
+    from attnviz.models.vision import PictureModel, handed_pictures
+
+    named = isinstance(model, str | os.PathLike)
+    if processor is not None and (named or isinstance(model, Model)):
+        raise UsageError("processor is for a loaded transformers model: a name brings its own")
+    if named or isinstance(model, Model):
+        opened = open_given(model, None, Work(pictures=True))
+    else:
+        opened = judged(handed_pictures(model, processor))
+    if not isinstance(opened, PictureModel):
+        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with image=")
+    return opened
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:

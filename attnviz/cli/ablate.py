@@ -19,6 +19,7 @@ attnviz ablate "When Mary and John went out, John gave a book to Mary." --head L
 attnviz ablate "The cat sat on the mat because it was tired." --edge "it→cat"
 attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.csv
 attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
+attnviz ablate --image cat.jpg --model google/vit-base-patch16-224
 """
 
 
@@ -40,12 +41,17 @@ _FOLLOWED = 3
     draws="weights, resampling, bootstrap, control",
 )
 def ablate(
-    texts: shared.TextOrTexts, request: AblateRequest, model: _Model, output: shared.Output
+    texts: shared.TextOrTexts,
+    pictures: shared.SomePictures,
+    request: AblateRequest,
+    model: _Model,
+    output: shared.Output,
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.corpus import is_corpus, under_torchrun
     from attnviz.inspect.interventions.ablate import ablate as question
+    from attnviz.models.work import Work
     from attnviz.regions import chat_or_text
     from attnviz.texts import read_texts
 
@@ -79,7 +85,11 @@ def ablate(
             resume=request.resume,
         )
         return
-    read = read_texts(text, texts.file, texts.texts, texts.column)
-    given = outlet.load_model(question.work(read, request)), read, request
+    if pictures.image:
+        read, work = pictures.paths(texts, request), Work(pictures=True)
+    else:
+        read = read_texts(text, texts.file, texts.texts, texts.column)
+        work = question.work(read, request)
+    given = outlet.load_model(work), read, request
     followed = _FOLLOWED if outlet.console is not None and not output.whole else 0
     outlet.run("ablating heads", question.ablate, *given, followed=followed, resume=request.resume)

@@ -14,6 +14,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.picture.request import PictureOptions
 from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Options, flag, option
 
@@ -27,6 +28,7 @@ attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
 attnviz heads --file story.txt --layer 0-1 --top 3
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
+attnviz heads --image cat.jpg --model facebook/dinov2-small
 attnviz heads --texts stories.txt --save heads.html
 attnviz heads --chat chat.json --model ./my-chat-model
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
@@ -69,11 +71,12 @@ def heads(
     text: shared.TextOrTexts,
     saved: _Saved,
     request: HeadsRequest,
+    pictures: PictureOptions,
     moved: _Moved,
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends, over one text."""
+    """Show where each attention head attends, over one text or on a picture."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED
@@ -83,6 +86,9 @@ def heads(
     if saved.saved is not None:
         unused = [*model.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
+        return
+    if pictures.image or pictures.at is not None:
+        _show_picture(text, request, pictures, model, output)
         return
     if names_function(model.model):
         _show_module(text, request, model, output)
@@ -134,6 +140,36 @@ def _show_module(
         record = module_maps(made.module, made.inputs, made.named, asked).maps.report
     view = HeadsView(request.values, request.top, sink=bool(request.sink))
     outlet.show(replace(compare_heads([record]), view=view))
+
+
+def _show_picture(
+    text: shared.TextOrTexts,
+    request: HeadsRequest,
+    pictures: PictureOptions,
+    model: shared.ShapedModel,
+    output: HeadsOutput,
+) -> None:
+    """Show where the heads of a vision model look, on a picture."""
+    from attnviz.inspect.picture.request import picture_request, two_numbers
+
+    at = None if pictures.at is None else two_numbers(pictures.at, "--at")
+    asked = picture_request(request, text.given(), at)
+    if len(pictures.image) != 1:
+        given = len(pictures.image) or "no"
+        raise UsageError(f"a vision model looks at one picture, got {given} of --image")
+    from attnviz.inspect.picture.picture import picture
+    from attnviz.models.pictures import read_picture
+    from attnviz.models.vision import PictureModel
+    from attnviz.models.work import Work
+
+    outlet = Outlet.open(output, model)
+    file = read_picture(pictures.image[0])
+    with outlet.of(model.model):
+        opened = outlet.load_model(Work(pictures=True))
+        assert isinstance(opened, PictureModel)
+        with outlet.advancing("reading the layers") as advance:
+            report = picture(opened, opened.read(file), asked, advance)
+    outlet.show(report)
 
 
 def _show_saved(

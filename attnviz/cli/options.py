@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from attnviz.options import OwnShape as OwnShape
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import Texts
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -98,6 +100,42 @@ class Text(Options):
             )
         if _TEXT_FILE.fullmatch(text) and os.path.isfile(text):
             raise UsageError(f"{text!r} is a file here: --file {text} reads it")
+
+
+@dataclass(frozen=True)
+class OnePicture(Options):
+    """The option that gives a picture in place of a text."""
+
+    image: str | None = option("FILE", "Read this picture (PNG, JPEG, WebP) in place of a text.")
+
+    def path(self, text: Text, request: Options, of_texts: Collection[str] = ("--chat",)) -> str:
+        """Return the path of the picture; UsageError for an option that only texts have.
+
+        of_texts: the names of such options of the request.
+        """
+        unused = [*text.given(), *(name for name in request.given() if name in of_texts)]
+        if unused:
+            raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
+        assert self.image is not None
+        return self.image
+
+
+@dataclass(frozen=True)
+class SomePictures(Options):
+    """The option that gives pictures in place of texts."""
+
+    image: tuple[str, ...] = option(
+        "FILE", "Read this picture (PNG, JPEG, WebP) in place of a text; may be repeated.", ()
+    )
+
+    def paths(self, texts: Text, request: Options) -> Texts:
+        """Return the paths of the pictures as texts; UsageError next to a text."""
+        unused = [*texts.given(), *(name for name in request.given() if name == "--chat")]
+        if unused:
+            raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
+        from attnviz.texts import Texts
+
+        return Texts(self.image, "")
 
 
 @dataclass(frozen=True)

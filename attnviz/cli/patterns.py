@@ -9,7 +9,7 @@ from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.request import PatternsRequest
-from attnviz.options import ManyTexts, option
+from attnviz.options import ManyTexts, Options, option
 
 EXAMPLES = """
 attnviz patterns
@@ -18,6 +18,7 @@ attnviz patterns "When Mary and John went out, John gave a book to Mary."
 attnviz patterns --without-first --control random-weights --save patterns.csv
 attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
 attnviz patterns --texts corpus.jsonl --shard 0/4 --resume part-0.record
+attnviz patterns --images photos --model facebook/dinov2-small
 """
 
 _LONG = 5.0
@@ -33,10 +34,18 @@ class _Request(PatternsRequest):
     )
 
 
+@dataclass(frozen=True)
+class _Pictures(Options):
+    """The option that gives many pictures in place of texts."""
+
+    images: str | None = option("DIR", "Label the heads of a vision model over these pictures.")
+
+
 @command(EXAMPLES, "--watch --probe --control --top", draws="weights, random tokens, control")
 def patterns(
     text: shared.Text,
     many: ManyTexts,
+    pictures: _Pictures,
     request: _Request,
     model: shared.ShapedModel,
     output: shared.Output,
@@ -47,6 +56,9 @@ def patterns(
     from attnviz.texts import read_text
 
     outlet = Outlet.open(output, model)
+    if pictures.images is not None:
+        _over_pictures(pictures.images, [*text.given(), *many.given()], request, model, outlet)
+        return
     if many.texts is not None:
         if text.text is not None or text.file is not None:
             raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
@@ -67,3 +79,24 @@ def patterns(
     if report.seconds > _LONG:  # another line after a whole screen would scroll it
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
     outlet.show(report)
+
+
+def _over_pictures(
+    directory: str,
+    given: list[str],
+    request: PatternsRequest,
+    model: shared.ShapedModel,
+    outlet: Outlet,
+) -> None:
+    """Label the heads of a vision model over the pictures of a directory."""
+    unused = [*given, *(name for name in request.given() if name != "--index-base")]
+    if unused:
+        raise UsageError(f"{unused[0]} is for texts: leave it out next to --images")
+    from attnviz.inspect.pictures.pictures import picture_files, pictures
+    from attnviz.models.vision import PictureModel
+    from attnviz.models.work import Work
+
+    paths = picture_files(directory)
+    opened = outlet.load_model(Work(pictures=True))
+    assert isinstance(opened, PictureModel)
+    outlet.run("reading pictures", pictures, opened, paths, request.index_base)

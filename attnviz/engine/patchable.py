@@ -39,7 +39,12 @@ _SOURCE, _TARGET = 5, 3
 
 
 def probe_of(given: Input) -> Input:
-    """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary."""
+    """Return a short input for a trial, made of the tokens of ``given``, repeated if necessary.
+
+    A picture stays whole: a model reads no part of it alone.
+    """
+    if given.text.layout is not None:
+        return given
     target = None if given.target is None else _repeated(given.target, _TARGET)
     return Input(_repeated(given.text, _SOURCE), target)
 

@@ -186,5 +186,6 @@ def open_probing(model: Model, kind: Kind | None = None) -> Probing:
     target = None
     if kind == "decoder" and isinstance(model, TwoStackModel):
         target = model.encode_target(_TRIAL)
-    record = capture(model, model.encode(_TRIAL), kind=kind, target=target)
+    trial = getattr(model, "trial", None) or model.encode(_TRIAL)  # of pictures, one of its own
+    record = capture(model, trial, kind=kind, target=target)
     return Probing(model, kind, record.causal)

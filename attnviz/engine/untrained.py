@@ -24,11 +24,13 @@ def judged(model: Model) -> Model:
     """Return the model, whose facts say so if it predicts no better than uniform chance.
 
     Training moves the gains of norms. So only a model that has a norm, and the first gain of which
-    is still one number throughout, is run over a short text.
+    is still one number throughout, is run over a short text; for a model of pictures that is enough.
     """
     info = model.info
     if info.weights not in ("checkpoint", "loaded") or next(_gains_moved(model), True):
         return model
+    if not getattr(model, "reads_text", True):
+        return _described(model, "untrained? the gains of its norms are all equal")
     try:
         wanted = asked(model, _TEXT, Choice())
         logits = None if wanted.kind == "encoder" else TextReader(model).read(wanted).logits
@@ -40,7 +42,12 @@ def judged(model: Model) -> Model:
     uniform = math.log(logits.shape[-1])
     if not loss > uniform - _CLOSE:
         return model
-    info = replace(info, untrained=f"untrained? loss {loss:.2f}, uniform {uniform:.2f}")
+    return _described(model, f"untrained? loss {loss:.2f}, uniform {uniform:.2f}")
+
+
+def _described(model: Model, untrained: str) -> Model:
+    """Return the model with the reason why it seems untrained among its facts."""
+    info = replace(model.info, untrained=untrained)
     if isinstance(model, NumpyCheckpoint):
         model.describe(info)
         return model

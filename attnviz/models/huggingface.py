@@ -30,6 +30,7 @@ from attnviz.models.architecture import read_shape
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.growth import check_files
 from attnviz.models.hub import Progress, find_checkpoint
+from attnviz.models.layouts import require_layout
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
 from attnviz.models.placement import drawing, find_device, find_dtype
@@ -39,6 +40,7 @@ from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.vision import PIXELS, picture_model
 from attnviz.ranks import size
 from attnviz.reading import read_json
 from attnviz.records import NO_PREDICTIONS
@@ -64,12 +66,15 @@ def load_transformers(
     spread: Mapping[str, Any] | None = None,
     tp: bool = False,
     logits: bool = False,
+    pictures: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
     The options are those of ``LoadOptions``. spread: what places its layers, see
     ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
+    pictures: True opens the part that reads pictures, with its image processor; the result is a
+    ``PictureModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -98,13 +103,17 @@ def load_transformers(
     bare = _bare_class(config)
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
-    read_shape(config, name)  # refuses a model without heads before its weights are read
+    if pictures:
+        require_layout(config)
+    else:
+        read_shape(config, name)  # refuses a model without heads before its weights are read
     weights = files.weight_files(
         name, files.file_names(directory), directory.joinpath, allow_pickle
     )
     shapes = files.check_weights(name, directory, weights)
     files.check_layers(name, fields, shapes)
-    classes = _classes(name, directory, config, trust_remote_code)
+    main_input = PIXELS if pictures else "input_ids"
+    classes = _classes(name, directory, config, trust_remote_code, main_input)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
     if place is not None:
@@ -112,7 +121,10 @@ def load_transformers(
     options = {**(spread or {}), **(_parted(name, config) if tp else {})}
     own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
-    tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
+    if pictures:
+        processor = _open_processor(name, directory, trust_remote_code)
+    else:
+        tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft():
         model, notes = open_weights(
@@ -132,6 +144,11 @@ def load_transformers(
         if held is not None:
             held.adapter = adapter.tensors
     said = files.stored_metadata(directory, weights)
+    if pictures:
+        revision = snapshot.revision or stated_revision(said)
+        return picture_model(
+            name, model, processor, device=place, revision=revision, notes=_of_pictures(notes)
+        )
     return prepared(
         name,
         model,
@@ -142,6 +159,11 @@ def load_transformers(
         trained_tokens=trained_tokens(said),
         stored=held,
     )
+
+
+def _of_pictures(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return the notes without the one on predicted words, which nobody expects of a picture."""
+    return tuple(note for note in notes if NO_PREDICTIONS not in note)
 
 
 def _parted(name: str, config: Any) -> dict[str, Any]:
@@ -160,10 +182,16 @@ def _parted(name: str, config: Any) -> dict[str, Any]:
 
 
 def load_shape(
-    shape: Shape, *, device: str = "cpu", dtype: str = "auto", seed: int = 0
+    shape: Shape,
+    *,
+    device: str = "cpu",
+    dtype: str = "auto",
+    seed: int = 0,
+    pictures: bool = False,
 ) -> TransformersModel:
     """Build a model from a built-in configuration, with random parameters and words as tokens.
 
+    pictures: True takes the part that reads pictures, which are scaled to its size.
     dtype: ``auto`` is float32. Raises LoadError for a configuration without a ``config``, one that
     fits no model, or parameters that do not fit into the free memory, UnsupportedError if the model
     takes no text, UsageError for an unknown dtype or device.
@@ -181,17 +209,22 @@ def load_shape(
         config = transformers.AutoConfig.for_model(shape.config["model_type"], **fields)
         without_choices(config)
         model_class = getattr(transformers, shape.config["architectures"][0])
-        if "input_ids" not in arguments(model_class.forward):
-            raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes no text")
+        _require_input(name, model_class, PIXELS if pictures else "input_ids")
         with torch.device("meta"):
             parameters = sum(weight.numel() for weight in model_class(config).parameters())
     for needed_on in {torch.device("cpu"), place}:  # drawn on the CPU: the same on every device
         require_memory(name, parameters * number_type.itemsize, needed_on)
     with third_party(f"the shape {name!r} cannot be built"), drawing(number_type, seed):
         model = model_class(config)
-    notes = (
+    untrained = (
         f"untrained random weights in the shape of {name} ({parameters:,} parameters): "
-        "patterns are arbitrary",
+        "patterns are arbitrary"
+    )
+    if pictures:
+        read = _plain_processor(model)
+        return picture_model(name, model, read, device=place, seed=seed, notes=(untrained,))
+    notes = (
+        untrained,
         "no tokenizer belongs to random weights: the text is split into words at white space",
     )
     return prepared(name, model, None, place, seed=seed, notes=notes)
@@ -259,6 +292,34 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     return tokenizer
 
 
+def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
+    """Return the image processor of a checkpoint's directory; LoadError without one."""
+    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
+    if not any(path.is_file() for path in settings):
+        raise LoadError(
+            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
+            "config.json"
+        )
+    try:
+        with third_party(f"the image processor of {name!r} cannot be used"):
+            return transformers.AutoImageProcessor.from_pretrained(
+                directory, local_files_only=True, trust_remote_code=trust_remote_code
+            )
+    except LoadError as error:
+        if "dependencies: torchvision" not in str(error):
+            raise
+        needs = f"the image processor of {name!r} needs torchvision: pip install torchvision"
+        raise LoadError(needs) from error
+
+
+def _plain_processor(model: Any) -> Any:
+    """Return a processor for random weights: the whole picture in the model's size, around 0."""
+    config = getattr(model.config, "vision_config", None) or model.config
+    side = config.image_size
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    return transformers.ViTImageProcessorPil(size={"height": height, "width": width})
+
+
 def _needs_code(name: str) -> str:
     return (
         f"{name!r} needs Python code from its own repository to run: read that code, then pass "
@@ -266,8 +327,13 @@ def _needs_code(name: str) -> str:
     )
 
 
-def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the one without its head."""
+def _classes(
+    name: str, directory: Path, config: Any, trust_remote_code: bool, main_input: str
+) -> list[Any]:
+    """Return the model class that the checkpoint names, then the one without its head.
+
+    main_input: the argument that the first must take.
+    """
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
@@ -288,8 +354,7 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
         raise LoadError(
             f"{name!r} is a {wanted}, which transformers {_VERSION} does not know: a newer one may"
         )
-    if "input_ids" not in arguments(found[0].forward):
-        raise UnsupportedError(f"{name!r} is a {found[0].__name__}, which takes no text")
+    _require_input(name, found[0], main_input)
     reads = getattr(found[0], "config_class", None)
     parts = [config, *(getattr(config, part, None) for part in config.sub_configs)]
     if reads is not None and not any(isinstance(part, reads) for part in parts):
@@ -298,6 +363,15 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
             f"{reads.__name__}, its model_type {config.model_type!r} is a {type(config).__name__}"
         )
     return found
+
+
+def _require_input(name: str, model_class: Any, main_input: str) -> None:
+    """Raise UnsupportedError if a model's class does not take an input, a text or a picture."""
+    takes = arguments(model_class.forward)
+    if main_input not in takes:
+        lacks = "no picture" if main_input == PIXELS else "no text"
+        advice = ": give a picture with --image FILE" if PIXELS in takes else ""
+        raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes {lacks}{advice}")
 
 
 def _bare_class(config: Any) -> Any:

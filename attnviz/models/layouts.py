@@ -74,10 +74,7 @@ def tower_layouts(
     Raises UnsupportedError for a model without a map of the whole picture, or an unknown one.
     """
     config = getattr(config, "vision_config", None) or config
-    family = str(getattr(config, "model_type", None))
-    if family not in CLASS_TOKENS:
-        why = _REFUSED.get(family, f"has no known order of patches: {_CHOOSE}")
-        raise UnsupportedError(f"the vision model {family!r} {why}")
+    family = require_layout(config)
     before: tuple[TokenKind, ...] = (
         *("cls",) * CLASS_TOKENS[family],
         *("register",) * (getattr(config, "num_register_tokens", None) or 0),
@@ -115,6 +112,19 @@ def tower_layouts(
         )
         for at, own in enumerate(sizes)
     )
+
+
+def require_layout(config: Any) -> str:
+    """Return the family of a tower; raise UnsupportedError if its tokens have no known place.
+
+    config: of the tower, or of the model that has it as ``vision_config``.
+    """
+    config = getattr(config, "vision_config", None) or config
+    family = str(getattr(config, "model_type", None))
+    if family not in CLASS_TOKENS:
+        why = _REFUSED.get(family, f"has no known order of patches: {_CHOOSE}")
+        raise UnsupportedError(f"the vision model {family!r} {why}")
+    return family
 
 
 def prompt_layout(

@@ -46,8 +46,8 @@ def prepared(
     """
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = (model if device is None else model.to(device)).eval().requires_grad_(False)
-    described = _described(name, model, tokenizer, revision, seed=seed, notes=notes)
-    return replace(described, trained_tokens=trained_tokens, stored=stored)
+    known = described(name, model, tokenizer, revision, seed=seed, notes=notes)
+    return replace(known, trained_tokens=trained_tokens, stored=stored)
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
@@ -78,7 +78,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
     notes = (f"with the adapter {', '.join(adapters)}",) if isinstance(adapters, list) else ()
-    return _described(name, model, tokenizer, revision, loaded=True, notes=notes)
+    return described(name, model, tokenizer, revision, loaded=True, notes=notes)
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
@@ -92,16 +92,21 @@ def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
     return prepared(name, twin, model.tokenizer, whole.device, seed=seed)
 
 
-def _described(
+def described(
     name: str,
     model: Any,
     tokenizer: Any,
-    revision: str | None,
+    revision: str | None = None,
     *,
     loaded: bool = False,
     seed: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> TransformersModel:
+    """Return a model with its facts, which are read from its config and checked.
+
+    loaded: whether the caller's Python code has loaded it. The other arguments are those of
+    ``prepared``. Raises UnsupportedError if the model reads no token ids, or is a part of a model.
+    """
     shape = read_shape(model.config, name)
     require_token_ids(model)
     require_whole(model, name, shape.layers)

@@ -141,6 +141,10 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
         if options.backend == "numpy" and options.work.tokens is None and name != "mha":
             raise not_by_numpy(name, _NEEDS_TORCH)
+        if options.work.pictures:
+            raise UsageError(
+                f"{name!r} reads text: give a vision model, such as --model facebook/dinov2-small"
+            )
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
 
@@ -166,12 +170,14 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             device=options.device,
             dtype=options.dtype,
             seed=options.seed,
+            pictures=options.work.pictures,
         )
     return load_transformers(
         name,
         **{option: getattr(options, option) for option in _OF_CHECKPOINTS},
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
         logits=options.work.logits,
+        pictures=options.work.pictures,
     )
 
 

@@ -71,6 +71,9 @@ class TransformersModel:
     trained_tokens: int | None = None
     stored: StoredTensors | None = None
 
+    reads_text = True
+    """False for a model that reads pictures alone."""
+
     def __repr__(self) -> str:
         return model_repr(self.info)
 

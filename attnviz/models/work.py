@@ -27,6 +27,7 @@ class Work:
         changed. joined: whether a second text is joined to each.
     logits: whether a logit is explained, so that a checkpoint without a head is refused before its
         weights are read.
+    pictures: whether the model reads a picture without a text, which only torch does.
     built_in: whether NumPy can do it with a built-in model only, and torch does with checkpoints.
     fits: returns whether NumPy can do it with this checkpoint.
     """
@@ -36,6 +37,7 @@ class Work:
     changed: bool = False
     joined: bool = False
     logits: bool = False
+    pictures: bool = False
     built_in: bool = False
     fits: Callable[[StackModel], bool] = _any_model
 

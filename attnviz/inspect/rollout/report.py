@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, shortest, token_facts
+from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys, without_sink
 from attnviz.measures.words import is_mark
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -19,7 +20,14 @@ Matrix = NDArray[np.float64]
 
 
 def last_word(tokens: Tokens, causal: bool) -> int:
-    """Return the position of the last token of a word that is no sink, else the last token."""
+    """Return the position of the last token of a word that is no sink, else the last token.
+
+    Of a picture it is CLS. Raises UsageError for a picture of a model without CLS.
+    """
+    if tokens.layout is not None:
+        if not len(classes := tokens.layout.of_kind("cls")):
+            raise UsageError("this model has no CLS: name a patch with --token ROW,COLUMN")
+        return int(classes[0])
     marks = np.array([all(map(is_mark, text.strip())) for text in tokens.texts])
     words = np.flatnonzero(~sink_keys(tokens, causal) & ~marks)
     return int(words[-1]) if words.size else len(tokens) - 1
@@ -81,7 +89,8 @@ class RolloutReport(Report):
     def query(self) -> int:
         """Return the position of the token asked for, from 0; by default that of the last word.
 
-        The matrices have its row even if only some queries were followed.
+        On a picture it is that of CLS. The matrices have its row even if only some queries were
+        followed.
         """
         return last_word(self.tokens, self.causal) if self.asked is None else self.asked
 

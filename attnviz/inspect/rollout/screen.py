@@ -16,12 +16,14 @@ from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
 from attnviz.draw.page.running_text import token_spans
 from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
+from attnviz.inspect.picture.on_picture import on_picture
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
 from attnviz.measures.telling import is_content
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.prompts.naming import quoted_word
 from attnviz.records import Tokens
+from attnviz.token_layout import TokenLayout
 
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
@@ -70,6 +72,8 @@ class _Kept(NamedTuple):
 
 def document(report: RolloutReport) -> doc.Document:
     """Return the document: the rollout through all layers next to the last layer's attention."""
+    if report.tokens.layout is not None:
+        return _of_picture(report, report.tokens.layout)
     info, text, target = report.model, report.text, report.target
     kept = _kept(report)
     words = [] if report.kind == "self" else [f"{report.kind} attention"]
@@ -104,6 +108,37 @@ def document(report: RolloutReport) -> doc.Document:
         finding=_finding(report),
         first=advised(partial(_first, report, kept), report.tokens),
         page=partial(_page, report),
+    )
+
+
+def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
+    """Return the document of a picture: where the query's rollout lies, beside the last layer."""
+    info, query, row = report.model, report.query, report.queries.index(report.query)
+    asking = layout.names()[query]
+    rows = {"rollout": report.matrix[row], f"the mean of L{info.layers - 1}": report.raw[row]}
+    alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
+    maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
+    title = [(f"What {asking} draws on", True), ("inside the line: 60% of it", False)]
+    drawn = doc.Pictures([alone, *maps], title)
+    shares = {name: float(rows["rollout"][layout.of_kind(name)].sum()) for name in ("cls", "patch")}
+    own = f"{shares['cls']:.0%} stays on CLS" if shares["cls"] else ""
+    areas = [str(drawn.below[0][0]).removeprefix("60% on ") for drawn in maps]
+    finding = (
+        f"{asking} draws 60% of what it takes from patches from {areas[0]} of the picture through "
+        f"all layers, from {areas[1]} in the last alone{f'; {own}' if own else ''}."
+    )
+    words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
+    about = [doc.Facts([*model_words(info), *words[-2:]]), doc.Quote("picture", report.text, lead=9)]
+    return doc.Document(
+        f"rollout of {info.name}",
+        f"Attention rollout of {info.name}",
+        [doc.Group(about), notes_group(info.notes, report.tokens), doc.Group([drawn])],
+        doc.Explanation("rollout", "measured in one pass over this picture alone."),
+        doc.next_steps(["--token ROW,COLUMN", "--explain"], tone="faint"),
+        heading=words,
+        quoted=report.text,
+        finding=finding,
+        first=lambda columns, lines: [doc.Group([drawn._replace(lines=lines - 7)])],
     )
 
 

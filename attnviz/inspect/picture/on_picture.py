@@ -1,0 +1,52 @@
+"""The weights of one query on the patches of its picture, as a part of a document."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import share
+from attnviz.draw.theme import Words
+from attnviz.measures.pictures import contour
+from attnviz.records import Floats
+from attnviz.token_layout import TokenLayout
+
+
+def on_picture(
+    layout: TokenLayout,
+    weights: Floats,
+    name: str,
+    *,
+    query: int | None = None,
+    grid: int = 0,
+    below: Words | None = None,
+) -> doc.Picture:
+    """Return the picture of a grid with weights (token,) on it, and a line around 60% of them.
+
+    name: of the map, such as a head's. query: the index of the token that looks, if it is one.
+    below: a remark; by default which share of the picture lies inside the line.
+    """
+    values = layout.mapped(weights, grid)
+    inside, finite = contour(values), values[np.isfinite(values)]
+    area = float((finite >= inside).mean()) if math.isfinite(inside) else math.nan
+    mark = None
+    if query is not None and layout.grid[query] == grid:
+        mark = (int(layout.row[query]), int(layout.column[query]))
+    most = np.nan_to_num(values, nan=-1.0)
+    row, column = np.unravel_index(most.argmax(), values.shape)
+    asking = "" if query is None else f", where {layout.names()[query]} looks"
+    return doc.Picture(
+        layout.pictures[layout.grids[grid].picture],
+        values,
+        box=layout.grids[grid].box,
+        contour=inside,
+        mark=mark,
+        words=[(name, True)],
+        below=[(f"60% on {area:.0%}", False)] if below is None else below,
+        alternative=(
+            f"{name}{asking}: most on the patch in row {row}, column {column}, "
+            f"{share(float(most.max()))}; 60% of the weight on {area:.0%} of the picture."
+        ),
+    )

@@ -1,0 +1,261 @@
+"""Measures where each head of a vision model looks, over one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+from attnviz.engine.backend import backend_of
+from attnviz.engine.observer import BlockFacts, to_numpy
+from attnviz.engine.plain_pass import nearly_equal
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.picture.report import HeadOnPicture, PictureReport, Query
+from attnviz.inspect.picture.request import PictureRequest, two_numbers
+from attnviz.measures.pictures import (
+    LOCAL,
+    SINK_SHARE,
+    PictureSums,
+    outlying,
+    uniform_distance,
+)
+from attnviz.models.vision import PictureModel, ReadPicture
+from attnviz.progress import UNWATCHED, Advance, share_read
+from attnviz.records import Floats, Input, Kind
+from attnviz.token_layout import TokenLayout
+
+
+def picture(
+    model: PictureModel, read: ReadPicture, request: PictureRequest, advance: Advance = UNWATCHED
+) -> PictureReport:
+    """Return where each head looks on a picture, from a query and in the mean of all patches.
+
+    read: the picture, as ``model`` reads it. advance: is called with the share of layers read.
+
+    Raises UsageError for a choice that does not fit the model or the picture, UnsupportedError if
+    its attention cannot be observed.
+    """
+    info, layout = model.info, read.tokens.layout
+    assert layout is not None
+    if not len(layout.of_kind("patch")):
+        raise UsageError(f"{read.file.name!r} is smaller than one patch of {info.name!r}")
+    chosen = choose_heads(
+        request.layer, request.head, info.layers, info.heads, request.index_base
+    )
+    query = find_query(layout, request, read.file.size, pooled=model.pooling is not None)
+    watch = _Watch(layout, query.token, chosen, advance, info.layers)
+    given = Input(read.tokens)
+    backend_of(model).observe(watch, [given])
+    last, normalised = _last_states(model, given)
+    norms = np.linalg.norm(to_numpy(last).astype(np.float64), axis=-1)
+    heads = [head for layer in sorted(watch.layers) for head in watch.heads(layer)]
+    if query.name == "pool":
+        assert model.pooling is not None
+        weights = pooling_weights(model.pooling, normalised, read)
+        heads += [
+            HeadOnPicture(info.layers, number, row=row) for number, row in enumerate(weights)
+        ]
+    return PictureReport(
+        model=info,
+        name=read.file.name,
+        layout=layout,
+        query=query,
+        heads=tuple(heads),
+        uniform=uniform_distance(layout),
+        norms=norms,
+        artefacts=tuple(outlying(norms, layout).tolist()),
+        notes=read.file.notes,
+        index_base=request.index_base,
+        selected=chosen is not None,
+    )
+
+
+class _Watch:
+    """An observer that adds up the rows of each layer's attention, and keeps those of a query."""
+
+    norms = False
+
+    def __init__(
+        self,
+        layout: TokenLayout,
+        query: int | None,
+        chosen: Mapping[int, Container[int]] | None,
+        advance: Advance,
+        layers: int,
+    ) -> None:
+        self._layout, self._query, self._chosen = layout, query, chosen
+        self._advance, self._wanted = advance, range(layers) if chosen is None else sorted(chosen)
+        self.layers: dict[int, PictureSums] = {}
+        self._rows: dict[int, Floats] = {}
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == "self" and (self._chosen is None or layer in self._chosen)
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
+    ) -> None:
+        if layer not in self.layers:
+            self.layers[layer] = PictureSums(self._layout, len(weights))
+        self.layers[layer].add(start, weights)
+        stop = start + weights.shape[1]
+        if self._query is not None and start <= self._query < stop:
+            self._rows[layer] = weights[:, self._query - start].astype(np.float64)
+        if stop == len(self._layout):
+            self._advance(share_read(layer, self._wanted))
+
+    def heads(self, layer: int) -> list[HeadOnPicture]:
+        """Return what was measured of the chosen heads of a layer."""
+        sums, layout = self.layers[layer], self._layout
+        means, uniform = sums.means, uniform_distance(layout)
+        rows = means if self._query is None else self._rows[layer]
+        special = [layout.of_kind(kind) for kind in ("cls", "register")]
+        patches = layout.of_kind("patch")
+        found = []
+        for head, mean in enumerate(means):
+            if self._chosen is not None and head not in self._chosen[layer]:
+                continue
+            shares = [float(mean[own].sum()) for own in special]
+            peak = int(patches[np.argmax(mean[patches])])
+            near = bool((sums.near[head] < sums.shuffled[:, head]).all())
+            measured = HeadOnPicture(
+                layer,
+                head,
+                row=rows[head],
+                means=mean,
+                distance=float(sums.distance[head]),
+                cls=shares[0] if len(special[0]) else None,
+                register=shares[1] if len(special[1]) else None,
+                peak=peak,
+                label=_label(shares, float(mean[peak]), float(sums.distance[head]) / uniform, near),
+            )
+            found.append(measured)
+        return found
+
+
+def _label(shares: list[float], peak: float, distance: float, near: bool) -> str:
+    """Return what a head does, or an empty string.
+
+    shares: of the attention of all patches on CLS and on registers. peak: on the patch that gets
+    most. distance: as a share of even attention's. near: whether it is nearer than all shuffles.
+    """
+    named = dict(zip(("CLS", "registers", "one patch"), (*shares, peak), strict=True))
+    largest = max(named, key=lambda name: named[name])
+    if named[largest] >= SINK_SHARE:
+        return f"sink: {largest}"
+    return "local" if near and distance <= LOCAL else ""
+
+
+def find_query(
+    layout: TokenLayout, request: PictureRequest, size: tuple[int, int], *, pooled: bool
+) -> Query:
+    """Return the query that is asked for. size: of the picture, (width, height) in pixels.
+
+    pooled: whether the model pools its patches by an attention of its own.
+    Raises UsageError for one that this model or this picture does not have.
+    """
+    names = layout.names()
+    grid = layout.grids[0]
+    if request.at is not None:
+        if request.token is not None:
+            raise UsageError("--at and --token both name the query: give one of them")
+        row, column = _patch_at(layout, request.at, size)
+        return Query(f"{row},{column}", layout.at(0, row, column))
+    if request.token is None:
+        if "CLS" in names:
+            return Query("CLS", names.index("CLS"))
+        return Query("pool" if pooled else "mean", None)
+    typed = request.token.strip()
+    special = [name for name in names if name and not name[0].isdigit()]
+    own = {name.lower(): name for name in special} | {"mean": "mean"}
+    own |= {"pool": "pool"} if pooled else {}
+    name = own.get(typed.lower())
+    if name is not None:
+        return Query(name, names.index(name) if name in names else None)
+    has = ", ".join(dict.fromkeys(own.values()))
+    if not typed[:1].isdigit():
+        raise UsageError(
+            f"no token {typed!r} on this picture: expected {has}, or ROW,COLUMN of a patch"
+        )
+    row, column = two_numbers(typed, "--token")
+    token = layout.at(0, row, column)
+    if token is None:
+        raise UsageError(
+            f"no patch {row},{column} here: rows go from 0 to {grid.rows - 1}, columns to "
+            f"{grid.columns - 1}"
+        )
+    return Query(f"{row},{column}", token)
+
+
+def _patch_at(layout: TokenLayout, at: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+    """Return the row and the column of the patch under a pixel of the picture."""
+    grid, (x, y), (width, height) = layout.grids[0], at, size
+    if x >= width or y >= height:
+        raise UsageError(f"no pixel {x},{y} here: the picture has {width} x {height}")
+    left, top, right, bottom = grid.box
+    across = ((x + 0.5) / width - left) / (right - left)
+    down = ((y + 0.5) / height - top) / (bottom - top)
+    row, column = int(down * grid.rows // 1), int(across * grid.columns // 1)
+    if not (0 <= across < 1 and 0 <= down < 1) or layout.at(0, row, column) is None:
+        raise UsageError(
+            f"the model does not see the pixel {x},{y}: its processor keeps {left * width:.0f} to "
+            f"{right * width:.0f} across and {top * height:.0f} to {bottom * height:.0f} down"
+        )
+    return row, column
+
+
+# Beside the layers ---------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def _last_states(model: PictureModel, given: Input) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the states (token, width) after the last layer, and those that the model puts out.
+
+    A last normalisation may stand between them, which hides how large the states are.
+    """
+    ids = torch.tensor([given.text.ids], device=model.model.device)
+    output = model.model(input_ids=ids, output_hidden_states=True, return_dict=True)
+    states = getattr(output, "hidden_states", None) or [output[0]]
+    if states[-1].ndim != 3 or states[-1].shape[1] != len(given.text):
+        raise UnsupportedError(
+            f"{type(model.model).__name__} returns no states of its tokens: nothing can be said of "
+            "their norms"
+        )
+    return states[-1][0], output[0][0]
+
+
+@torch.inference_mode()
+def pooling_weights(head: nn.Module, states: torch.Tensor, read: ReadPicture) -> Floats:
+    """Return the weights (head, token) of SigLIP's pooling head, recomputed from its parameters.
+
+    head: with a ``probe`` that is its only query, and an ``nn.MultiheadAttention``, whose own
+    output they must give. states: of the tokens, as the head reads them.
+
+    Raises UnsupportedError if the head is another one, or its output differs.
+    """
+    attention, probe = getattr(head, "attention", None), getattr(head, "probe", None)
+    if not isinstance(attention, nn.MultiheadAttention) or probe is None:
+        raise UnsupportedError(f"the pooling of a {type(head).__name__} cannot be read")
+    count, width = attention.num_heads, attention.embed_dim // attention.num_heads
+    weight, bias = attention.in_proj_weight, attention.in_proj_bias
+    sides = zip((probe[0], states, states), weight.chunk(3), bias.chunk(3), strict=True)
+    query, key, value = (
+        nn.functional.linear(side, w, b).unflatten(-1, (count, width)).transpose(0, 1)
+        for side, w, b in sides
+    )
+    mask = read.inputs.get("pixel_attention_mask")
+    scores = (query @ key.transpose(1, 2)).double() / width**0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask[0].flatten() == 0, -torch.inf)
+    weights = scores.softmax(-1)
+    output = attention.out_proj((weights.to(value.dtype) @ value).transpose(0, 1).flatten(1))
+    padding = None if mask is None else mask.flatten(1) == 0
+    own = attention(probe, states[None], states[None], key_padding_mask=padding)[0][0]
+    if not nearly_equal(output, own):
+        raise UnsupportedError(
+            f"the weights of {type(head).__name__} give another output than it puts out, so that "
+            "they are not shown"
+        )
+    return to_numpy(weights[:, 0]).astype(np.float64)

@@ -1,0 +1,352 @@
+"""The document of ``heads`` on a picture: maps on the picture, and every head at a glance."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import counted, layer_names, listed
+from attnviz.inspect.picture.on_picture import on_picture
+from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
+from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
+from attnviz.records import Floats
+
+_NARROW = 0.45
+"""The largest share of the picture under 60 % of a map's weight with which the map is told."""
+
+_ONE_PART = 0.3
+"""The least share of a query's weight in one part of the picture that is named by its rows."""
+
+_MORE = 1.5
+"""How many times as much as all patches a query gives to a region before it is told of."""
+
+_CLEAREST = 3
+"""The most heads of a first screen that stand beside the mean of the last layer."""
+
+_LEAST_LINES = 10
+"""The least lines of a picture above the table of all heads."""
+
+_LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
+
+
+class _Seen(NamedTuple):
+    """A map on the picture, as it is drawn and told.
+
+    name: of the head or the mean. row: (token,) the weights. weights: (row, column) on the patches.
+    inside: those from which 60 % of the weight come. area: the share of all patches that these
+    are. total: the weight on all patches.
+    """
+
+    name: str
+    row: Floats
+    weights: Floats
+    inside: float
+    area: float
+    total: float
+
+
+def document(report: PictureReport) -> doc.Document:
+    """Return the document: the picture with the maps of all heads, and a table of what they do."""
+    info, grid = report.model, report.layout.grids[0]
+    height, width, _ = report.layout.pictures[0].shape
+    patches = f"{grid.rows} x {grid.columns} patches"
+    seen = f"{width} x {height} pixels, {patches}"
+    query = f"query {report.query.name}"
+    about = [*model_words(info), (seen, False), (query, False)]
+    notes = [*info.notes, *report.notes]
+    parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
+    parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
+    parts += [doc.Group([_clearest(report, None)]), _glance(report)]
+    parts += [doc.Group([_every(report)]), doc.Group([_table(report)])]
+    return doc.Document(
+        f"attention heads of {info.name} on {report.name}",
+        f"Attention heads of {info.name} on a picture",
+        parts,
+        doc.Explanation("pictures", f"measured on this picture alone, {patches}."),
+        doc.next_steps(["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"),
+        heading=[*named(info), (patches, False), (query, False)],
+        quoted=report.name,
+        finding=_finding(report),
+        first=partial(_first, report),
+    )
+
+
+# The answer in words -------------------------------------------------------------------------
+
+
+def _finding(report: PictureReport) -> str:
+    """Return where the query looks; if it looks everywhere alike, what else the heads do."""
+    if any(not np.isfinite(head.row).all() for head in report.heads):
+        return "The attention weights are not numbers (NaN): nothing can be said of this picture."
+    told = [_region(report), *_sayings(report)]
+    for sentence in filter(None, told):
+        return sentence
+    return (
+        f"{_capital(_who(report))} looks everywhere alike, no token collects attention, and no "
+        "head looks nearer than with its patches in random order."
+    )
+
+
+def _sayings(report: PictureReport) -> list[str]:
+    """Return the sentences on sinks and on distances, without empty ones."""
+    return [sentence for sentence in (_sinks(report), _distances(report)) if sentence]
+
+
+def _who(report: PictureReport) -> str:
+    name = report.query.name
+    words = {"pool": "the pooling query", "mean": "the mean of all patches"}
+    return words.get(name, f"patch {name}" if name[0].isdigit() else name)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _region(report: PictureReport) -> str:
+    """Return in which part of the picture the query's weight lies, if it is a small one."""
+    mean = _mean_of_last(report)
+    if not mean.area <= _NARROW:
+        return ""
+    weights = np.where(mean.weights >= mean.inside, mean.weights, 0.0)
+    largest = largest_part(weights)
+    rows, columns = (np.flatnonzero(largest.any(axis)) for axis in (1, 0))
+    held = float(weights[largest].sum()) / mean.total
+    where = f"{held:.0%} in {_spans('rows', rows)}, {_spans('columns', columns)}"
+    sentence = (
+        f"{_capital(_who(report))} keeps 60% of its weight on {mean.area:.0%} of the picture in "
+        f"{mean.name}, {where if held >= _ONE_PART else 'in several parts'}"
+    )
+    times = _times_ordinary(report)
+    if times is None:
+        return sentence + "."
+    if times >= _MORE:
+        return f"{sentence}: {times:.1f} times what patches give it."
+    return f"{sentence}: patches look there too."
+
+
+def _times_ordinary(report: PictureReport) -> float | None:
+    """Return how many times as much as the patches the query gives to its region.
+
+    The region is chosen by every second head of the last layer and tested on the others, then the
+    other way round, so that it is not large by choice. None if the query is the mean itself, or for
+    one head.
+    """
+    heads = _last(report)
+    if len(heads) < 2 or any(head.means is None for head in heads) or report.query.name == "mean":
+        return None
+    times = []
+    for choosing, testing in ((heads[::2], heads[1::2]), (heads[1::2], heads[::2])):
+        chosen = _seen(report, "", np.mean([head.row for head in choosing], axis=0))
+        inside = chosen.weights >= chosen.inside
+        shares = []
+        for rows in ([head.row for head in testing], [head.means for head in testing]):
+            given = report.layout.mapped(np.mean(rows, axis=0), 0)  # type: ignore[arg-type]
+            shares.append(float(given[inside].sum() / np.nansum(given)))
+        times.append(shares[0] / shares[1])
+    return float(np.mean(times))
+
+
+def _spans(name: str, indices: Sequence[int]) -> str:
+    first, last = int(indices[0]), int(indices[-1])
+    return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
+
+
+def _sinks(report: PictureReport) -> str:
+    """Return how many heads are sinks, and of which tokens."""
+    labels = [head.label for head in report.measured]
+    kinds = Counter(label.removeprefix("sink: ") for label in labels if label[:4] == "sink")
+    if not kinds:
+        return ""
+    peaks = {report.patch_name(head.peak) for head in report.measured if head.label[-5:] == "patch"}
+    one = f"patch {next(iter(peaks))}" if len(peaks) == 1 else "one patch"
+    words = [f"{one if kind == 'one patch' else kind} in {n}" for kind, n in kinds.most_common()]
+    heads = counted(sum(kinds.values()), "head")
+    sentence = (
+        f"Sinks: {heads} of {len(labels)} give over {SINK_SHARE:.0%} of every patch's attention "
+        f"to one kind of token: {listed(words)}"
+    )
+    outlying = [report.patch_name(at) for at in report.artefacts[:2]]
+    if outlying:
+        more = f" and {len(report.artefacts) - 2} more" if len(report.artefacts) > 2 else ""
+        sentence += f"; patches of outlying norm: {listed(outlying)}{more}"
+    return sentence + "."
+
+
+def _distances(report: PictureReport) -> str:
+    """Return which layers look near, beside the distance of even attention."""
+    local = [head for head in report.measured if head.label == "local"]
+    if not local:
+        return ""
+    layers = sorted({head.layer + report.index_base for head in local})
+    nearest = min(local, key=lambda head: head.distance)
+    far = max(report.measured, key=lambda head: head.distance)
+    return (
+        f"Distance: {len(local)} of {counted(len(report.measured), 'head')} look near, in "
+        f"{layer_names(layers)} ({report.head_name(nearest)} at {nearest.distance:.1f} patches); "
+        f"{report.head_name(far)} looks as far as {far.distance:.1f}, even attention "
+        f"{report.uniform:.1f}."
+    )
+
+
+# Maps ----------------------------------------------------------------------------------------
+
+
+def _seen(report: PictureReport, name: str, row: Floats) -> _Seen:
+    weights = report.layout.mapped(row, 0)
+    inside, finite = contour(weights), weights[np.isfinite(weights)]
+    area = float((finite >= inside).mean()) if math.isfinite(inside) else 1.0
+    return _Seen(name, row, weights, inside, area, float(finite.sum()))
+
+
+def _last(report: PictureReport) -> Sequence[HeadOnPicture]:
+    last = max(head.layer for head in report.asking)
+    return [head for head in report.asking if head.layer == last]
+
+
+def _mean_of_last(report: PictureReport) -> _Seen:
+    """Return the mean of the query's rows over the heads of the last layer, or the only head."""
+    heads = _last(report)
+    name = f"the mean of L{heads[0].layer + report.index_base}"
+    if len(heads) == 1:
+        name = report.head_name(heads[0])
+    elif heads[0].means is None:
+        name = "the mean of the pooling heads"
+    return _seen(report, name, np.mean([head.row for head in heads], axis=0))
+
+
+def _drawn(report: PictureReport, seen: _Seen) -> doc.Picture:
+    return on_picture(report.layout, seen.row, seen.name, query=report.query.token)
+
+
+def _ranked(report: PictureReport) -> list[_Seen]:
+    """Return the maps of all heads, those with the smallest areas first."""
+    maps = [_seen(report, report.head_name(head), head.row) for head in report.asking]
+    told = [one for one in maps if one.total > 0.1]
+    return sorted(told or maps, key=lambda one: (one.area, -one.total))
+
+
+def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
+    """Return the picture, the mean of the last layer, and the heads with the clearest maps.
+
+    most: how many pictures in all; None for all that are chosen, or six.
+    """
+    alone = doc.Picture(
+        report.layout.pictures[0],
+        words=[("picture", True)],
+        alternative=f"{report.name}, {report.layout.pictures[0].shape[1]} x {report.layout.pictures[0].shape[0]} pixels.",
+    )
+    mean = _mean_of_last(report)
+    heads = [one for one in _ranked(report) if one.name != mean.name]
+    shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
+    count = most or (len(shown) if report.selected else 6)
+    title = [(f"Where {_who(report)} looks", True), ("inside the line: 60% of the weight", False)]
+    return doc.Pictures(shown[:count], title, scale=doc.WEIGHTS)
+
+
+def _every(report: PictureReport) -> doc.Pictures:
+    """Return the maps of all heads, small, layer by layer."""
+    drawn = [
+        _drawn(report, _seen(report, report.head_name(head), head.row)) for head in report.asking
+    ]
+    title = [("All heads", True), ("each map in its own colours", False)]
+    return doc.Pictures(drawn, title, small=True)
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def _grid(report: PictureReport) -> doc.HeadGrid:
+    heads = {(head.layer, head.head): (head.distance, head.label) for head in report.measured}
+    return distance_grid(heads, report.uniform, report.index_base)
+
+
+def distance_grid(
+    heads: Mapping[tuple[int, int], tuple[float, str]], uniform: float, base: int
+) -> doc.HeadGrid:
+    """Return the distance in patches of every head, with a letter for what it does.
+
+    heads: the distance and the label by (layer, head). uniform: the distance of even attention.
+    base: the number of the first layer and head in their names.
+    """
+    cells = {}
+    for (layer, head), (distance, label) in heads.items():
+        near = max(0.0, 1.0 - distance / uniform)
+        cells[layer, head] = doc.Cell(
+            near,
+            doc.Tint(round(255 * near)),
+            text=f"{distance:.1f}",
+            letter=_LETTERS.get(label, ""),
+            tip=f"L{layer + base}H{head + base}: {distance:.2f} patches {label}".strip(),
+            values={"distance": distance},
+        )
+    given = {label for _, label in heads.values()}
+    key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
+    title = [
+        ("How far each head looks", True),
+        (f"patches, in the mean; even attention {uniform:.1f}", False),
+    ]
+    return doc.head_grid(cells, base, title=title, key=key)
+
+
+def _table(report: PictureReport) -> doc.Table:
+    """Return what each head does, with the shares of tokens that are no patch."""
+    special = [
+        (title, kind)
+        for title, kind in (("CLS", "cls"), ("registers", "register"))
+        if len(report.layout.of_kind(kind))  # type: ignore[arg-type]
+    ]
+
+    def part(head: HeadOnPicture, kind: str) -> str:
+        value = getattr(head, kind)
+        return "–" if value is None else share(value)
+
+    def peak(head: HeadOnPicture) -> str:
+        assert head.means is not None
+        return f"{report.patch_name(head.peak)} {share(float(head.means[head.peak]))}"
+
+    uniform = 1 / len(report.layout)
+    return doc.table(
+        report.measured,
+        doc.ColumnOf("head", report.head_name, right=False),
+        doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
+        *[
+            doc.ColumnOf(title, partial(part, kind=kind))  # type: ignore[arg-type]
+            for title, kind in special
+        ],
+        doc.ColumnOf("patch with most", peak),
+        doc.ColumnOf("label", lambda head: head.label, right=False),
+        title=[
+            ("Scores", True),
+            (f"in the mean of all patches; even: {uniform:.1%} a token", False),
+        ],
+    )
+
+
+def _glance(report: PictureReport, *, halved: bool = False) -> doc.Group:
+    """Return every head at a glance, and what is said of all of them."""
+    said = [doc.Say(sentence) for sentence in _sayings(report)]
+    return doc.Group([_grid(report)._replace(halved=halved), *said], yields=1)
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
+    """Return the picture and the clearest maps, then every head at a glance."""
+    layers, left = len(_grid(report).rows), lines - 7
+    ways: list[Sequence[doc.Group]] = []
+    for halved in (False, True) if not report.selected and layers > 1 else ():
+        under = left - (layers if not halved else -(-layers // 2)) - 4 * len(_sayings(report))
+        for count in range(_CLEAREST + 3, 1, -1) if under >= _LEAST_LINES else ():
+            maps = _clearest(report, count)._replace(lines=under)
+            ways.append([doc.Group([maps]), _glance(report, halved=halved)])
+    for count in range(6, 1, -1):
+        ways.append([doc.Group([_clearest(report, count)._replace(lines=left)])])
+    return doc.Ways(ways)

@@ -1,0 +1,169 @@
+"""Measures of a head that reads a picture: how far it looks, and at which tokens it looks.
+
+The mean attention distance is that of Dosovitskiy et al. 2021 (arXiv 2010.11929, D.7), in patches
+instead of pixels and over patches alone; tokens that collect attention are those of Darcet et al.
+2024 (arXiv 2309.16588).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.records import Floats
+from attnviz.token_layout import TokenLayout
+
+SHUFFLES = 19
+"""The number of random orders of the patches that a head is compared with: with no structure it is
+nearer than all of them in one case of twenty."""
+
+_CONTROLLED = 256
+"""The most queries whose distances are measured in shuffled orders too."""
+
+SINK_SHARE = 0.3
+"""The share of the attention of all patches from which a token is called a sink."""
+
+LOCAL = 0.5
+"""The share of the distance of uniform attention up to which a head is called local."""
+
+OUTLYING = 4.0
+"""A patch has an outlying norm if it is this many times the median of all patches. Darcet et al.
+draw the line where the two humps of the histogram part, at 3 to 4 times the median in DINOv2-g."""
+
+_MASS = 0.6
+"""The share of the mass inside the contour, as in DINO's ``visualize_attention.py``."""
+
+
+class PictureSums:
+    """Sums over the attention rows of one layer, block by block.
+
+    layout: the tokens. Distances between patches of different grids are not defined: such pairs
+    count in no distance. seed: of the shuffled orders.
+    """
+
+    def __init__(self, layout: TokenLayout, heads: int, seed: int = 0) -> None:
+        tokens = len(layout)
+        self._layout = layout
+        self._patches = np.asarray(layout.of_kind("patch"))
+        self._centres = layout.centres()[self._patches]
+        self._grids = layout.grid[self._patches]
+        self.received = np.zeros((heads, tokens))
+        self._queries = 0
+        self._distance = np.zeros(heads)
+        self._measured = 0
+        self._near, self._shuffled = np.zeros(heads), np.zeros((SHUFFLES, heads))
+        self._controlled = 0
+        draw = np.random.default_rng(seed)
+        self._orders = [draw.permutation(len(self._patches)) for _ in range(SHUFFLES)]
+        step = -(-len(self._patches) // _CONTROLLED) or 1
+        self._sample = set(self._patches[::step].tolist())
+
+    def add(self, start: int, weights: Floats) -> None:
+        """Add the weights (head, rows, key) of the queries from ``start`` on."""
+        rows = np.arange(start, start + weights.shape[1])
+        own = np.flatnonzero(np.isin(rows, self._patches))
+        if not len(own):
+            return
+        block = np.zeros((len(weights), len(own), len(self._layout)))
+        block[..., : weights.shape[-1]] = weights[:, own]
+        self.received += block.sum(1)
+        self._queries += len(own)
+        distance = self.distances(rows[own])
+        known = ~np.isnan(distance)
+        inside = block[..., self._patches] * known
+        apart = np.where(known, distance, 0.0)
+        mass = inside.sum(-1)
+        shares = np.divide(inside, mass[..., None], out=inside, where=mass[..., None] > 0)
+        self._distance += (shares * apart).sum((1, 2))
+        self._measured += len(own)
+        some = np.array([int(row) in self._sample for row in rows[own]])
+        if some.any():
+            few = shares[:, some]
+            self._near += (few * apart[some]).sum((1, 2))
+            self._controlled += int(some.sum())
+            for at, order in enumerate(self._orders):
+                self._shuffled[at] += (few * apart[some][:, order]).sum((1, 2))
+
+    def distances(self, queries: NDArray[np.intp]) -> Floats:
+        """Return the distances (query, patch) in patches; NaN between different grids."""
+        at = np.searchsorted(self._patches, queries)
+        between = self._centres[at, None] - self._centres[None]
+        distance: Floats = np.hypot(between[..., 0], between[..., 1])
+        distance[self._grids[at, None] != self._grids[None]] = np.nan
+        return distance
+
+    @property
+    def distance(self) -> Floats:
+        """Return the mean attention distance (head,) in patches."""
+        return self._distance / max(self._measured, 1)
+
+    @property
+    def shuffled(self) -> Floats:
+        """Return the distances (order, head) with shuffled patches, of the controlled queries."""
+        return self._shuffled / max(self._controlled, 1)
+
+    @property
+    def near(self) -> Floats:
+        """Return the distance (head,) of the controlled queries alone, to compare with theirs."""
+        return self._near / max(self._controlled, 1)
+
+    @property
+    def means(self) -> Floats:
+        """Return the mean weight (head, token) that the queries of all patches give a token."""
+        return self.received / max(self._queries, 1)
+
+
+def uniform_distance(layout: TokenLayout) -> float:
+    """Return the mean distance, in patches, of attention that is equal on all patches of a grid."""
+    sums, queries = 0.0, 0
+    for grid in range(len(layout.grids)):
+        own = layout.centres()[layout.patches(grid)]
+        for start in range(0, len(own), _CONTROLLED):
+            between = own[start : start + _CONTROLLED, None] - own[None]
+            sums += float(np.hypot(between[..., 0], between[..., 1]).mean(1).sum())
+        queries += len(own)
+    return sums / max(queries, 1)
+
+
+def contour(weights: Floats, mass: float = _MASS) -> float:
+    """Return the smallest weight of the largest ones that make up a share of the whole mass.
+
+    weights: of any shape; NaN counts as nothing. NaN is returned if all are zero.
+    """
+    ordered = np.sort(weights[np.isfinite(weights)])[::-1]
+    total = ordered.sum()
+    if not total > 0:
+        return float("nan")
+    reached = np.searchsorted(np.cumsum(ordered), mass * total)
+    return float(ordered[min(reached, len(ordered) - 1)])
+
+
+def outlying(norms: Floats, layout: TokenLayout) -> NDArray[np.intp]:
+    """Return the indices of patches whose norm (token,) is far above the median of all patches."""
+    patches = layout.of_kind("patch")
+    if not len(patches):
+        return patches
+    return patches[norms[patches] > OUTLYING * np.median(norms[patches])]
+
+
+def largest_part(weights: Floats) -> NDArray[np.bool_]:
+    """Return the connected part (row, column) of positive weights with the largest sum.
+
+    weights: (row, column); patches that touch at a side or a corner are connected.
+    """
+    left = {(int(row), int(column)) for row, column in np.argwhere(weights > 0)}
+    best, most = np.zeros(weights.shape, bool), -1.0
+    while left:
+        part, edge = set(), [left.pop()]
+        while edge:
+            row, column = here = edge.pop()
+            part.add(here)
+            beside = {(row + down, column + across) for down in (-1, 0, 1) for across in (-1, 0, 1)}
+            edge += beside & left
+            left -= beside
+        rows, columns = zip(*part, strict=True)
+        total = float(weights[list(rows), list(columns)].sum())
+        if total > most:
+            best, most = np.zeros(weights.shape, bool), total
+            best[list(rows), list(columns)] = True
+    return best

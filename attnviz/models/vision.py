@@ -1,0 +1,217 @@
+"""A vision model in the form that the engine observes: a picture is a text of patches.
+
+The model's own processor makes the numbers that it reads. Its tokens have ids of their own, and a
+hook of the model replaces such ids by the numbers of their picture: so whatever runs a model on
+token ids runs this one, and nothing else learns about pictures.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.attention_interface import PreTrainedModel
+from attnviz.models.layouts import seen_box, tower_layouts
+from attnviz.models.model import ChatTemplate, Placed, Vocabulary
+from attnviz.models.pictures import PictureFile, read_picture
+from attnviz.models.prepare import described
+from attnviz.models.split import device_of
+from attnviz.models.third_party import third_party
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import unwrapped
+from attnviz.records import Tokens
+
+PIXELS = "pixel_values"
+_TRIAL_SIDE = 64
+_POOLED = "use_head"
+"""SigLIP's switch of the head that pools its patches."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPicture:
+    """A picture as a model reads it.
+
+    file: what a person sees. inputs: the model's arguments for it, a batch of one. tokens: those
+    that the model makes of it, with their layout.
+    """
+
+    file: PictureFile
+    inputs: dict[str, Tensor]
+    tokens: Tokens
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PictureModel(TransformersModel):
+    """A model of pictures alone; ``encode`` takes the path of a picture.
+
+    processor: what makes the model's inputs of a picture. pooling: a head of the model with an
+    attention of its own, which pools all patches; None without one. pictures: those that were
+    read, by the name of their file.
+    """
+
+    processor: Any = None
+    pooling: nn.Module | None = None
+    pictures: dict[str, ReadPicture] = field(default_factory=dict)
+
+    reads_text = False
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the tokens of a picture, by its path or by the name of one that was read.
+
+        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut.
+        """
+        tokens = self.read(text).tokens
+        if limit is not None and len(tokens) > limit:
+            raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")
+        return tokens
+
+    @property
+    def trial(self) -> Tokens:
+        """Return the tokens of a picture for trials: the first that was read, or a grey one."""
+        known = next(iter(self.pictures.values()), None)
+        grey = np.full((_TRIAL_SIDE, _TRIAL_SIDE, 3), 127, np.uint8)
+        return (known or self.read(PictureFile("a grey picture", grey))).tokens
+
+    def read(self, picture: str | PictureFile) -> ReadPicture:
+        """Return a picture as the model reads it, and keep it for its runs."""
+        known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
+        if known is not None:
+            return known
+        file = read_picture(picture) if isinstance(picture, str) else picture
+        with third_party(f"the processor of {self.info.name!r} cannot read {file.name!r}"):
+            made = self.processor(images=file.pixels, return_tensors="pt")
+        device, kind = device_of(self.model), self.model.dtype
+        inputs = {
+            name: value.to(device, kind if value.is_floating_point() else None)
+            for name, value in made.items()
+            if isinstance(value, Tensor) and name in _arguments(self.model)
+        }
+        seen = seen_box(self.processor, *file.size)
+        (layout,) = tower_layouts(self.model.config, inputs, [seen])
+        layout = replace(layout, pictures=(file.pixels,))
+        ends = (one.tokens.ids[-1] + 1 for one in self.pictures.values())
+        first = max(ends, default=0)
+        ids = tuple(range(first, first + len(layout)))
+        special = tuple(kind != "patch" for kind in layout.kinds)
+        tokens = Tokens(ids, layout.names(), special, layout=layout)
+        self.pictures[file.name] = read = ReadPicture(file, inputs, tokens)
+        return read
+
+    def forget(self, read: ReadPicture) -> None:
+        """Let go of a picture; its tokens cannot be run any more."""
+        del self.pictures[read.file.name]
+
+    def inputs_of(self, ids: Tensor) -> dict[str, Tensor]:
+        """Return the model's arguments for the pictures (picture, token) of these ids."""
+        by_first = {one.tokens.ids[0]: one.inputs for one in self.pictures.values()}
+        rows = [by_first[int(row[0])] for row in ids]
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+
+    def vocabulary(self) -> Vocabulary:
+        raise UnsupportedError(f"{self.info.name!r} reads pictures: it has no words to draw from")
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        return None
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        raise UnsupportedError(f"{self.info.name!r} reads a picture, which has no characters")
+
+
+def picture_model(
+    name: str, model: Any, processor: Any, *, device: torch.device | None = None, **facts: Any
+) -> PictureModel:
+    """Return the part of a loaded model that reads pictures, with its processor.
+
+    The model itself is not changed: what is observed is a copy that shares all of its parts.
+    facts: those of ``prepare.described``, such as the revision and notes.
+    Raises UnsupportedError if no part of the model reads pictures, or its tokens have no place.
+    """
+    if device is not None:
+        with third_party(f"{name!r} cannot be moved to {device}"):
+            model = model.to(device).eval().requires_grad_(False)
+    twin = _own_copy(vision_tower(model, name))
+    pooling = getattr(twin, "head", None) if getattr(twin, _POOLED, False) else None
+    if pooling is not None:  # it does not look its attention up: it is run apart
+        setattr(twin, _POOLED, False)
+    trunk = getattr(twin, twin.base_model_prefix or "-", None)
+    if isinstance(trunk, PreTrainedModel) and PIXELS in _arguments(trunk):
+        twin._modules[twin.base_model_prefix] = trunk = _own_copy(trunk)
+    else:
+        twin.base_model_prefix, trunk = "", twin
+    known = described(name, twin, None, **facts)
+    opened = PictureModel(**vars(known), processor=processor, pooling=pooling)
+
+    def pictures_for_ids(
+        module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        ids = named.pop("input_ids", None)
+        return args, named if ids is None else {**named, **opened.inputs_of(ids)}
+
+    for part in {twin, trunk}:
+        part.register_forward_pre_hook(pictures_for_ids, with_kwargs=True)
+    return opened
+
+
+def _own_copy(model: Any) -> Any:
+    """Return a copy that shares all parts and may have hooks and parts of its own."""
+    twin = copy.copy(model)
+    twin._modules = dict(twin._modules)
+    twin._forward_pre_hooks, twin._forward_pre_hooks_with_kwargs = OrderedDict(), OrderedDict()
+    twin.main_input_name = "input_ids"
+    return twin
+
+
+def handed_pictures(model: Any, processor: Any) -> PictureModel:
+    """Return a vision model that the caller's Python code has loaded, with its image processor.
+
+    The model itself is not changed. processor: of images, or of images and texts. Raises UsageError
+    without one or for another object.
+    """
+    model = unwrapped(model)
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(
+            "expected the name of a vision model or a loaded transformers model, got "
+            f"{type(model).__name__}"
+        )
+    if processor is None:
+        raise UsageError(
+            "a loaded model needs its processor to read a picture: give processor=, such as "
+            "AutoImageProcessor.from_pretrained(…)"
+        )
+    reads = getattr(processor, "image_processor", processor)
+    name = Path(str(model.name_or_path or "") or type(model).__name__).name
+    return picture_model(name, model, reads, loaded=True)
+
+
+def vision_tower(model: Any, name: str) -> Any:
+    """Return the part of a transformers model that reads pictures alone: itself, or its tower.
+
+    Raises UnsupportedError if it has none.
+    """
+    takes = _arguments(model)
+    if PIXELS in takes and "input_ids" not in takes:
+        return model
+    config = getattr(model.config, "vision_config", None)
+    for module in model.modules():
+        own = isinstance(module, PreTrainedModel) and module is not model
+        if own and type(module.config) is type(config) and PIXELS in _arguments(module):
+            return module
+    raise UnsupportedError(
+        f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "
+        "vision model, such as ViT, CLIP, SigLIP or DINOv2"
+    )
+
+
+def _arguments(module: Any) -> Sequence[str]:
+    return tuple(inspect.signature(module.forward).parameters)
