@@ -27,6 +27,7 @@ class Cells:
     x, y: the upper left corner. width, height: of the whole rectangle, all in pixels.
     steps: (rows, columns), the colour level of each cell in a colour table; −1 leaves it blank.
     palette: of these cells, None for the drawing's own.
+    veil: whether they lie over a picture, and let it through where they are weak.
     """
 
     x: float
@@ -35,6 +36,23 @@ class Cells:
     height: float
     steps: NDArray[np.intp]
     palette: str | None = None
+    veil: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """A picture of coloured pixels, as an item of a drawing.
+
+    x, y: the upper left corner. width, height: in pixels of the drawing.
+    pixels: (rows, columns, 3), from 0 to 255. content: the sentence for people who do not see it.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    pixels: NDArray[np.uint8]
+    content: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,7 @@ class Tip:
     content: str
 
 
-Item = Cells | Filled | Label | Stroke | Tip
+Item = Cells | Filled | Image | Label | Stroke | Tip
 
 
 @dataclass(frozen=True)

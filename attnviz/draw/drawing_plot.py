@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Filled, Item, Label, Stroke, Style
+from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Style
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import contrasting, paper_table, to_hex
+from attnviz.draw.palette import contrasting, paper_table, to_hex, veils
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -182,7 +183,9 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
     pen = Pen.for_texts([item.content for _, _, item in placed if isinstance(item, Label)])
     for x, y, item in placed:
         if isinstance(item, Cells):
-            _cells(axes, item, x, y, palette)
+            _pixels(axes, item, x, y, _colours(item, palette), "nearest")
+        elif isinstance(item, Image):
+            _pixels(axes, item, x, y, item.pixels, "antialiased")
         elif isinstance(item, Filled):
             _patch(axes, item, x, y)
         elif isinstance(item, Label):
@@ -191,13 +194,20 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
             _stroke(axes, item, x, y)  # a picture has no tips
 
 
-def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
-    table = paper_table(cells.palette or palette)
-    colours = np.array([*table, _BLANK], dtype=np.uint8)  # the index −1 also means the last colour
-    left, top = x + cells.x, y + cells.y
-    extent = (left, left + cells.width, top + cells.height, top)
-    image = colours[cells.steps]
-    axes.imshow(image, interpolation="nearest", aspect="auto", extent=extent, origin="upper")
+def _colours(cells: Cells, palette: str) -> NDArray[np.floating] | NDArray[np.uint8]:
+    """Return the colour of each cell, with its opacity if they lie over a picture."""
+    name = cells.palette or palette  # the index −1 also means the last colour
+    if cells.veil:
+        return np.asarray((np.array(veils(name, paper=True)) / (255, 255, 255, 1))[cells.steps])
+    return np.array([*paper_table(name), _BLANK], dtype=np.uint8)[cells.steps]
+
+
+def _pixels(
+    axes: Axes, item: Cells | Image, x: float, y: float, image: NDArray[Any], smooth: str
+) -> None:
+    left, top = x + item.x, y + item.y
+    extent = (left, left + item.width, top + item.height, top)
+    axes.imshow(image, interpolation=smooth, aspect="auto", extent=extent, origin="upper")
 
 
 def _patch(axes: Axes, patch: Filled, x: float, y: float) -> None:

@@ -34,6 +34,7 @@ from attnviz.draw.map_figure import (
     small_map_figure,
     text_figure,
 )
+from attnviz.draw.picture_figure import picture_figures
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
@@ -128,25 +129,33 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
             drawings = part_drawings(part)
             if lines and drawings:
                 yield text_drawing(lines)
-            yield from _arranged(part, drawings)
+            yield from arranged(part, drawings)
 
 
-def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
-    if not isinstance(part, doc.Maps):
+def arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
+    """Return the drawings of a part in rows, below what their colours mean."""
+    if not isinstance(part, doc.Maps | doc.Pictures):
         return drawings
     scale = [scale_figure(part.scale)] if part.scale is not None else []
-    if part.small is None:
+    if not part.small:
         return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
-    most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
+    pictures = isinstance(part, doc.Pictures)
+    across = 0 if isinstance(part, doc.Pictures) else part.across
+    if not drawings:
+        return scale
+    most = across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
     lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
-    words = pooling_words(part.maps[0])
+    words = "" if isinstance(part, doc.Pictures) else pooling_words(part.maps[0])
     pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
-    return [*scale, below("small maps", lines, 10), *pooled]
+    name = ", ".join(drawing.name for drawing in drawings) if pictures else "small maps"
+    return [*scale, below(name, lines, 10), *pooled]
 
 
-def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot) -> list[Drawing]:
-    """Return a drawing for each map, or a single one for other parts; [] for an empty part."""
+def part_drawings(
+    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Pictures | doc.Arcs | doc.Plot,
+) -> list[Drawing]:
+    """Return a drawing for each map or picture, else a single one; [] for an empty part."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
@@ -156,6 +165,8 @@ def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plo
             return [arcs_figure(part)]
         case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
+        case doc.Pictures():
+            return picture_figures(part)
         case doc.Maps():
             if part.texts:
                 return [text_figure(shown) for shown in part.maps]

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
-from attnviz.draw.figure import document_drawing, heading_words, part_drawings
+from attnviz.draw.figure import arranged, document_drawing, heading_words, part_drawings
 from attnviz.draw.head_grid import SCRIPTS, grid_element
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
+from attnviz.draw.picture_page import pictures_element
 from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
 from attnviz.draw.theme import VERDICTS
@@ -92,6 +93,11 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
             case doc.Plot() | doc.Maps(texts=True):
                 yield from _heading(part)
                 yield from map(_picture, part_drawings(part), repeat(palette))
+            case doc.Pictures():
+                yield from _heading(part)
+                drawings = part_drawings(part)
+                shown = arranged(part, drawings) if part.small else drawings
+                yield from map(_picture, shown, repeat(palette))
 
 
 def _picture(drawing: Drawing, palette: str) -> str:
@@ -153,6 +159,13 @@ def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> I
         case doc.Maps():
             yield from _heading(part)
             yield from _maps(part, palette)
+        case doc.Pictures():
+            yield from _heading(part)
+            drawings = arranged(part, part_drawings(part) if part.small else [])
+            yield from (
+                f'<div class="scroll">{svg_element(one, palette)}</div>' for one in drawings
+            )
+            yield from [] if part.small else pictures_element(part, palette)
         case doc.HeadGrid() if part.cells:
             yield from _heading(part)
             yield from grid_element(part, palette)

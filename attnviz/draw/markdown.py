@@ -15,6 +15,7 @@ _ACTIVE = re.compile(r"([\\`*_\[\]<>|#~$])")
 _INDENT = "&nbsp;&nbsp;"
 _MOST_TOKENS = 16
 _MOST_POINTS = 12
+_PATCHES = 5
 
 
 def document_markdown(document: doc.Document) -> Iterator[str]:
@@ -62,6 +63,10 @@ def _part(part: doc.Part | doc.Group) -> Iterator[str]:
             yield from _heading(part.title)
             for shown in part.maps:
                 yield from _map(shown, part)
+        case doc.Pictures():
+            yield from _heading(part.title)
+            for picture in part.pictures:
+                yield from _picture(picture, part.small)
         case doc.Arcs():
             from attnviz.draw.arcs import arc_words
 
@@ -144,6 +149,24 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
         write = "{:.2f}".format if scale is None else scale.text
         written = ["" if math.isnan(weight) else write(weight) for weight in weights[:seen]]
         yield _cells([_safe(text), *written, *[""] * (columns - seen)])
+    yield ""
+
+
+def _picture(shown: doc.Picture, small: bool) -> Iterator[str]:
+    """Yield the words of a picture, the sentence that replaces it, and the strongest patches."""
+    if words := _line([*shown.words, *shown.below]):
+        yield f"{words}\n"
+    if shown.alternative:
+        yield f"{_safe(shown.alternative)}\n"
+    if shown.weights is None or small:
+        return
+    columns, flat = shown.weights.shape[1], shown.weights.ravel().tolist()
+    known = [place for place, weight in enumerate(flat) if not math.isnan(weight)]
+    strongest = sorted(known, key=lambda place: -flat[place])[:_PATCHES]
+    yield from _head(["row", "column", "weight"], [True] * 3)
+    for place in strongest:
+        row, column = divmod(place, columns)
+        yield _cells([str(row), str(column), f"{flat[place]:.4g}"])
     yield ""
 
 

@@ -149,6 +149,30 @@ def lighter(colour: RGB) -> RGB:
     return red, green, blue
 
 
+_KEPT = 0.55
+_FOG = (110, 110, 110, 0.7)
+
+
+@lru_cache
+def veils(name: str, *, paper: bool = False) -> tuple[tuple[int, int, int, float], ...]:
+    """Return the colours (red, green, blue, opacity) in which 256 levels lie over a picture.
+
+    The strongest level hides the picture. The weakest one is black, or white if the weakest colour
+    of the palette is light, and lets 55 % of the picture through. A last entry, grey, is for places
+    without a level.
+    name: of the palette. paper: whether the palette is that for white paper.
+    """
+    table = paper_table(name) if paper else colour_table(name)
+    ground = 255 - contrasting(table[0])[0]
+    veil = []
+    for step, colour in enumerate(table):
+        own = (step / (STEPS - 1)) ** 1.5
+        rest = (1 - own) * (1 - _KEPT)
+        red, green, blue = (round((own * part + rest * ground) / (own + rest)) for part in colour)
+        veil.append((red, green, blue, round(own + rest, 3)))
+    return *veil, _FOG
+
+
 def to_hex(colour: RGB) -> str:
     """Return a colour as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -1,22 +1,23 @@
-"""Writes a drawing as SVG that needs nothing else: no font, script, style or picture."""
+"""Writes a drawing as SVG that needs nothing else: no font, script, style or file."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.drawing import Cells, Drawing, Filled, Item, Label, Stroke, Tip
+from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import contrasting, paper_table, to_hex
+from attnviz.draw.palette import contrasting, paper_table, to_hex, veils
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
@@ -26,20 +27,38 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
     An image has 256 entries, and transparency needs one: levels 0 and 1, whose colours look the
     same, share an entry.
     """
-    rows, columns = steps.shape
     table = bytes(np.array(paper_table(palette), dtype=np.uint8))
     entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
-    lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0 means no filter
+    lines = np.insert(entries, 0, 0, axis=1)  # 0 means no filter
+    return _png((steps.shape[0], steps.shape[1]), 3, lines, ((b"PLTE", table), (b"tRNS", b"\0")))
+
+
+def picture_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode a picture (rows, columns, 3) as a PNG image: each line as what the one above lacks."""
+    rows, columns = pixels.shape[:2]
+    lines = np.diff(pixels.reshape(rows, -1), axis=0, prepend=np.uint8(0))
+    return _png((rows, columns), 2, np.insert(lines, 0, 2, axis=1))  # 2 means that filter
+
+
+def _png(
+    size: tuple[int, int],
+    kind: int,
+    lines: NDArray[np.uint8],
+    about: Iterable[tuple[bytes, bytes]] = (),
+) -> bytes:
+    """Return a PNG image. size: (rows, columns). kind: of its colours. about: chunks before them.
+
+    lines: the bytes of each line, the first of which names its filter.
+    """
     written = b"\x89PNG\r\n\x1a\n"
-    for kind, content in (
-        (b"IHDR", struct.pack(">II", columns, rows) + bytes((8, 3, 0, 0, 0))),
-        (b"PLTE", table),
-        (b"tRNS", b"\0"),
+    for name, content in (
+        (b"IHDR", struct.pack(">II", *size[::-1]) + bytes((8, kind, 0, 0, 0))),
+        *about,
         (b"IDAT", zlib.compress(lines.tobytes(), 9)),
         (b"IEND", b""),
     ):
-        checksum = zlib.crc32(kind + content)
-        written += struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+        checksum = zlib.crc32(name + content)
+        written += struct.pack(">I", len(content)) + name + content + struct.pack(">I", checksum)
     return written
 
 
@@ -48,7 +67,12 @@ def png_uri(steps: NDArray[np.intp], palette: str) -> str:
 
     steps: (rows, columns), the colour level of each cell; −1 is transparent. palette: its name.
     """
-    return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
+    return data_uri(png(steps, palette))
+
+
+def data_uri(image: bytes) -> str:
+    """Return a PNG image as a ``data:`` address."""
+    return "data:image/png;base64," + base64.b64encode(image).decode("ascii")
 
 
 STYLE = "\n" + (Path(__file__).parent / "page" / "drawing.css").read_text("utf-8")
@@ -79,7 +103,7 @@ def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _place(item: Cells | Filled | Tip) -> str:
+def _place(item: Cells | Filled | Image | Tip) -> str:
     numbers = [_number(value) for value in (item.x, item.y, item.width, item.height)]
     return 'x="{}" y="{}" width="{}" height="{}"'.format(*numbers)
 
@@ -99,8 +123,19 @@ def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
 
 def _cells(cells: Cells, palette: str) -> Iterator[str]:
     place = _place(cells)
-    yield f'<rect class="blank" {place}/>'
     rows, columns = cells.steps.shape
+    corner = f"{_number(cells.x)} {_number(cells.y)}"
+    scale = f"{cells.width / columns:.6g} {cells.height / rows:.6g}"
+    look = f'transform="translate({corner}) scale({scale})" fill="none"'
+    if cells.veil:
+        veil = veils(palette, paper=True)
+        yield f'<g class="veil" {look} shape-rendering="crispEdges">'
+        for step, pieces in sorted(_runs(cells.steps % len(veil)).items()):  # −1 has the last
+            ink = f'stroke="{to_hex(veil[step][:3])}" opacity="{veil[step][3]}"'
+            yield f'<path {ink} d="{"".join(pieces)}"/>'
+        yield "</g>"
+        return
+    yield f'<rect class="blank" {place}/>'
     if rows * columns > _VECTOR_CELLS:
         # Enlarged here, because some viewers smooth what they enlarge themselves.
         large = cells.steps.repeat(round(cells.height / rows), 0)
@@ -110,14 +145,23 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
             f'style="image-rendering:pixelated" href="{address}"/>'
         )
         return
-    corner = f"{_number(cells.x)} {_number(cells.y)}"
-    scale = f"{cells.width / columns:.6g} {cells.height / rows:.6g}"
-    placed = f"translate({corner}) scale({scale})"
-    yield f'<g transform="{placed}" fill="none" shape-rendering="crispEdges">'
+    yield f'<g {look} shape-rendering="crispEdges">'
     table = paper_table(palette)
     for step, pieces in sorted(_runs(cells.steps).items()):
         yield f'<path stroke="{to_hex(table[step])}" d="{"".join(pieces)}"/>'
     yield "</g>"
+
+
+def _image(image: Image, known: set[str]) -> Iterator[str]:
+    """Yield a picture; one that is in ``known`` already, by its name, is only referred to."""
+    size = f'width="{_number(image.width)}" height="{_number(image.height)}"'
+    name = f"p{hashlib.sha256(image.pixels.tobytes() + size.encode()).hexdigest()[:12]}"
+    if name not in known:
+        known.add(name)
+        look = f'preserveAspectRatio="none" href="{data_uri(picture_png(image.pixels))}"'
+        yield f'<defs><image id="{name}" {size} {look}/></defs>'
+    x, y, words = _number(image.x), _number(image.y), safe(image.content)
+    yield f'<use href="#{name}" x="{x}" y="{y}"><title>{words}</title></use>'
 
 
 def _label(label: Label, palette: str) -> str:
@@ -148,9 +192,11 @@ def _stroke(stroke: Stroke) -> Iterator[str]:
     yield f'<polyline {look}{dashes} points="{points}"/>'
 
 
-def _item(item: Item, palette: str) -> Iterator[str]:
+def _item(item: Item, palette: str, known: set[str]) -> Iterator[str]:
     if isinstance(item, Cells):
         yield from _cells(item, item.palette or palette)
+    elif isinstance(item, Image):
+        yield from _image(item, known)
     elif isinstance(item, Filled):
         yield f'<rect {_place(item)} fill="{item.ink}" shape-rendering="crispEdges"/>'
     elif isinstance(item, Label):
@@ -162,12 +208,12 @@ def _item(item: Item, palette: str) -> Iterator[str]:
         yield f'<rect class="tip" {_place(item)}><title>{lines}</title></rect>'
 
 
-def _content(drawing: Drawing, palette: str) -> Iterator[str]:
+def _content(drawing: Drawing, palette: str, known: set[str]) -> Iterator[str]:
     for item in drawing.items:
-        yield from _item(item, palette)
+        yield from _item(item, palette, known)
     for x, y, part in drawing.parts:
         yield f'<g transform="translate({_number(x)} {_number(y)})">'
-        yield from _content(part, palette)
+        yield from _content(part, palette, known)
         yield "</g>"
 
 
@@ -181,7 +227,7 @@ def _opening(drawing: Drawing, attributes: str) -> str:
 
 def svg_element(drawing: Drawing, palette: str) -> str:
     """Return a drawing as an SVG element for a page with ``STYLE``; palette: that of its cells."""
-    return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
+    return "\n".join([_opening(drawing, ""), *_content(drawing, palette, set()), "</svg>"])
 
 
 def svg_document(drawing: Drawing, palette: str) -> str:
@@ -192,7 +238,7 @@ def svg_document(drawing: Drawing, palette: str) -> str:
         f"<title>{safe(drawing.name)}</title>",
         f"<style>{STYLE}</style>",
         '<rect class="paper" width="100%" height="100%"/>',
-        *_content(drawing, palette),
+        *_content(drawing, palette, set()),
         "</svg>",
     ]
     return "\n".join(pieces) + "\n"

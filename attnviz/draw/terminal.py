@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeGuard
 
 from rich.segment import Segment
@@ -225,11 +226,12 @@ def _fitted(
 ) -> Block:
     """Return the groups of a screen in at most ``lines`` lines. max_width: the available width.
 
-    Until they fit, coloured texts lose lines (if ``shorten_texts``), tables rows; groups are left
-    out, those with the highest ``yields`` first; grids of colours get two rows a line; grids lose
-    rows and maps are left out; empty lines go. A rest that is still too long is cut.
+    Until they fit, coloured texts lose lines (if ``shorten_texts``), tables rows; pictures become
+    smaller; groups are left out, those with the highest ``yields`` first, and pictures have their
+    size again; grids of colours get two rows a line; grids lose rows and maps are left out; empty
+    lines go. A rest that is still too long is cut.
     """
-    kept = list(groups)
+    kept, whole = list(groups), list(groups)
 
     def first(fits: Callable[[doc.Group], object]) -> int | None:
         order = sorted(range(len(kept)), key=lambda place: (-kept[place].yields, -place))
@@ -244,8 +246,13 @@ def _fitted(
             kept[place] = _with_short_texts(kept[place], theme, max_width, over)
         elif (place := first(lambda group: _spare(group, doc.Table))) is not None:
             kept[place] = _shortened(kept[place], doc.Table, over)
+        elif (place := first(partial(_with_less, theme=theme, room=max_width))) is not None:
+            kept[place] = _with_less(kept[place], theme, max_width, over) or kept[place]
         elif (place := first(lambda group: group.yields)) is not None:
-            del kept[place]
+            del kept[place], whole[place]
+            kept = [
+                old if _has_pictures(old) else now for now, old in zip(kept, whole, strict=True)
+            ]
         elif theme.half_blocks and (place := first(_has_dense_grid)) is not None:
             kept[place] = _changed(kept[place], _halved)
         elif (place := first(lambda group: _spare(group, doc.HeadGrid))) is not None:
@@ -273,6 +280,24 @@ def _with_short_texts(group: doc.Group, theme: Theme, max_width: int, over: int)
         return part._replace(lines=max(tall - over - 1, _LEAST_TEXT))
 
     return _changed(group, shortened, max_width)
+
+
+def _has_pictures(group: doc.Group) -> bool:
+    return any(isinstance(part, doc.Pictures) for part in doc.leaves(group))
+
+
+def _with_less(group: doc.Group, theme: Theme, room: int, over: int = 1) -> doc.Group | None:
+    """Return the group with its pictures about ``over`` lines shorter; None if none can be."""
+    if not _has_pictures(group):
+        return None
+    from attnviz.draw.picture import shortened
+
+    def less(part: doc.Part, inner: int) -> doc.Part:
+        return shortened(part, theme, inner, over) if isinstance(part, doc.Pictures) else part
+
+    changed = _changed(group, less, room)
+    pairs = zip(doc.leaves(group), doc.leaves(changed), strict=True)
+    return None if all(old is new for old, new in pairs) else changed
 
 
 _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
@@ -376,9 +401,15 @@ def _yielding(
 
 
 def _has_map(part: doc.Part | doc.Group) -> bool:
-    """Return whether a part is maps that have tokens on both axes, or contains them."""
-    maps = (leaf for leaf in doc.leaves(part) if isinstance(leaf, doc.Maps))
-    return any(not shown.texts and shown.small is None for shown in maps)
+    """Return whether a part is maps that have tokens on both axes, or pictures, or has some."""
+    shown = [leaf for leaf in doc.leaves(part) if isinstance(leaf, doc.Maps | doc.Pictures)]
+    return any(
+        not leaf.small if isinstance(leaf, doc.Pictures) else _is_full(leaf) for leaf in shown
+    )
+
+
+def _is_full(part: doc.Part) -> TypeGuard[doc.Maps]:
+    return isinstance(part, doc.Maps) and part.small is None and not part.texts
 
 
 # Frames --------------------------------------------------------------------------------------
@@ -445,6 +476,9 @@ def _need(part: doc.Part | doc.Group, theme: Theme) -> int:
         return (part.across or 2) * (part.small[1] + 2) - 2 + SIDES
     if isinstance(part, doc.Maps) and not part.texts:
         part = part._replace(maps=part.maps[:1])
+    elif isinstance(part, doc.Pictures):
+        part = part._replace(title=(), pictures=part.pictures[: 1 + part.small], scale=None)
+        return widest(part_block(part, theme, _PAGE).lines) + SIDES
     barless = isinstance(part, doc.Table) and not any(row.bar for row in part.rows)
     return (_natural(part, theme) or _LEAST_WORDS) + SIDES - _LEAST_BARRED * barless
 
@@ -567,6 +601,10 @@ def part_block(part: doc.Part | doc.Group, theme: Theme, max_width: int) -> Bloc
             from attnviz.draw.panels import maps_block  # only maps need NumPy
 
             return maps_block(part, theme, max_width)
+        case doc.Pictures():
+            from attnviz.draw.picture import pictures_block  # they need NumPy too
+
+            return pictures_block(part, theme, max_width)
         case doc.Arcs():
             from attnviz.draw.arcs import arcs_block  # it needs NumPy too
 

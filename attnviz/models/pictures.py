@@ -95,7 +95,9 @@ def _opening(name: str) -> Iterator[Any]:
             yield Image
     except LoadError as error:
         if isinstance(error.__cause__, UnidentifiedImageError):
-            raise LoadError(f"{name} is no picture that Pillow knows, such as PNG or JPEG") from None
+            raise LoadError(
+                f"{name} is no picture that Pillow knows, such as PNG or JPEG"
+            ) from None
         if type(error.__cause__).__name__.startswith("DecompressionBomb"):
             raise _too_large(name, "") from None
         raise

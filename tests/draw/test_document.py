@@ -116,6 +116,9 @@ BARS = doc.Plot(
         )
     ],
 )
+PICTURE = doc.Picture(np.full((4, 6, 3), 99, np.uint8), np.eye(2), contour=1.0, mark=(0, 1),
+                      box=(0.0, 0.0, 1.0, 0.5), words=[("L1H2", True)],
+                      below=[("a remark", False)], alternative=HOSTILE)  # fmt: skip
 PARTS: dict[str, doc.Part] = {
     "facts": doc.Facts([("tiny", True), ("6 layers × 4 heads", False)], "model", 7),
     "quote": doc.Quote("text", HOSTILE),
@@ -131,6 +134,7 @@ PARTS: dict[str, doc.Part] = {
     "strip": doc.Maps(
         [doc.Map("L0", np.array([[0.5, -0.5]]), _tokens("a"), _tokens("b", "c"), limit=0.5)]
     ),
+    "pictures": doc.Pictures([PICTURE], [("On the picture", True)]),
     "plot": PLOT,
     "falling plot": PLOT._replace(
         curves=[doc.Curve("one", [(64, 8.0), (32, 4.0), (0, 5.0)])], ends=(64.0, 0.0), marks=()
@@ -163,6 +167,8 @@ def _cells(part):
             return [each.name for each in (*part.curves, *part.levels, *part.histograms)]
         case doc.Maps():
             return [shown.name for shown in part.maps]
+        case doc.Pictures():
+            return ["L1H2", "a remark"]
     return []
 
 

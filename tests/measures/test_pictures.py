@@ -91,7 +91,10 @@ def test_the_contour_holds_sixty_percent():
 
 def test_the_largest_part_touches_at_corners():
     weights = np.array([[3.0, 0, 0, 4], [0, 3, 0, 0], [0, 0, 0, 5]])
-    assert largest_part(weights).tolist() == (np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0] * 4]) > 0).tolist()
+    assert (
+        largest_part(weights).tolist()
+        == (np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0] * 4]) > 0).tolist()
+    )
     assert not largest_part(np.zeros((2, 2))).any()
 
 

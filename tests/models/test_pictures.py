@@ -68,7 +68,7 @@ def test_arrays_of_whole_and_of_real_numbers():
         (np.full((2, 2, 3), np.nan), "from 0 to 1"),
         (np.full((2, 2, 3), 300), "from 0 to 255"),
         (np.full((2, 2, 3), -1), "from 0 to 255"),
-        ("text".encode(), "got bytes"),
+        (b"text", "got bytes"),
     ],
 )
 def test_what_is_no_picture(array, words):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tests.models.vision_models import FAMILIES, PATCH, SIDE, build, noise, processor
 from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.pictures import read_picture
 from attnviz.models.vision import handed_pictures, vision_tower
+from tests.models.vision_models import FAMILIES, PATCH, SIDE, build, noise, processor
 
 
 def by_hand(model, pixels):

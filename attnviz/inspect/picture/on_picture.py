@@ -13,6 +13,9 @@ from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 from attnviz.token_layout import TokenLayout
 
+SCALE = doc.WEIGHTS._replace(words="weight", after="of each map's largest · colour: √weight")
+"""The scale of maps on pictures, each of which has its own largest weight."""
+
 
 def on_picture(
     layout: TokenLayout,
@@ -26,11 +29,12 @@ def on_picture(
     """Return the picture of a grid with weights (token,) on it, and a line around 60% of them.
 
     name: of the map, such as a head's. query: the index of the token that looks, if it is one.
-    below: a remark; by default which share of the picture lies inside the line.
+    below: a remark; by default which share of the patches lies inside the line.
     """
     values = layout.mapped(weights, grid)
     inside, finite = contour(values), values[np.isfinite(values)]
-    area = float((finite >= inside).mean()) if math.isfinite(inside) else math.nan
+    kept = int((finite >= inside).sum()) if math.isfinite(inside) else 0
+    area = f"{kept / len(finite):.0%}" if kept > 1 else "one patch"
     mark = None
     if query is not None and layout.grid[query] == grid:
         mark = (int(layout.row[query]), int(layout.column[query]))
@@ -44,9 +48,9 @@ def on_picture(
         contour=inside,
         mark=mark,
         words=[(name, True)],
-        below=[(f"60% on {area:.0%}", False)] if below is None else below,
+        below=[(f"60% on {area}", False)] if below is None else below,
         alternative=(
             f"{name}{asking}: most on the patch in row {row}, column {column}, "
-            f"{share(float(most.max()))}; 60% of the weight on {area:.0%} of the picture."
+            f"{share(float(most.max()))}; 60% of the weight on {area}."
         ),
     )

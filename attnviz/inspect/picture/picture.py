@@ -42,9 +42,7 @@ def picture(
     assert layout is not None
     if not len(layout.of_kind("patch")):
         raise UsageError(f"{read.file.name!r} is smaller than one patch of {info.name!r}")
-    chosen = choose_heads(
-        request.layer, request.head, info.layers, info.heads, request.index_base
-    )
+    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     query = find_query(layout, request, read.file.size, pooled=model.pooling is not None)
     watch = _Watch(layout, query.token, chosen, advance, info.layers)
     given = Input(read.tokens)
@@ -55,9 +53,7 @@ def picture(
     if query.name == "pool":
         assert model.pooling is not None
         weights = pooling_weights(model.pooling, normalised, read)
-        heads += [
-            HeadOnPicture(info.layers, number, row=row) for number, row in enumerate(weights)
-        ]
+        heads += [HeadOnPicture(info.layers, number, row=row) for number, row in enumerate(weights)]
     return PictureReport(
         model=info,
         name=read.file.name,

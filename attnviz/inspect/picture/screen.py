@@ -12,8 +12,8 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
-from attnviz.inspect.picture.on_picture import on_picture
 from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
 from attnviz.records import Floats
@@ -23,6 +23,9 @@ _NARROW = 0.45
 
 _ONE_PART = 0.3
 """The least share of a query's weight in one part of the picture that is named by its rows."""
+
+_ON_PATCHES = 0.3
+"""The least share of its weight that a query has on patches in a head that is shown first."""
 
 _MORE = 1.5
 """How many times as much as all patches a query gives to a region before it is told of."""
@@ -69,8 +72,10 @@ def document(report: PictureReport) -> doc.Document:
         f"attention heads of {info.name} on {report.name}",
         f"Attention heads of {info.name} on a picture",
         parts,
-        doc.Explanation("pictures", f"measured on this picture alone, {patches}."),
-        doc.next_steps(["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"),
+        doc.Explanation("images", f"measured on this picture alone, {patches}."),
+        doc.next_steps(
+            ["--token ROW,COLUMN", "--at X,Y", "--head L2H5", "--explain"], tone="faint"
+        ),
         heading=[*named(info), (patches, False), (query, False)],
         quoted=report.name,
         finding=_finding(report),
@@ -228,7 +233,8 @@ def _drawn(report: PictureReport, seen: _Seen) -> doc.Picture:
 def _ranked(report: PictureReport) -> list[_Seen]:
     """Return the maps of all heads, those with the smallest areas first."""
     maps = [_seen(report, report.head_name(head), head.row) for head in report.asking]
-    told = [one for one in maps if one.total > 0.1]
+    sinks = {report.head_name(head) for head in report.measured if head.label[:4] == "sink"}
+    told = [one for one in maps if one.total > _ON_PATCHES and one.name not in sinks]
     return sorted(told or maps, key=lambda one: (one.area, -one.total))
 
 
@@ -247,7 +253,7 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
     count = most or (len(shown) if report.selected else 6)
     title = [(f"Where {_who(report)} looks", True), ("inside the line: 60% of the weight", False)]
-    return doc.Pictures(shown[:count], title, scale=doc.WEIGHTS)
+    return doc.Pictures(shown[:count], title, scale=SCALE)
 
 
 def _every(report: PictureReport) -> doc.Pictures:

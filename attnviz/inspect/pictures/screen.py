@@ -35,7 +35,7 @@ def document(report: PicturesReport) -> doc.Document:
             doc.Group([grid]),
             doc.Group([_table(report)]),
         ],
-        doc.Explanation("pictures", f"measured over {size}."),
+        doc.Explanation("images", f"measured over {size}."),
         doc.next_steps(["attnviz heads --image FILE", "--explain"], tone="faint"),
         heading=[*named(info), (size, False)],
         quoted=report.paths[0],

@@ -16,7 +16,7 @@ from attnviz.draw.numbers import counted, layer_names, listed
 from attnviz.draw.page.data import Page, PageCapture, PageHead
 from attnviz.draw.page.running_text import token_spans
 from attnviz.draw.provenance import advised, fits_two_lines, model_words, named, notes_group
-from attnviz.inspect.picture.on_picture import on_picture
+from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.measures.sinks import without_sink
 from attnviz.measures.telling import is_content
@@ -119,7 +119,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
     title = [(f"What {asking} draws on", True), ("inside the line: 60% of it", False)]
-    drawn = doc.Pictures([alone, *maps], title)
+    drawn = doc.Pictures([alone, *maps], title, scale=SCALE)
     shares = {name: float(rows["rollout"][layout.of_kind(name)].sum()) for name in ("cls", "patch")}
     own = f"{shares['cls']:.0%} stays on CLS" if shares["cls"] else ""
     areas = [str(drawn.below[0][0]).removeprefix("60% on ") for drawn in maps]
@@ -128,7 +128,10 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         f"all layers, from {areas[1]} in the last alone{f'; {own}' if own else ''}."
     )
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
-    about = [doc.Facts([*model_words(info), *words[-2:]]), doc.Quote("picture", report.text, lead=9)]
+    about = [
+        doc.Facts([*model_words(info), *words[-2:]]),
+        doc.Quote("picture", report.text, lead=9),
+    ]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",

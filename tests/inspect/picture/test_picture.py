@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.models.vision_models import build, noise, processor
 
 import attnviz
 from attnviz.errors import UnsupportedError, UsageError
@@ -13,6 +12,7 @@ from attnviz.inspect.picture.picture import picture, pooling_weights
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.models.pictures import read_picture
 from attnviz.models.vision import handed_pictures
+from tests.models.vision_models import build, noise, processor
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,14 @@ def test_a_sink_and_a_region_are_told(vit):
     corner[[1, 2, 5, 6]] = 0.25
     patch = np.full(tokens, 0.1 / (tokens - 1))
     patch[9] = 0.9
-    object.__setattr__(report, "heads", tuple(
-        type(head)(head.layer, head.head, corner, patch, 1.0, 0.0, None, 9, "sink: one patch")
-        for head in report.heads
-    ))
+    object.__setattr__(
+        report,
+        "heads",
+        tuple(
+            type(head)(head.layer, head.head, corner, patch, 1.0, 0.0, None, 9, "sink: one patch")
+            for head in report.heads
+        ),
+    )
     assert "on 19% of the picture in the mean of L1" in report.finding
     assert "rows 0–1, columns 0–1" in report.finding
     assert report.finding.endswith("times what patches give it.")

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from PIL import Image
-from tests.models.vision_models import build, noise, processor
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.picture.picture import picture
@@ -11,6 +10,7 @@ from attnviz.inspect.picture.request import PictureRequest
 from attnviz.inspect.pictures.pictures import picture_files, pictures
 from attnviz.models.pictures import read_picture
 from attnviz.models.vision import handed_pictures
+from tests.models.vision_models import build, noise, processor
 
 
 @pytest.fixture(scope="module")

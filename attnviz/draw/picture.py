@@ -1,0 +1,304 @@
+"""Draws pictures with the weights of their patches on a terminal, in half blocks.
+
+Every half of a character is a pixel. The weights lie over the picture as in every other outlet,
+see ``palette.veils``: strong ones hide it, weak ones darken it. Without colour, or where only ASCII
+can be written, the weights are drawn alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, flow, stack, text_line
+from attnviz.draw.coloured_text import scale_block
+from attnviz.draw.document import Picture, Pictures, Words
+from attnviz.draw.labels import at_blanks
+from attnviz.draw.numbers import counted
+from attnviz.draw.palette import accent_colour, veils
+from attnviz.draw.prose import spelled_parts, wrapped
+from attnviz.draw.scale import weight_steps
+from attnviz.draw.theme import Theme
+
+_GAP = 2
+_MOST_LINES, _LEAST_LINES, _AROUND = 40, 6, 6
+"""The lines of a picture at most and at least, and those that a screen needs beside it."""
+
+_LEAST_COLUMNS, _TITLE = 16, 20
+"""The columns from which a picture is readable, and those of the words above it at least."""
+
+_SMALL, _LARGEST_SMALL, _SMALL_LINES = 13, 24, 12
+"""The columns of a small picture with its words, such as ``L0H3 sink .72``, and its most lines."""
+
+_LINE = (255, 255, 255)
+_LEFT_OUT = "The picture itself is left out: it needs 256 colours and block characters."
+
+_CUBE = np.array([0, 95, 135, 175, 215, 255])
+"""The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
+
+
+def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.float64]:
+    """Return a picture (rows, columns, 3) whose pixels are the means of the areas that they cover.
+
+    pixels: (height, width, 3), of any size, from 0 to 255.
+    """
+    down, across = _shares(pixels.shape[0], rows), _shares(pixels.shape[1], columns)
+    mixed = np.tensordot(down, pixels.astype(np.float64), 1)
+    return np.asarray(np.moveaxis(np.tensordot(across, mixed, (1, 1)), 0, 1))
+
+
+def _shares(size: int, cells: int) -> NDArray[np.float64]:
+    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
+
+    size, cells: how many pixels and cells the axis has.
+    """
+    ends = np.arange(1, cells + 1)[:, None] * (size / cells)
+    pixels = np.arange(size)[None, :]
+    common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
+    return np.asarray(np.maximum(common, 0.0) * (cells / size))
+
+
+def sampled(
+    shown: Picture, weights: NDArray[np.floating], rows: int, columns: int
+) -> NDArray[np.floating]:
+    """Return the weight at each of (rows, columns) cells of a picture; NaN where there is none.
+
+    weights: (row, column) of the patches. A cell has the weight of the patch in its centre, or the
+    largest weight of the patches whose centres lie in it.
+    """
+    left, top, right, bottom = shown.box
+    inside, nearest, cell = [], [], []
+    axes = (rows, weights.shape[0], top, bottom), (columns, weights.shape[1], left, right)
+    for cells, patches, first, last in axes:
+        place = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
+        inside.append((place >= 0) & (place < patches))
+        nearest.append(np.clip(place, 0, patches - 1).astype(np.intp))
+        middle = first + (np.arange(patches) + 0.5) / patches * (last - first)
+        cell.append(np.clip(middle * cells, 0, cells - 1).astype(np.intp))
+    values = np.where(np.outer(*inside), weights[np.ix_(*nearest)], np.nan)
+    np.fmax.at(values, np.ix_(*cell), weights)
+    return values
+
+
+def picture_steps(shown: Picture, weights: NDArray[np.floating]) -> NDArray[np.intp]:
+    """Return the colour level in 0 … 255 of each weight, by its root as of every map; −1 for NaN.
+
+    weights: those of the picture, of any shape.
+    """
+    assert shown.weights is not None
+    largest = float(np.fmax.reduce(shown.weights, axis=None, initial=0.0))
+    return weight_steps(weights / (shown.full or largest or 1.0))
+
+
+def _neighbours(mask: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+    """Return for each cell whether that above, below, at the left and at the right is in a mask."""
+    wide = np.pad(mask, 1)
+    return wide[:-2, 1:-1], wide[2:, 1:-1], wide[1:-1, :-2], wide[1:-1, 2:]
+
+
+def _marked(shown: Picture, rows: int, columns: int) -> NDArray[np.bool_]:
+    """Return a mask (rows, columns) of the border of the query's own patch."""
+    if shown.mark is None or shown.weights is None:
+        return np.zeros((rows, columns), bool)
+    own = np.zeros(shown.weights.shape)
+    own[shown.mark] = 1.0
+    mask = sampled(shown, own, rows, columns) > 0
+    return np.asarray(mask & ~np.logical_and.reduce(_neighbours(mask)))
+
+
+# One picture ---------------------------------------------------------------------------------
+
+
+def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]:
+    """Return a picture in a number of lines and columns, or without colour its weights alone."""
+    if not theme.half_blocks:
+        return _glyphs(shown, theme, lines, columns)
+    colours = resampled(shown.pixels, 2 * lines, columns)
+    if shown.weights is not None:
+        weights = sampled(shown, shown.weights, 2 * lines, columns)
+        steps, inside = picture_steps(shown, weights), weights >= shown.contour
+        veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
+        colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
+        colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
+        colours[_marked(shown, 2 * lines, columns)] = accent_colour(theme.palette)
+    parts = _coarse(colours)[..., None] if theme.coarse else np.rint(colours).astype(int)
+    pairs = parts.reshape(lines, 2, columns, -1).swapaxes(1, 2).reshape(lines, columns, -1)
+    drawn = []
+    for line in pairs.tolist():
+        runs = [(len([*alike]), pair) for pair, alike in groupby(line)]
+        drawn.append([Segment("▀" * times, _style(*pair)) for times, pair in runs])
+    return drawn
+
+
+def _coarse(colours: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return for each colour (…, 3) the number of the nearest one of a terminal of 256 colours.
+
+    That is one of the cube, or one of 24 greys, 8 + 10 n.
+    """
+    nearest = np.abs(colours[..., None] - _CUBE).argmin(axis=-1)
+    grey = np.clip(np.rint((colours.mean(axis=-1) - 8) / 10), 0, 23).astype(np.intp)
+    of_cube = np.square(_CUBE[nearest] - colours).sum(axis=-1)
+    of_grey = np.square(8 + 10 * grey[..., None] - colours).sum(axis=-1)
+    cube = 16 + nearest @ np.array([36, 6, 1])
+    return np.asarray(np.where(of_grey < of_cube, 232 + grey, cube))
+
+
+@lru_cache(maxsize=8192)
+def _style(*parts: int) -> Style:
+    """Return the style of a half block: two numbers of colours, or six parts of red to blue."""
+    if len(parts) == 2:
+        return Style.from_color(*map(Color.from_ansi, parts))
+    return Style.from_color(Color.from_rgb(*parts[:3]), Color.from_rgb(*parts[3:]))
+
+
+def _glyphs(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]:
+    """Return the weights of a picture as glyphs, a line round the contour, and Q for the query."""
+    assert shown.weights is not None
+    weights = sampled(shown, shown.weights, lines, columns)
+    steps, inside = picture_steps(shown, weights), weights >= shown.contour
+    above, below, left, right = _neighbours(inside)
+    marked = _marked(shown, lines, columns)
+    across, upright = "_|" if theme.ascii else "─│"
+    drawn = []
+    for row in range(lines):
+        line: Line = []
+        for column in range(columns):
+            at, step = (row, column), int(steps[row, column])
+            if marked[at]:
+                line.append(Segment("Q", theme.accent()))
+            elif not inside[at] and (above[at] or below[at]):
+                line.append(Segment(across, BOLD))
+            elif not inside[at] and (left[at] or right[at]):
+                line.append(Segment(upright, BOLD))
+            else:
+                line.append(Segment(theme.glyph(step) if step >= 0 else " "))
+        drawn.append([*Segment.simplify(line)])
+    return drawn
+
+
+# Several pictures ----------------------------------------------------------------------------
+
+
+def _size(shown: Picture, lines: int, columns: int) -> tuple[int, int]:
+    """Return the largest size (lines, columns) in the given one that keeps a picture's shape."""
+    high, wide = shown.pixels.shape[:2]
+    across = max(min(columns, round(2 * lines * wide / high)), 1)
+    return max(min(lines, round(across * high / wide / 2)), 1), across
+
+
+def _patches_across(shown: Picture) -> int:
+    """Return how many patches the whole width of a picture would have."""
+    if shown.weights is None:
+        return 0
+    return round(int(shown.weights.shape[1]) / (shown.box[2] - shown.box[0]))
+
+
+def _visible(part: Pictures, theme: Theme) -> list[Picture]:
+    """Return the pictures that a terminal can draw: without colour those that have weights."""
+    kept = (shown for shown in part.pictures if theme.half_blocks or shown.weights is not None)
+    return [shown for shown in kept if shown.pixels.size]
+
+
+def _plan(part: Pictures, theme: Theme, max_width: int) -> tuple[int, int, int]:
+    """Return how many pictures make a row, and the most lines and columns of each of them."""
+    pictures = _visible(part, theme)
+    if part.small:
+        patches = max(map(_patches_across, pictures), default=0)
+        room = min(max(patches, _SMALL), _LARGEST_SMALL, max_width)
+        across = (max_width + _GAP) // (room + _GAP)
+        return max(min(across, len(pictures)), 1), part.lines or _SMALL_LINES, room
+    lines = part.lines or min(max(theme.lines - _AROUND, _LEAST_LINES), _MOST_LINES)
+
+    def readable(room: int) -> bool:
+        """Return whether all pictures are large enough if they are at most this wide."""
+        for shown in pictures:
+            need = max(_patches_across(shown), _LEAST_COLUMNS)
+            if _size(shown, lines, room)[1] < min(_size(shown, lines, max_width)[1], need):
+                return False
+        return True
+
+    across = max(len(pictures), 1)
+    while across > 1 and not readable((max_width + _GAP) // across - _GAP):
+        across -= 1
+    across = ceil(len(pictures) / ceil(len(pictures) / across)) if pictures else 1
+    return across, lines, max((max_width + _GAP) // across - _GAP, 1)
+
+
+def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
+    """Return pictures side by side as far as they are readable, with a legend of their colours.
+
+    max_width: the available width in characters; no picture is cut.
+    """
+    pictures = _visible(part, theme)
+    across, lines, room = _plan(part, theme, max_width)
+    shown = pictures[: across * part.rows] if part.small and part.rows else pictures
+    hidden = part.hidden + len(pictures) - len(shown)
+    noun = "more map" if part.small else "more picture"
+    below: Words = [(f"{counted(hidden, noun)}: --full", "faint")] if hidden else []
+    note = Block((), max_width)
+    if not theme.half_blocks:
+        said = [_LEFT_OUT]
+        if any(one.contour == one.contour for one in shown):
+            said.append("Lines enclose the largest weights.")
+        if any(one.mark is not None for one in shown):
+            said.append("Q is the patch that looks.")
+        pieces = at_blanks(theme.spell(" ".join(said)), max_width, "", theme.ellipsis)
+        note = Block(tuple(text_line((piece, DIM)) for piece in pieces), max_width)
+        if not shown:
+            below = [*below, *((one.alternative, False) for one in part.pictures)]
+    key = Block((), 0)
+    if part.scale is not None and shown:
+        key = scale_block(part.scale, replace(theme, colour=theme.half_blocks), max_width)
+    blocks = [_titled(one, theme, _size(one, lines, room), room) for one in shown]
+    tallest = max((len(title) for title, _ in blocks), default=0)
+    drawn = [
+        Block((*title, *([] for _ in range(tallest - len(title))), *block.lines), block.width)
+        for title, block in blocks
+    ]
+    if part.small:
+        rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]
+        body = stack([beside(row, _GAP) for row in rows])
+    else:
+        body = flow(drawn, max_width, _GAP)
+    above = Block(tuple(_lines(part.title, theme, max_width)), max_width)
+    rest = Block(tuple(_lines(below, theme, max_width)), max_width)
+    return stack([above, body, rest, note, key], gap=0)
+
+
+def _titled(
+    shown: Picture, theme: Theme, size: tuple[int, int], room: int
+) -> tuple[list[Line], Block]:
+    """Return the lines of a picture's words, and the picture with the remark below it."""
+    space = max(size[1], min(room, _TITLE))
+    remark = _lines(shown.below, theme, space)
+    return _lines(shown.words, theme, space), Block((*_drawn(shown, theme, *size), *remark), space)
+
+
+def _lines(words: Words, theme: Theme, max_width: int) -> list[Line]:
+    return wrapped(spelled_parts([word for word in words if word[0]], theme), max_width, theme)
+
+
+def shortened(part: Pictures, theme: Theme, max_width: int, over: int) -> Pictures:
+    """Return pictures that take about ``over`` lines less, or the same object if that cannot be.
+
+    Pictures become smaller as long as they stay readable, then the last row of them is left out.
+    """
+    pictures, (across, lines, room) = _visible(part, theme), _plan(part, theme, max_width)
+    rows = ceil(len(pictures) / across)
+    rows = min(rows, part.rows or rows) if part.small else rows
+    tall = max((_size(shown, lines, room)[0] for shown in pictures), default=0)
+    if tall > _LEAST_LINES and not part.small:
+        return part._replace(lines=max(tall - max(over // rows, 1), _LEAST_LINES))
+    fewer = max(across * (rows - ceil(over / (tall + 2))), across)
+    if rows < 2:  # in a frame, small ones may have less width than that
+        fewer = len(pictures) - ceil(len(pictures) / 8) if part.small else 0
+    left_out = part.hidden + len(pictures) - fewer
+    return part._replace(pictures=pictures[:fewer], hidden=left_out) if fewer else part

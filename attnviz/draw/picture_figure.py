@@ -1,0 +1,145 @@
+"""Draws a picture with the weights of its patches as a figure: pixels, cells, and a contour."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.document import Picture, Pictures, Words
+from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip
+from attnviz.draw.labels import visible
+from attnviz.draw.picture import picture_steps, resampled
+
+_SIDES, _SMALL = (420.0, 360.0), (132.0, 120.0)
+"""The most pixels of a picture's width and height in a figure, and those of a small one."""
+
+_FINEST = 1.5
+"""The most pixels of the picture in a pixel of the figure: more would only make files large."""
+
+_LETTER, _LINE = 6.6, 16.0
+_LEAST_WORDS = 26
+_LIGHT, _DARK, _OWN = "#ffffff", "#111111", "#2ea8e6"
+_TIPPED = 2500
+"""The most patches that have a tip."""
+
+
+def picture_size(shown: Picture, *, small: bool = False) -> tuple[float, float]:
+    """Return the width and the height of a picture in a figure, in pixels."""
+    high, wide = shown.pixels.shape[:2]
+    most = _SMALL if small else _SIDES
+    scale = min(most[0] / wide, most[1] / high)
+    return wide * scale, high * scale
+
+
+def drawn_pixels(shown: Picture, size: tuple[float, float]) -> NDArray[np.uint8]:
+    """Return the pixels of a picture, fewer if the figure of this size can show fewer."""
+    columns, rows = (max(round(side * _FINEST), 1) for side in size)
+    if rows >= shown.pixels.shape[0]:
+        return shown.pixels
+    return np.rint(resampled(shown.pixels, rows, columns)).astype(np.uint8)
+
+
+def picture_figures(part: Pictures) -> list[Drawing]:
+    """Return a drawing of each picture under its words, with its weights as cells above it."""
+    sizes = [picture_size(shown, small=part.small) for shown in part.pictures]
+    titles = [
+        _title(shown, _letters(size, part.small))
+        for shown, size in zip(part.pictures, sizes, strict=True)
+    ]
+    top = max((len(title) for title in titles), default=0) * _LINE  # where all pictures begin
+    top += 6 * bool(top)
+    drawings = []
+    for shown, size, title in zip(part.pictures, sizes, titles, strict=True):
+        (wide, high), letters = size, _letters(size, part.small)
+        below = [*_written(shown.below, "faint", letters, top + high + 2)]
+        image = Image(0, 0, wide, high, drawn_pixels(shown, size), shown.alternative)
+        above = overlay(shown, size, tips=not part.small)
+        inner = Drawing(shown.alternative, wide, high, (image, *above))
+        name = title[0].content if part.small and title else shown.alternative or "picture"
+        across, down = max(wide, _LETTER * letters), top + high + len(below) * _LINE + 6
+        drawings.append(Drawing(name, across, down, (*title, *below), ((0.0, top, inner),)))
+    return drawings
+
+
+def _letters(size: tuple[float, float], small: bool) -> int:
+    """Return how many letters a line of words above a picture of this size has at most."""
+    return max(int((_SMALL[0] if small else size[0]) / _LETTER), 1 if small else _LEAST_WORDS)
+
+
+def _title(shown: Picture, letters: int) -> list[Label]:
+    title = [*_written(shown.words[:1], "name", letters, 0.0)]
+    return [*title, *_written(shown.words[1:], "faint", letters, len(title) * _LINE)]
+
+
+def _written(words: Words, style: Style, letters: int, y: float) -> Iterator[Label]:
+    """Yield words below each other from y on, in lines of a number of letters."""
+    for line in textwrap.wrap(visible(" · ".join(text for text, _ in words)), letters):
+        y += _LINE
+        yield Label(0, y - 3, line, style)
+
+
+def overlay(shown: Picture, size: tuple[float, float], *, tips: bool) -> Iterator[Item]:
+    """Yield what lies over a picture: its weights, the contour, the query's own patch and tips.
+
+    size: the width and the height of the picture in pixels.
+    """
+    if shown.weights is None:
+        return
+    wide, high = size
+    rows, columns = shown.weights.shape
+    left, right = (side * wide for side in shown.box[::2])
+    top, bottom = (side * high for side in shown.box[1::2])
+    across, down = (right - left) / columns, (bottom - top) / rows
+    steps = picture_steps(shown, shown.weights)
+    yield Cells(left, top, right - left, bottom - top, steps, veil=True)
+    none = np.full((1, 1), -1)
+    for edge in (
+        (0.0, 0.0, wide, top),
+        (0.0, bottom, wide, high - bottom),
+        (0.0, top, left, bottom - top),
+        (right, top, wide - right, bottom - top),
+    ):
+        if min(edge[2:]) > 0:
+            yield Cells(*edge, none, veil=True)
+    for path in outlines(shown.weights >= shown.contour):
+        points = [(left + x * across, top + y * down) for x, y in path]
+        yield Stroke(points, _LIGHT)
+        yield Stroke(points, _DARK, dashed=True)  # seen on light and on dark ground
+    if shown.mark is not None:
+        y, x = top + shown.mark[0] * down, left + shown.mark[1] * across
+        corners = [(x, y), (x + across, y), (x + across, y + down), (x, y + down), (x, y)]
+        yield Stroke(corners, _OWN)
+    if tips and rows * columns <= _TIPPED:
+        for (row, column), weight in np.ndenumerate(shown.weights):
+            if weight == weight:
+                place = left + column * across, top + row * down, across, down
+                yield Tip(*place, f"{row},{column}: {weight:.4g}")
+
+
+def outlines(mask: NDArray[np.bool_]) -> Iterator[list[tuple[int, int]]]:
+    """Yield the closed lines round the cells of a mask (row, column), as corners (x, y)."""
+    wide = np.pad(mask, 1)
+    ends: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for y, x in np.argwhere(mask).tolist():  # clockwise round each cell
+        corners = (x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)
+        beside = wide[y, x + 1], wide[y + 1, x + 2], wide[y + 2, x + 1], wide[y + 1, x]
+        for side, inside in enumerate(beside):
+            if not inside:
+                ends[corners[side]].append(corners[(side + 1) % 4])
+    while ends:
+        path = [next(iter(ends))]
+        while len(path) == 1 or path[-1] != path[0]:
+            left = ends[path[-1]]
+            path.append(left.pop())
+            if not left:
+                del ends[path[-2]]
+        turns = zip(path[:-2], path[1:-1], path[2:], strict=True)
+        yield [path[0], *(at for before, at, after in turns if _bends(before, after)), path[0]]
+
+
+def _bends(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    return before[0] != after[0] and before[1] != after[1]
