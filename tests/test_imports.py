@@ -61,6 +61,8 @@ MAY_IMPORT = {
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "rollout": {"heads", "picture"} | SHARED,
+    "picture": {"heads"} | SHARED,
+    "pictures": {"picture"} | SHARED,
     "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,

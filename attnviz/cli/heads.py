@@ -153,7 +153,7 @@ def _show_picture(
     from attnviz.inspect.picture.request import picture_request, two_numbers
 
     at = None if pictures.at is None else two_numbers(pictures.at, "--at")
-    asked = picture_request(request, text.given(), at)
+    asked = picture_request(request, [*text.given()], at)
     if len(pictures.image) != 1:
         given = len(pictures.image) or "no"
         raise UsageError(f"a vision model looks at one picture, got {given} of --image")

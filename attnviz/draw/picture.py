@@ -39,6 +39,9 @@ _SMALL, _LARGEST_SMALL, _SMALL_LINES = 13, 24, 12
 """The columns of a small picture with its words, such as ``L0H3 sink .72``, and its most lines."""
 
 _LINE = (255, 255, 255)
+_OUTLINED, _OUTSIDE = 3, 0.55
+"""The columns of a patch from which a line fits around some; else what is outside is darker."""
+
 _LEFT_OUT = "The picture itself is left out: it needs 256 colours and block characters."
 
 _CUBE = np.array([0, 95, 135, 175, 215, 255])
@@ -127,7 +130,10 @@ def _drawn(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line]
         steps, inside = picture_steps(shown, weights), weights >= shown.contour
         veil = np.array(veils(theme.palette))[steps]  # −1 has the last one
         colours = colours * (1 - veil[..., 3:]) + veil[..., :3] * veil[..., 3:]
-        colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
+        if columns >= _OUTLINED * _patches_across(shown):
+            colours[np.logical_or.reduce(_neighbours(inside)) & ~inside] = _LINE
+        elif inside.any():
+            colours[~inside] *= _OUTSIDE
         colours[_marked(shown, 2 * lines, columns)] = accent_colour(theme.palette)
     parts = _coarse(colours)[..., None] if theme.coarse else np.rint(colours).astype(int)
     pairs = parts.reshape(lines, 2, columns, -1).swapaxes(1, 2).reshape(lines, columns, -1)

@@ -24,7 +24,7 @@ def judged(model: Model) -> Model:
     """Return the model, whose facts say so if it predicts no better than uniform chance.
 
     Training moves the gains of norms. So only a model that has a norm, and the first gain of which
-    is still one number throughout, is run over a short text; for a model of pictures that is enough.
+    is still one number throughout, is run over a short text. A model of pictures is not run.
     """
     info = model.info
     if info.weights not in ("checkpoint", "loaded") or next(_gains_moved(model), True):

@@ -319,7 +319,8 @@ def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
             "config.json"
         )
     with _processing(name, "image processor"):
-        return transformers.AutoImageProcessor.from_pretrained(
+        opened: Any = transformers.AutoImageProcessor
+        return opened.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
 

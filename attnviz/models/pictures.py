@@ -64,12 +64,11 @@ def read_picture(source: Any, name: str = "the picture") -> PictureFile:
         _require_file(path, name)
         with _opening(name) as image_class, image_class.open(path) as image:
             return _upright(image, str(path))
-    if isinstance(source, np.ndarray) or hasattr(source, "__array_interface__"):
-        if not hasattr(source, "getbands"):
-            return _of_array(np.asarray(source), name)
     if hasattr(source, "getbands"):  # a PIL image
         with _opening(name):
             return _upright(source, name)
+    if isinstance(source, np.ndarray) or hasattr(source, "__array_interface__"):
+        return _of_array(np.asarray(source), name)
     raise UsageError(
         f"expected a picture as a path, a PIL image or an array (height, width, 3), got "
         f"{type(source).__name__}"
@@ -155,7 +154,7 @@ def _of_array(array: NDArray[Any], name: str) -> PictureFile:
         array = np.round(array * 255)
     elif array.dtype.kind not in "ui" or array.min() < 0 or array.max() > 255:
         raise UsageError(f"expected the pixels of {name} as whole numbers from 0 to 255")
-    pixels, notes = array.astype(np.float64), ()
+    pixels, notes = array.astype(np.float64), tuple[str, ...]()
     if array.shape[2] == 4:
         alpha = pixels[..., 3:] / 255
         if alpha.min() < 1:

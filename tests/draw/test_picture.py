@@ -10,6 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from attnviz.draw import document as doc
+from attnviz.draw import picture
 from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.palette import accent_colour, colour_table, veils
@@ -58,7 +59,15 @@ def test_the_strongest_patch_hides_the_picture_and_weak_ones_darken_it():
     }
 
 
-def test_the_contour_lies_round_its_patches_and_the_mark_on_its_own():
+def test_the_contour_lies_round_its_patches_and_the_mark_on_its_own(monkeypatch):
+    unmarked = np.array(pixels(pictures(HOT)))
+    darker = np.array(pixels(pictures(HOT._replace(contour=0.5))))
+    hot = np.zeros((8, 8), bool)
+    hot[4:6, 4:6] = True  # too small for a line: what is outside is darker
+    assert (darker[hot] == unmarked[hot]).all()
+    assert (darker[~hot] <= unmarked[~hot]).all()
+    assert (darker[~hot].sum(1) < unmarked[~hot].sum(1)).any()
+    monkeypatch.setattr(picture, "_OUTLINED", 2)
     shown = pixels(pictures(HOT._replace(contour=0.5, mark=(0, 0))))
     ring = {(r, c) for r, c in product(range(8), range(8)) if shown[r][c] == WHITE}
     assert ring == {*product((4, 5), (3, 6)), *product((3, 6), (4, 5))}

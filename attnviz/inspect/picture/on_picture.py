@@ -13,7 +13,7 @@ from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 from attnviz.token_layout import TokenLayout
 
-SCALE = doc.WEIGHTS._replace(words="weight", after="of each map's largest · colour: √weight")
+SCALE = doc.WEIGHTS._replace(after="of each map's largest")
 """The scale of maps on pictures, each of which has its own largest weight."""
 
 

@@ -135,7 +135,7 @@ def _label(shares: list[float], peak: float, distance: float, near: bool) -> str
     """Return what a head does, or an empty string.
 
     shares: of the attention of all patches on CLS and on registers. peak: on the patch that gets
-    most. distance: as a share of even attention's. near: whether it is nearer than all shuffles.
+    most. distance: as a share of uniform attention's. near: whether it is nearer than all shuffles.
     """
     named = dict(zip(("CLS", "registers", "one patch"), (*shares, peak), strict=True))
     largest = max(named, key=lambda name: named[name])

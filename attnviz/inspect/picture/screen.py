@@ -30,8 +30,14 @@ _ON_PATCHES = 0.3
 _MORE = 1.5
 """How many times as much as all patches a query gives to a region before it is told of."""
 
-_CLEAREST = 3
-"""The most heads of a first screen that stand beside the mean of the last layer."""
+_MOST, _TALLEST = 8, 24
+"""The most pictures of a first screen, and the most lines of one above the table of all heads."""
+
+_WIDE, _SMALL = 150, 12
+"""The columns from which small maps stand beside the table of all heads, and the lines of one."""
+
+_AROUND = 5
+"""The lines of a first screen around pictures: their words and their scale."""
 
 _LEAST_LINES = 10
 """The least lines of a picture above the table of all heads."""
@@ -121,7 +127,7 @@ def _region(report: PictureReport) -> str:
         return ""
     weights = np.where(mean.weights >= mean.inside, mean.weights, 0.0)
     largest = largest_part(weights)
-    rows, columns = (np.flatnonzero(largest.any(axis)) for axis in (1, 0))
+    rows, columns = (np.flatnonzero(largest.any(axis)).tolist() for axis in (1, 0))
     held = float(weights[largest].sum()) / mean.total
     where = f"{held:.0%} in {_spans('rows', rows)}, {_spans('columns', columns)}"
     sentence = (
@@ -151,8 +157,10 @@ def _times_ordinary(report: PictureReport) -> float | None:
         chosen = _seen(report, "", np.mean([head.row for head in choosing], axis=0))
         inside = chosen.weights >= chosen.inside
         shares = []
-        for rows in ([head.row for head in testing], [head.means for head in testing]):
-            given = report.layout.mapped(np.mean(rows, axis=0), 0)  # type: ignore[arg-type]
+        own = [head.row for head in testing]
+        ordinary = [head.means for head in testing if head.means is not None]
+        for rows in (own, ordinary):
+            given = report.layout.mapped(np.mean(rows, axis=0), 0)
             shares.append(float(given[inside].sum() / np.nansum(given)))
         times.append(shares[0] / shares[1])
     return float(np.mean(times))
@@ -185,7 +193,7 @@ def _sinks(report: PictureReport) -> str:
 
 
 def _distances(report: PictureReport) -> str:
-    """Return which layers look near, beside the distance of even attention."""
+    """Return which layers look near, beside the distance of uniform attention."""
     local = [head for head in report.measured if head.label == "local"]
     if not local:
         return ""
@@ -195,7 +203,7 @@ def _distances(report: PictureReport) -> str:
     return (
         f"Distance: {len(local)} of {counted(len(report.measured), 'head')} look near, in "
         f"{layer_names(layers)} ({report.head_name(nearest)} at {nearest.distance:.1f} patches); "
-        f"{report.head_name(far)} looks as far as {far.distance:.1f}, even attention "
+        f"{report.head_name(far)} looks as far as {far.distance:.1f}, uniform attention "
         f"{report.uniform:.1f}."
     )
 
@@ -243,16 +251,18 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
 
     most: how many pictures in all; None for all that are chosen, or six.
     """
-    alone = doc.Picture(
-        report.layout.pictures[0],
-        words=[("picture", True)],
-        alternative=f"{report.name}, {report.layout.pictures[0].shape[1]} x {report.layout.pictures[0].shape[0]} pixels.",
-    )
+    pixels = report.layout.pictures[0]
+    height, width, _ = pixels.shape
+    size = f"{report.name}, {width} x {height} pixels."
+    alone = doc.Picture(pixels, words=[("picture", True)], alternative=size)
     mean = _mean_of_last(report)
     heads = [one for one in _ranked(report) if one.name != mean.name]
     shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
     count = most or (len(shown) if report.selected else 6)
-    title = [(f"Where {_who(report)} looks", True), ("inside the line: 60% of the weight", False)]
+    title = [
+        (f"Where {_who(report)} looks", True),
+        ("marked: the patches that hold 60% of the weight", False),
+    ]
     return doc.Pictures(shown[:count], title, scale=SCALE)
 
 
@@ -278,7 +288,7 @@ def distance_grid(
 ) -> doc.HeadGrid:
     """Return the distance in patches of every head, with a letter for what it does.
 
-    heads: the distance and the label by (layer, head). uniform: the distance of even attention.
+    heads: the distance and the label by (layer, head). uniform: the distance of uniform attention.
     base: the number of the first layer and head in their names.
     """
     cells = {}
@@ -296,41 +306,36 @@ def distance_grid(
     key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
     title = [
         ("How far each head looks", True),
-        (f"patches, in the mean; even attention {uniform:.1f}", False),
+        (f"patches, in the mean; uniform attention {uniform:.1f}", False),
     ]
     return doc.head_grid(cells, base, title=title, key=key)
 
 
 def _table(report: PictureReport) -> doc.Table:
     """Return what each head does, with the shares of tokens that are no patch."""
-    special = [
-        (title, kind)
-        for title, kind in (("CLS", "cls"), ("registers", "register"))
-        if len(report.layout.of_kind(kind))  # type: ignore[arg-type]
-    ]
 
-    def part(head: HeadOnPicture, kind: str) -> str:
-        value = getattr(head, kind)
+    def part(value: float | None) -> str:
         return "–" if value is None else share(value)
 
     def peak(head: HeadOnPicture) -> str:
         assert head.means is not None
         return f"{report.patch_name(head.peak)} {share(float(head.means[head.peak]))}"
 
-    uniform = 1 / len(report.layout)
+    layout = report.layout
+    uniform = 1 / len(layout)
+    classes = [doc.ColumnOf[HeadOnPicture]("CLS", lambda head: part(head.cls))]
+    registers = [doc.ColumnOf[HeadOnPicture]("registers", lambda head: part(head.register))]
     return doc.table(
         report.measured,
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
-        *[
-            doc.ColumnOf(title, partial(part, kind=kind))  # type: ignore[arg-type]
-            for title, kind in special
-        ],
+        *(classes if len(layout.of_kind("cls")) else []),
+        *(registers if len(layout.of_kind("register")) else []),
         doc.ColumnOf("patch with most", peak),
         doc.ColumnOf("label", lambda head: head.label, right=False),
         title=[
             ("Scores", True),
-            (f"in the mean of all patches; even: {uniform:.1%} a token", False),
+            (f"in the mean of all patches; uniform: {uniform:.1%} a token", False),
         ],
     )
 
@@ -345,14 +350,25 @@ def _glance(report: PictureReport, *, halved: bool = False) -> doc.Group:
 
 
 def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
-    """Return the picture and the clearest maps, then every head at a glance."""
-    layers, left = len(_grid(report).rows), lines - 7
+    """Return the picture and the clearest maps, then every head at a glance if there is room."""
+    layers, left = len(_grid(report).rows), lines - _AROUND
     ways: list[Sequence[doc.Group]] = []
     for halved in (False, True) if not report.selected and layers > 1 else ():
-        under = left - (layers if not halved else -(-layers // 2)) - 4 * len(_sayings(report))
-        for count in range(_CLEAREST + 3, 1, -1) if under >= _LEAST_LINES else ():
-            maps = _clearest(report, count)._replace(lines=under)
-            ways.append([doc.Group([maps]), _glance(report, halved=halved)])
-    for count in range(6, 1, -1):
-        ways.append([doc.Group([_clearest(report, count)._replace(lines=left)])])
+        glance = _glance(report, halved=halved)
+        tall = (-(-layers // 2) if halved else layers) + 4 + 2 * len(_sayings(report))
+        for count in range(_MOST, 1, -1) if left - tall >= _LEAST_LINES else ():
+            below = glance
+            if columns >= _WIDE and not halved:
+                further = [_drawn(report, one) for one in _ranked(report)[count - 2 :]]
+                small = doc.Pictures(further, [("Further heads", True)], small=True)
+                rows = max(tall // _SMALL, 1)
+                below = doc.beside([*glance.parts], small._replace(rows=rows))
+            ways.append([_maps(report, count, min(left - tall, _TALLEST)), below])
+    for count in range(_MOST, 1, -1):
+        ways.append([_maps(report, count, left)])
     return doc.Ways(ways)
+
+
+def _maps(report: PictureReport, count: int, lines: int) -> doc.Group:
+    """Return the picture and maps, ``count`` in all, in a row of the screen of their own."""
+    return doc.Group([_clearest(report, count)._replace(lines=lines)], beside=doc.Beside(0))

@@ -38,9 +38,9 @@ class HeadOverPictures:
 class PicturesReport(Report):
     """What each head of a vision model does over many pictures.
 
-    model: its facts. paths: of the pictures. uniform: the mean distance of even attention, in
-    patches. token: the mean share of a token under even attention. outlying: the number of
-    pictures with patches of outlying norm. notes: on how pictures were read. seed: of the bootstrap.
+    model: its facts. paths: of the pictures. uniform: the mean distance of uniform attention, in
+    patches. token: the mean share of a token under uniform attention. outlying: the number of
+    pictures with patches of outlying norm. notes: on how they were read. seed: of the bootstrap.
     """
 
     model: ModelInfo

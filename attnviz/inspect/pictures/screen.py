@@ -53,7 +53,7 @@ def _finding(report: PicturesReport) -> str:
     total, size = len(report.heads), counted(len(report.paths), "picture")
     few = "" if len(report.paths) >= _FEW else f" {size} are few: give {_FEW} or more."
     if not labels:
-        return f"No head has a label in two thirds of {size}; even attention is at " + (
+        return f"No head has a label in two thirds of {size}; uniform attention is at " + (
             f"{report.uniform:.1f} patches.{few}"
         )
     words = [
@@ -66,7 +66,7 @@ def _finding(report: PicturesReport) -> str:
     return (
         f"{sum(labels.values())} of {counted(total, 'head')} keep one label over {size}: "
         f"{listed(words)}. {report.head_name(nearest)} looks nearest, {nearest.distance:.1f} "
-        f"patches; even attention {report.uniform:.1f}.{few}"
+        f"patches; uniform attention {report.uniform:.1f}.{few}"
     )
 
 
@@ -80,6 +80,10 @@ def _table(report: PicturesReport) -> doc.Table:
     def seen(head: HeadOverPictures) -> str:
         return f"{head.times} of {len(report.paths)}" if head.label else ""
 
+    classes = [doc.ColumnOf[HeadOverPictures]("CLS", lambda head: optional(head.cls), keep=7)]
+    registers = [
+        doc.ColumnOf[HeadOverPictures]("registers", lambda head: optional(head.register), keep=6)
+    ]
     return doc.table(
         sorted(report.heads, key=lambda head: (not head.label, head.distance)),
         doc.ColumnOf("head", report.head_name, right=False),
@@ -87,8 +91,8 @@ def _table(report: PicturesReport) -> doc.Table:
         doc.ColumnOf("pictures", seen, keep=5),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
         doc.ColumnOf("95% interval", ends, keep=4),
-        doc.ColumnOf("CLS", lambda head: optional(head.cls), keep=7),
-        doc.ColumnOf("registers", lambda head: optional(head.register), keep=6),
+        *(classes if report.heads[0].cls is not None else []),
+        *(registers if report.heads[0].register is not None else []),
         doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7),
-        title=[("Scores", True), (f"in the mean; even: {report.token:.1%} a token", False)],
+        title=[("Scores", True), (f"in the mean; uniform: {report.token:.1%} a token", False)],
     )

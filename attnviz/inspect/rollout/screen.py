@@ -118,7 +118,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     rows = {"rollout": report.matrix[row], f"the mean of L{info.layers - 1}": report.raw[row]}
     alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
-    title = [(f"What {asking} draws on", True), ("inside the line: 60% of it", False)]
+    title = [(f"What {asking} draws on", True), ("marked: 60% of it", False)]
     drawn = doc.Pictures([alone, *maps], title, scale=SCALE)
     shares = {name: float(rows["rollout"][layout.of_kind(name)].sum()) for name in ("cls", "patch")}
     own = f"{shares['cls']:.0%} stays on CLS" if shares["cls"] else ""
@@ -128,7 +128,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         f"all layers, from {areas[1]} in the last alone{f'; {own}' if own else ''}."
     )
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
-    about = [
+    about: list[doc.Part] = [
         doc.Facts([*model_words(info), *words[-2:]]),
         doc.Quote("picture", report.text, lead=9),
     ]
@@ -141,7 +141,7 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
         heading=words,
         quoted=report.text,
         finding=finding,
-        first=lambda columns, lines: [doc.Group([drawn._replace(lines=lines - 7)])],
+        first=lambda columns, lines: [doc.Group([drawn._replace(lines=lines - 4)])],
     )
 
 

@@ -208,8 +208,8 @@ def test_programs_get_both_matrices():
 def test_every_example_of_the_help_runs(run, tmp_path):
     (tmp_path / "story.txt").write_text("The cat sat on the mat.")
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
-    assert len(examples) == 3
-    for example in examples:
+    assert len(examples) == 4
+    for example in examples[:3]:  # the last needs a vision model
         assert run(*shlex.split(example)[1:]).code == 0, example
 
 

@@ -236,7 +236,7 @@ def report_of(record: CorpusRecord) -> AblationReport:
     return AblationReport(
         info,
         run["kind"],
-        (Tokens(*map(tuple, shown["tokens"])),),
+        (_tokens_of(*shown["tokens"]),),
         effects,
         counts=(texts, int(sums.get("tokens", 0))),
         mode=run["mode"],
@@ -258,6 +258,10 @@ def report_of(record: CorpusRecord) -> AblationReport:
         notes=tuple(_notes(record, texts)),
         index_base=shown["index_base"],
     )
+
+
+def _tokens_of(ids: Sequence[int], texts: Sequence[str], special: Sequence[bool]) -> Tokens:
+    return Tokens(tuple(ids), tuple(texts), tuple(special))
 
 
 def _notes(record: CorpusRecord, texts: int) -> Iterator[str]:
