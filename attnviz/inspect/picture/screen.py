@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
-from attnviz.draw.page.data import Page
+from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
@@ -93,13 +94,37 @@ def document(report: PictureReport) -> doc.Document:
     )
 
 
+_HUE = "56b4e9"
+"""The colour of local heads on a page."""
+
+_MEANINGS = {
+    "local": "looks at patches near its own",
+    "sink: CLS": "every patch attends to CLS",
+    "sink: registers": "every patch attends to registers",
+    "sink: one patch": "every patch attends to the same one",
+}
+
+
 def _page(report: PictureReport, maps: HeadsReport) -> Page:
     """Return the page of whole maps, which opens at the query and at the clearest head."""
     page = heads_page(maps, [[]], opened=_ranked(report)[0].name)
+    heads = []
+    for shown, head in zip(page.captures[0].heads, report.measured, strict=True):
+        means = _MEANINGS.get(head.label, "")
+        label = PageLabel(head.label, head.label, "text", means, _HUE if "local" in means else "")
+        facts = f"distance {head.distance:.1f}, most on patch {report.patch_name(head.peak)}"
+        known = {"distance": head.distance, "cls": head.cls, "register": head.register}
+        own = label if head.label else UNLABELLED
+        heads.append(replace(shown, label=own, score=math.nan, facts=facts, values=known))
+    capture = replace(page.captures[0], heads=heads)
     token = report.query.token
-    if token is None:
-        return page
-    return page._replace(link=f"{page.link}&q={token}")
+    link = page.link if token is None else f"{page.link}&q={token}"
+    names = {"distance": "distance", "cls": "on CLS", "register": "on registers"}
+    given = [name for name in names if heads[0].values[name] is not None]
+    ways = [
+        PageMeasure(name, names[name], "patches" if name == "distance" else "") for name in given
+    ]
+    return replace(page, captures=[capture], measures=ways, look=[], link=link)
 
 
 # The answer in words -------------------------------------------------------------------------
