@@ -37,6 +37,9 @@ _MORE = 1.5
 _MOST, _TALLEST = 8, 24
 """The most pictures of a first screen, and the most lines of one above the table of all heads."""
 
+_LEGEND = 3
+"""The lines that a terminal without colour needs for a legend of signs."""
+
 _WIDE, _SMALL = 150, 12
 """The columns from which small maps stand beside the table of all heads, and the lines of one."""
 
@@ -77,7 +80,8 @@ def document(report: PictureReport) -> doc.Document:
     parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
     parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
     parts += [doc.Group([_clearest(report, None)]), _glance(report)]
-    parts += [doc.Group([_every(report)]), doc.Group([_table(report)])]
+    parts += [doc.Group([_every(report)])] if len(report.asking) > 1 else []
+    parts += [doc.Group([_table(report)])]
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
         f"Attention heads of {info.name} on a picture",
@@ -167,7 +171,8 @@ def _region(report: PictureReport) -> str:
     largest = largest_part(weights)
     rows, columns = (np.flatnonzero(largest.any(axis)).tolist() for axis in (1, 0))
     held = float(weights[largest].sum()) / mean.total
-    where = f"{held:.0%} in {_spans('rows', rows)}, {_spans('columns', columns)}"
+    part = "all" if held * mean.total >= 0.95 * float(weights.sum()) else f"{held:.0%}"
+    where = f"{part} in {_spans('rows', rows)}, {_spans('columns', columns)}"
     sentence = (
         f"{_capital(_who(report))} keeps 60% of its weight on {mean.area:.0%} of the picture in "
         f"{mean.name}, {where if held >= _ONE_PART else 'in several parts'}"
@@ -402,8 +407,9 @@ def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
                 rows = max(tall // _SMALL, 1)
                 below = doc.beside([*glance.parts], small._replace(rows=rows))
             ways.append([_maps(report, count, min(left - tall, _TALLEST)), below])
-    for count in range(_MOST, 1, -1):
-        ways.append([_maps(report, count, left)])
+    for tall in (left, left - _LEGEND):
+        for count in range(_MOST, 1, -1):
+            ways.append([_maps(report, count, tall)])
     return doc.Ways(ways)
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tests.models.vision_models import build, processor
 
 from attnviz.inspect.picture.picture import picture
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.models.pictures import read_picture
 from attnviz.models.vision import handed_pictures
+from tests.models.vision_models import build, processor
 
 SIDE, PATCH, SQUARE = 64, 8, 2  # pixels, pixels of a patch, patches of the square's side
 
