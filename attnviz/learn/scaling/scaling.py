@@ -114,8 +114,7 @@ def jacobian_norms(weights: Floats) -> Floats:
     between = rest.sum(-1)
     pairs = 2 * np.square(top) * between + np.square(between) - np.square(rest).sum(-1)
     own = np.square(top * others.sum(-1)) + (rest * np.square(1 - others)).sum(-1)
-    norms: Floats = np.sqrt(own + pairs)
-    return norms
+    return np.sqrt(own + pairs)
 
 
 def matrix_measures(
