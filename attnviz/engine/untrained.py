@@ -45,8 +45,7 @@ def judged(model: Model) -> Model:
         model.describe(info)
         return model
     changed: Any = model
-    described: Model = replace(changed, info=info)
-    return described
+    return replace(changed, info=info)
 
 
 def _gains_moved(model: Model) -> Iterator[bool]:

@@ -22,13 +22,12 @@ from attnviz.engine.attribution.parts import (
     AskedLogit,
     Attribution,
     Attributor,
-    HeadKey,
     Part,
     place_of,
 )
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
-from attnviz.records import NO_PREDICTIONS, Input
+from attnviz.records import NO_PREDICTIONS, HeadKey, Input
 
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 """The largest difference between logit and sum of the parts, relative to the largest logit."""
@@ -107,6 +106,12 @@ class NumpyAttributor(Attributor):
             maps=drawn,
         )
 
+    def lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        return numpy_lens(self.model.stack, given, asked)
+
+    def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
+        return numpy_neurons(self.model.stack, given, asked, layer)
+
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
@@ -166,7 +171,7 @@ def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReadin
             position=place,
             answer=answer,
             blocks=block_readings(logits, answer),
-            heads=head_readings(heads, iter(added[:-1]), answer),
+            heads=head_readings(zip(heads, added[:-1], strict=True), answer),
             apart=float(np.abs(total - logits[-1]).max()),
             tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
         )

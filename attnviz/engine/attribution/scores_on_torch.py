@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import HIDING, Attended, AttentionCall, IncompleteError
 from attnviz.engine.attribution.block_alone import BlockAlone, EnteredBlock
-from attnviz.engine.attribution.mixing import Mixing, MixingWatch
 from attnviz.engine.attribution.own_scores import (
+    Mixing,
+    MixingWatch,
     ReachedError,
     own_facts,
     wide_array,
     wide_arrays,
 )
-from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.attribution.scores import (
     SIDES,
     AskedLink,
@@ -45,7 +45,7 @@ from attnviz.engine.patchable import PatchableModel, whole_pass
 from attnviz.engine.replacing import LostTrackError
 from attnviz.errors import UsageError
 from attnviz.models.attention_interface import PreTrainedModel
-from attnviz.records import Floats, Input
+from attnviz.records import Floats, HeadKey, Input
 
 
 class TorchScoreSplitter(ScoreSplitter):
@@ -249,10 +249,7 @@ class _TrackedRun:
             change = {}
             for at in filter(leads, leaves):
                 value = self._flow.leaves[at].value.detach()
-                if part.head is not None:
-                    value = torch.zeros_like(value)
-                    value[:, :, part.head] = self._flow.leaves[at].value[:, :, part.head].detach()
-                change[at] = value
+                change[at] = value if part.head is None else head_alone(value, part.head)
             if change:
                 yield part, change
 
@@ -329,10 +326,9 @@ class _TrackedRun:
 
     def _slopes(self, target: Tensor) -> Sequence[Tensor | None]:
         """Return the derivative of a lead by each leaf; None for a leaf without influence."""
-        found: Sequence[Tensor | None] = torch.autograd.grad(
+        return torch.autograd.grad(
             target, [leaf.value for leaf in self._flow.leaves], retain_graph=True, allow_unused=True
         )
-        return found
 
 
 def _by_part(

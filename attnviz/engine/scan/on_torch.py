@@ -26,16 +26,19 @@ from attnviz.engine.scan.patching import Measured, Patching, PatchWork
 from attnviz.engine.scan.plan import (
     MISFITS,
     ScanPlan,
+    Way,
     check_clean_row,
     class_of,
+    find_way,
     is_no_op,
     make_plan,
     ordered,
     require_own,
+    run_alone,
+    run_changed,
 )
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Room, SiteRunner, room_for
 from attnviz.engine.scan.scan import Scan
-from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
@@ -207,8 +210,7 @@ class TorchRunner(SiteRunner):
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
-        logits: Tensor = self.read_out.logits(answer.projected[:, position])[0]
-        return logits
+        return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
         """Return how values of the kinds ``what`` are changed: all in one pass, or one by one."""
