@@ -222,7 +222,8 @@ class ResidualPass(FunctionWatch):
             if isinstance(table, nn.Module) and not isinstance(table, nn.Embedding):
                 hooks.enter_context(_around(table, enter_table, leave_table))
             if self._model.head is not None:
-                hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
+                left = self._model.head.register_forward_hook(self._leave_head)
+                hooks.enter_context(hooked(left))
             if self._inside is not None:
                 entered = self._inside[0].register_forward_pre_hook(self._enter_inside)
                 hooks.enter_context(hooked(entered))
@@ -510,10 +511,6 @@ class Jacobian:
             allow_unused=True,
             retain_graph=True,
         )
-
-
-def _nothing(*call: Any) -> None:
-    """Do nothing: a hook for modules that need none."""
 
 
 @contextmanager

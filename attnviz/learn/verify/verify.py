@@ -174,9 +174,9 @@ def _own_answers(case: AttentionCase) -> dict[str, Answer]:
     attention, shape, padding = case.attention, case.attention.shape, case.padding
     module = MultiHeadAttention(shape.d_model, shape.heads, shape.kv_heads, causal=attention.causal)
     state = {
-        f"{name}_projection.{part}": torch.from_numpy(getattr(attention, f"{name}_{part}"))
+        f"{name}_projection.{part}": rows
         for name in PROJECTIONS
-        for part in PARTS
+        for part, rows in _parameters(case, name).items()
     }
     module.to(state["query_projection.weight"].dtype).load_state_dict(state)
     module.eval()
