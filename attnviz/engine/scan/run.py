@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import Asked
+from attnviz.engine.capture import Asked, kind_of
 from attnviz.engine.effects import Metric, ScanOptions, Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.patching import Pair, PatchOptions
@@ -51,7 +51,7 @@ def open_scan(
     architecture cannot be ablated.
     """
     options = options or ScanOptions()
-    kind = _kind_of(model, kind)
+    kind = kind_of(model, kind)
     if not inputs:
         raise UsageError("no text to scan: expected at least one")
     references = inputs if references is None else references
@@ -70,19 +70,10 @@ def open_patching(
     kind: the attention whose values are patched; None means the model's default. Raises UsageError
     if these do not fit together, UnsupportedError for an architecture without patching.
     """
-    kind = _kind_of(model, kind)
+    kind = kind_of(model, kind)
     if not pairs:
         raise UsageError("no prompts to patch: expected at least one pair")
     return backend_of(model).open_patching(kind, pairs, options or PatchOptions())
-
-
-def _kind_of(model: Model, kind: Kind | None) -> Kind:
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
-        )
-    return kind
 
 
 # Each head alone --------------------------------------------------------------------------------
