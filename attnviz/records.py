@@ -21,6 +21,9 @@ Ints = NDArray[np.int64]
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """The kind of attention: ``self`` with one stack, or one of the three of an encoder–decoder."""
 
+HeadKey = tuple[Kind, int, int]
+"""The kind of a head's attention, its layer and its number."""
+
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 

@@ -95,7 +95,7 @@ TRANSFORMERS = {
     "attnviz.models.attention_interface",
     "attnviz.models.chats",
     "attnviz.models.huggingface",
-    "attnviz.learn.verify.references",
+    "attnviz.learn.verify.verify",
     "attnviz.count.params.meta_count",
 }
 """The only modules that import transformers."""

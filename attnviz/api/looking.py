@@ -84,7 +84,7 @@ def capture(
     """
     from attnviz.engine.capture import Choice, asked, capture_text
     from attnviz.engine.known_labels import known_labels
-    from attnviz.engine.vectors import vectors_of
+    from attnviz.engine.text_pass import vectors_of
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.heads import heads_report
     from attnviz.models.work import Work, about_tokens

@@ -68,8 +68,7 @@ def _gelu(x: Floats) -> Floats:
     rest *= size
     rest *= number(-0.5)
     rest += np.maximum(x, 0, out=size)
-    gelu: Floats = rest
-    return gelu
+    return rest
 
 
 ACTIVATE: Mapping[Activation, Callable[[Floats], Floats]] = {

@@ -87,8 +87,7 @@ class ConvertedTensors:
         """Return some rows of a table of embeddings; the others are not converted."""
         if name not in self._tables:
             self._tables[name] = self.stored[name]
-        gathered: Floats = self._tables[name][rows].astype(self.dtype)
-        return gathered
+        return self._tables[name][rows].astype(self.dtype)
 
 
 def _is_mapped(array: object) -> bool:

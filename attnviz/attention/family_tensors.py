@@ -187,7 +187,6 @@ def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
             tensor = tensor[rows]
         elif part.rows is not None:
             tensor = tensor[part.rows]
-        found: NDArray[np.floating] = tensor
-        return found
+        return tensor
 
     return LazyTensors(parts, cut)

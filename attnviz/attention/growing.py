@@ -162,8 +162,7 @@ class GrowingRun:
 
 def _forked(rows: Floats, own: Floats, source: Sequence[int]) -> Floats:
     """Return for each entry of ``source`` the row of the layer before; for −1 the text's own."""
-    forked: Floats = np.concatenate([rows, own])[list(source)]
-    return forked
+    return np.concatenate([rows, own])[list(source)]
 
 
 def _whole(edit: Edit, what: str, layer: int, rows: Floats) -> Floats:

@@ -265,8 +265,7 @@ class NumpyAttention:
         if self.removed:
             outputs = outputs.copy()
             outputs[..., self.removed, :, :] = 0
-        joined: Floats = project(merge_heads(outputs), self.output_weight, self.output_bias)
-        return joined
+        return project(merge_heads(outputs), self.output_weight, self.output_bias)
 
     def inputs(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Return queries, keys and values (..., heads, token, dim) of self-attention over x.
@@ -336,8 +335,7 @@ class NumpyAttention:
         """Return the causal mask (query, key), True where a query sees a key; None if all are."""
         if not self.causal:
             return None
-        seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
-        return seen
+        return causal_mask(x.shape[-2], x.shape[-2], x, self.window)
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
         """Return the output, the attention weights and the values of self-attention over x.
@@ -361,8 +359,7 @@ class NumpyAttention:
         """
         value = self.heads_of(x, x, x)[2]
         moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
-        norms: Floats = np.sqrt(np.square(moved).sum(-1))
-        return norms
+        return np.sqrt(np.square(moved).sum(-1))
 
     def attend(
         self,
@@ -427,8 +424,7 @@ class NumpyAttention:
         """Return by what an RMS norm divides each head of x, (..., token, heads, 1)."""
         parts = x.reshape(*x.shape[:-1], -1, len(gain))
         square = np.mean(parts * parts, axis=-1, keepdims=True)
-        scale: Floats = np.sqrt(square + x.dtype.type(self.norm_eps))
-        return scale
+        return np.sqrt(square + x.dtype.type(self.norm_eps))
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""

@@ -420,8 +420,7 @@ class NumpyStack:
 
     def _project(self, name: str, x: Floats) -> Floats:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
-        projected: Floats = project(x, weight, bias)
-        return projected
+        return project(x, weight, bias)
 
 
 def neurons_of(stack: NumpyStack, layer: int, ids: ArrayLike) -> tuple[Floats, Floats | None]:
@@ -482,8 +481,7 @@ def _centred(shape: StackShape, x: Floats) -> Floats:
 def _scale(stack: NumpyStack, centred: Floats) -> Floats:
     """Return the number (..., 1) by which a norm divides each row of what is centred."""
     square = np.mean(centred * centred, axis=-1, keepdims=True)
-    scale: Floats = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
-    return scale
+    return np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:

@@ -33,8 +33,7 @@ class Linear:
     scale: float = 1.0
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        found: Powers = _ONE / powers / np.float32(self.factor)
-        return found
+        return _ONE / powers / np.float32(self.factor)
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,7 @@ class Llama3:
         lengths = np.float32(2 * math.pi) / found
         share = (np.float32(self.context) / lengths - self.low) / (self.high - self.low)
         share = np.clip(share, 0, 1).astype(np.float32)
-        mixed: Powers = (1 - share) * (found / np.float32(self.factor)) + share * found
-        return mixed
+        return (1 - share) * (found / np.float32(self.factor)) + share * found
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,7 @@ class Yarn:
         stretched = np.clip((pairs - np.float32(first)) / np.float32(width), 0, 1)
         stays = _ONE - stretched
         slower = _ONE / (np.float32(self.factor) * powers)
-        mixed: Powers = slower * (1 - stays) + _ONE / powers * stays
-        return mixed
+        return slower * (1 - stays) + _ONE / powers * stays
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,7 @@ class LongRope:
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
         factors = self.long if tokens > self.context else self.short
-        found: Powers = _ONE / (np.asarray(factors, np.float32) * powers)
-        return found
+        return _ONE / (np.asarray(factors, np.float32) * powers)
 
 
 Stretch = Linear | Llama3 | Yarn | LongRope
@@ -147,8 +143,7 @@ class Rotary:
             found = _ONE / powers
         else:
             found = self.stretch.frequencies(powers, self.theta, tokens)
-        frequencies: list[float] = found.tolist()
-        return frequencies
+        return found.tolist()
 
     def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
         """Return cosine and sine of the angle of every position and dimension: (..., token, dims).

@@ -59,8 +59,7 @@ class TorchDecoder(nn.Module):
         residual = self.embed_tokens(ids)
         for layer in self.layers:
             residual = layer(residual, mask)
-        logits: Tensor = self.lm_head(self.norm(residual))
-        return logits
+        return self.lm_head(self.norm(residual))
 
     @classmethod
     def from_llama(
@@ -137,8 +136,7 @@ class _GatedFeedForward(nn.Module):
         self.down_proj = nn.Linear(config.d_ff, config.d_model, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        down: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return down
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:

@@ -116,21 +116,29 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
     across: True also accepts the cross attention of a ``TwoTextModel``.
     Raises UsageError for a kind that the model does not have.
     """
-    kind, kinds = choice.kind or model.kinds[0], model.kinds
-    if isinstance(model, TwoTextModel):
-        kinds = (*kinds, "cross")
-        if kind == "cross" and not across:
-            raise UsageError(
-                f"the cross attention of {model.info.name!r} is shown by attnviz heads alone"
-            )
-    if kind not in kinds:
+    if not isinstance(model, TwoTextModel):
+        kind = kind_of(model, choice.kind)
+    elif (kind := kind_of(model, choice.kind, "cross")) == "cross" and not across:
         raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
+            f"the cross attention of {model.info.name!r} is shown by attnviz heads alone"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
         if isinstance(model, TwoTextModel):
             raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
+    return kind
+
+
+def kind_of(model: Model, kind: Kind | None, *more: Kind) -> Kind:
+    """Return a kind of a model's attention, by default its first; raise UsageError for another.
+
+    more: further kinds that it may be.
+    """
+    kind, kinds = kind or model.kinds[0], (*model.kinds, *more)
+    if kind not in kinds:
+        raise UsageError(
+            f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
+        )
     return kind
 
 

@@ -94,9 +94,6 @@ def _input(source: Tokens | None, ids: Sequence[int]) -> Input:
     return Input(read) if source is None else Input(source, read)
 
 
-_INSIDE: tuple[What, ...] = ("pattern",)
-
-
 class _Plain:
     """A reader that runs the whole text at each step; for models that only report their weights.
 
@@ -282,7 +279,7 @@ class _Looking:
         options = {**self._options, **({"use_cache": True} if self._cached else {})}
         look = _Look(kind, self._removed)
         order = [n for n, point in enumerate(points.found) if point.kind != "encoder"]
-        inside = () if quiet else _INSIDE
+        inside: set[What] = set() if quiet else {"pattern"}
         with points.borrowed(), points.intervening(look, order, inside), running(model.root):
             output = model.root(**inputs, **options)
         self.causal &= look.causal

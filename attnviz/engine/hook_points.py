@@ -64,6 +64,18 @@ class Intervention(Protocol):
 Function = Callable[..., Any]
 
 
+def name_of(func: Function) -> str:
+    """Return a torch function's plain name: ``add`` for ``torch.add``, ``__add__`` and ``add_``."""
+    of: Any = func  # reading an attribute calls __get__ of the attribute
+    name: str = getattr(func, "__name__", "")
+    return (of.__self__.__name__ if name == "__get__" else name).strip("_")
+
+
+def named(names: Collection[str], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a torch function by the names of its parameters."""
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
+
+
 class FunctionWatch(TorchFunctionMode, ABC):
     """Answers every call of a torch function with the method ``call`` while it is active."""
 

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.hook_points import NOTHING_LEFT, CallCounter, Hide, HookedCall, HookPoints
-from attnviz.engine.observer import Observer, hand_over
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.errors import UsageError
 from attnviz.records import Input
@@ -84,7 +83,8 @@ class OwnHookPoints(HookPoints):
             return counter.edit_inside("pattern", weights.transpose(1, 2)).transpose(1, 2)
 
         with ExitStack() as hooks:
-            for attention in map(_own, self.found):
+            for point in self.found:
+                attention: Any = point.module
                 hooks.callback(attention.register_forward_pre_hook(enter).remove)
                 hooks.callback(attention.heads_point.register_forward_hook(leave).remove)
                 if "pattern" in inside:
@@ -130,32 +130,3 @@ class OwnHookPoints(HookPoints):
                 entered = point.module.register_forward_pre_hook(enter, with_kwargs=True)
                 hooks.callback(entered.remove)
             yield
-
-
-@contextmanager
-def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
-    """Hand the attention weights of all self-attention under ``root`` to ``observer``.
-
-    This is done inside the context, for each pass. Layers are counted in the order in which the
-    attention modules are registered. The hooks are always removed on leaving.
-    """
-    with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
-        yield
-
-
-_PATTERN: tuple[What, ...] = ("pattern",)
-
-
-class _HandOver:
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
-
-    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        if point.what == "pattern" and self._observer.wants(point.kind, point.layer):
-            hand_over(self._observer, point.kind, point.layer, outputs.transpose(1, 2))
-        return outputs
-
-
-def _own(point: HookedCall) -> MultiHeadAttention:
-    assert isinstance(point.module, MultiHeadAttention)
-    return point.module

@@ -172,5 +172,4 @@ def _read_from(model: PatchableModel, given: Input) -> Sequence[int] | None:
         if logits is None or logits.ndim == 3:
             return None
         (slope,) = torch.autograd.grad(logits[0, 0], ends[-1])
-    found: list[int] = slope.reshape(-1, slope.shape[-1]).any(-1).nonzero()[:, 0].tolist()
-    return found
+    return slope.reshape(-1, slope.shape[-1]).any(-1).nonzero()[:, 0].tolist()

@@ -22,9 +22,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, IncompleteError
-from attnviz.engine.attribution.followed import MIXING, PRODUCTS, QUOTIENTS, SUMS, name_of, named
 from attnviz.engine.attribution.own_scores import factors_of
-from attnviz.engine.hook_points import Function, FunctionWatch
+from attnviz.engine.attribution.residual_pass import MIXING, PRODUCTS, QUOTIENTS, SUMS
+from attnviz.engine.hook_points import Function, FunctionWatch, name_of, named
 from attnviz.engine.reduced_torch import Masked, TorchLayer, every_key, read_mask
 
 _SHAPING = {

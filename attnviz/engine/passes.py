@@ -279,8 +279,7 @@ def _run(forward: ForwardPass) -> Any:
 
 def _last_hidden(output: Any) -> Tensor:
     """Return the final hidden states, or the logits of a model without a separate trunk."""
-    hidden: Tensor = output if isinstance(output, Tensor) else output[0]
-    return hidden
+    return output if isinstance(output, Tensor) else output[0]
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:

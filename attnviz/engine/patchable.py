@@ -191,9 +191,6 @@ def run_pass(
     return ForwardOutput(seen["hidden"], seen.get("projected"), logits)
 
 
-_OUTPUT: tuple[What, ...] = ("output",)
-
-
 class Untouched:
     """An intervention that changes nothing; a base class for those that change some values."""
 
@@ -217,7 +214,7 @@ class Keep(Untouched):
         key).
     """
 
-    def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
+    def __init__(self, kind: Kind, what: Collection[What] = frozenset({"output"})) -> None:
         self._kind, self._what = kind, what
         self.held: dict[tuple[What, int], Tensor] = {}
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and --help needs no Num
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.attribution.parts import HeadKey
-    from attnviz.records import Input, Kind
+    from attnviz.records import HeadKey, Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
 """The sorts of sites; what each of them is stands in ``SITES``."""
@@ -71,7 +70,7 @@ SITES: Mapping[What, SiteSort] = {
 """Everything that is known of a sort of site: heads' outputs before the output projection, the
 inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
 layer. A new sort is a row here, an edit for torch (``inside_attention`` for a part of the
-attention, ``scan.sites`` for blocks) and one for NumPy (``attention.growing``); options, help and
+attention, ``scan.plan`` for blocks) and one for NumPy (``attention.growing``); options, help and
 screens follow."""
 
 WHOLE_LAYER: frozenset[What] = frozenset(
@@ -280,5 +279,4 @@ def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[
     Values below 0 and above 1 are possible. For denoise it is P = (M_patched − M_corrupt) /
     (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P.
     """
-    share: NDArray[np.float64] = (patched - base) / (source - base)
-    return share
+    return (patched - base) / (source - base)

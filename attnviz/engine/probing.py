@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import capture
+from attnviz.engine.capture import capture, kind_of
 from attnviz.engine.head_run import Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
 from attnviz.engine.segments import reading_segments
@@ -175,12 +175,7 @@ def open_probing(model: Model, kind: Kind | None = None) -> Probing:
     Raises UsageError for a kind that it does not have, UnsupportedError if its attention cannot
     be observed.
     """
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected --kind "
-            f"{' or '.join(model.kinds)}"
-        )
+    kind = kind_of(model, kind)
     if kind == "cross":
         return Probing(model, kind, causal=False)
     target = None

@@ -257,8 +257,7 @@ class TorchLayer:
         sums = self._index(order * rows + query).expand(shape)
         found = weights.new_zeros(*shape[:2], 2 * equals.orders * rows)
         found.scatter_add_(2, sums, weights.flatten(2).gather(2, places))
-        by_order: Tensor = found.unflatten(2, (-1, rows))
-        return by_order
+        return found.unflatten(2, (-1, rows))
 
     def _add_groups(self, found: Tensor, groups: Sequence[EqualGroups]) -> None:
         """Write the sums over large groups, (key/value head, group, 2, order, query)."""
@@ -373,16 +372,14 @@ class TorchLayer:
     def _at(self, tensor: Tensor, axis: int, places: Ints) -> Tensor:
         """Return the entries at some places of an axis, which gets the shape of ``places``."""
         flat = tensor.index_select(axis, self._index(places.ravel()))
-        chosen: Tensor = flat.unflatten(axis, places.shape)
-        return chosen
+        return flat.unflatten(axis, places.shape)
 
     def _tensor(self, columns: Columns) -> Tensor:
         found: Tensor = torch.from_numpy(columns).to(self._wide)
         return found.to(self._query.device)
 
     def _index(self, array: Any) -> Tensor:
-        found: Tensor = torch.from_numpy(array).to(self._query.device)
-        return found
+        return torch.from_numpy(array).to(self._query.device)
 
 
 def _part(room: Tensor | None, *shape: int) -> Tensor | None:
@@ -401,8 +398,7 @@ def _bucket_sums(weights: Tensor, size: int) -> Tensor:
 
 
 def _numpy(found: Tensor) -> Weights:
-    array: Weights = found.cpu().numpy()
-    return array
+    return found.cpu().numpy()
 
 
 def _flat(found: Tensor) -> Weights:

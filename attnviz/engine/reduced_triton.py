@@ -162,10 +162,7 @@ class TritonLayer(TorchLayer):
         blocks = partial(super().reduced, columns, buckets, equals, far=far)
         if buckets is not None and buckets < _LEAST_BUCKET:
             return blocks()
-        found: Reduced = self._tried(
-            lambda: self._compared(columns, buckets, equals, far), otherwise=blocks
-        )
-        return found
+        return self._tried(lambda: self._compared(columns, buckets, equals, far), otherwise=blocks)
 
     def single(self, keys: Ints) -> Any:
         logs = self._log_sums
@@ -178,11 +175,10 @@ class TritonLayer(TorchLayer):
         the largest maxima are computed, since no others can have one of these weights.
         """
         logs = self._log_sums.flatten(0, 1)
-        found: list[list[tuple[float, int, int]]] = self._tried(
+        return self._tried(
             lambda: self._strongest(number, self._index(hidden), logs),
             otherwise=partial(super().strongest, number, hidden),
         )
-        return found
 
     def _strongest(
         self, number: int, left_out: Tensor, logs: Tensor
@@ -273,8 +269,7 @@ class TritonLayer(TorchLayer):
 
         device = self._query.device
         key = (device, self.first.tobytes(), self.past.tobytes())
-        found: tuple[Tensor, Tensor, bool] = self._run.kept(key, None, make)
-        return found
+        return self._run.kept(key, None, make)
 
     def _common(self) -> dict[str, Any]:
         """Return the compile-time constants that all kernels have."""

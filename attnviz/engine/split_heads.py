@@ -121,10 +121,8 @@ class JoinedLayer:
         return self._joined(self._layer.single(keys))
 
     def sources(self, shares: Weights) -> Weights:
-        found: Weights = self._joined(self._layer.sources(shares)[None]).mean(0)
-        return found
+        return self._joined(self._layer.sources(shares)[None]).mean(0)
 
     def _joined(self, part: Weights) -> Weights:
         sent = torch.as_tensor(part).to(self._device)
-        found: Weights = self._split.whole(sent, 0).cpu().numpy()
-        return found
+        return self._split.whole(sent, 0).cpu().numpy()

@@ -39,8 +39,7 @@ def layer_maker() -> Callable[..., TorchLayer]:
         if kernels is None:
             return TorchLayer(query, *given, **options)
         run = run or kernels.KernelRun()
-        layer: TorchLayer = kernels.TritonLayer(query, *given, **options, run=run)
-        return layer
+        return kernels.TritonLayer(query, *given, **options, run=run)
 
     return make
 

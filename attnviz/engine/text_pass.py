@@ -1,4 +1,4 @@
-"""Read one text in one pass: the weights of all heads, the predictions, and the value norms.
+"""Read one text in one pass: the weights of all heads, the predictions, the vectors behind them.
 
 The outputs of chosen heads can be set to zero.
 """
@@ -6,7 +6,7 @@ The outputs of chosen heads can be set to zero.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,13 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Asked, no_such_head, record_of
 from attnviz.engine.device_sizes import sizes_of
 from attnviz.engine.head_run import Head, HeadRun, Run
-from attnviz.engine.observer import BlockFacts, KeepWeights, to_numpy
+from attnviz.engine.observer import BlockFacts, KeepWeights, QueriesKeys, to_numpy
 from attnviz.engine.probing import open_probing
 from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
+from attnviz.errors import AttnvizError, UnsupportedError
 from attnviz.models.model import Model
-from attnviz.records import AttentionRecord, Floats, Kind
+from attnviz.records import AttentionRecord, Floats, HeadVectors, Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,3 +108,63 @@ def token_losses(logits: Array, ids: Sequence[int]) -> NDArray[np.float64]:
         chosen = np.take_along_axis(wide, word, -1)[:, 0]
         found[some] = np.log(np.exp(wide).sum(-1)) - chosen
     return found
+
+
+# Vectors ----------------------------------------------------------------------------------------
+
+
+_MOST = 2_000_000
+"""The most numbers of all queries and keys that are kept."""
+
+
+def vectors_of(model: Model, wanted: Asked, removed: Collection[Head] = ()) -> HeadVectors:
+    """Return the queries, keys and value norms behind the attention weights of one text.
+
+    The notes of the result say what the model does not show, and why.
+    removed: heads whose outputs are zero. Queries and keys are then left out: no run has made them.
+    """
+    notes, found = list[str](), HeadVectors()
+    try:
+        found = replace(found, norms=dict(TextReader(model).norms(wanted, removed)))
+    except UnsupportedError as error:
+        notes.append(_without("the norms of values", error))
+    try:
+        kept = _queries_keys(model, wanted, removed)
+        found = replace(
+            found,
+            queries={each.layer: each.query for each in kept},
+            keys={each.layer: each.key for each in kept},
+            factor=kept[0].scale,
+        )
+    except AttnvizError as error:
+        notes.append(_without("query × key", error))
+    return replace(found, notes=tuple(notes))
+
+
+def _queries_keys(model: Model, wanted: Asked, removed: Collection[Head]) -> list[QueriesKeys]:
+    """Return the queries and keys of each layer; raise UnsupportedError if a page cannot show them.
+
+    wanted, removed: see ``vectors_of``.
+    """
+    info, kept = model.info, list[QueriesKeys]()
+    if removed:
+        raise UnsupportedError("heads were ablated, which changes those of later layers")
+    if wanted.kind not in ("self", "encoder"):
+        raise UnsupportedError(
+            f"it is shown of one stack's own text, not of {wanted.kind} attention"
+        )
+    if 2 * info.layers * info.heads * info.head_dim * len(wanted.given.text) > _MOST:
+        raise UnsupportedError(f"this text and model have more than {_MOST:,} numbers of them")
+
+    def wants(layer: int) -> bool:
+        return wanted.heads is None or layer in wanted.heads
+
+    backend_of(model).observe_queries_keys(wanted.given.text, wants, kept.append)
+    if len({(each.scale, each.query.shape[-1]) for each in kept}) != 1:
+        raise UnsupportedError("layers differ in their scale or their dimensions")
+    return kept
+
+
+def _without(what: str, error: AttnvizError) -> str:
+    """Return a note with the reason, but without the advice to those who asked for this alone."""
+    return f"Without {what}: {str(error).partition(': choose ')[0].rstrip('.')}."

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from attnviz.attention.functional import Array
+from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
+from attnviz.engine.forward_pass import plan_pass
 from attnviz.engine.head_run import (
     Head,
     HeadRun,
@@ -29,9 +34,14 @@ from attnviz.engine.observer import (
     KeepWeights,
     ObserveHeads,
     Observer,
+    QueriesKeys,
     SumsReader,
+    nothing_to_compare,
+    products,
+    softmaxed,
     to_numpy,
 )
+from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import (
     PatchableModel,
     mask_id_of,
@@ -41,19 +51,16 @@ from attnviz.engine.patchable import (
 )
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
-from attnviz.engine.queries_keys_torch import observe_queries_keys
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
+from attnviz.models.attention_interface import uses_interface
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Input, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:  # what only some questions need is imported where they ask
-    from attnviz.engine.attribution.lens import LensReading
-    from attnviz.engine.attribution.neurons import NeuronReading
     from attnviz.engine.attribution.on_torch import TorchAttributor
-    from attnviz.engine.attribution.parts import AskedLogit, Attributor
     from attnviz.engine.attribution.scores_on_torch import TorchScoreSplitter
     from attnviz.engine.effects import ScanOptions
     from attnviz.engine.patching import Pair, PatchOptions
@@ -83,10 +90,30 @@ class TorchBackend:
     def read_sums(self, reader: SumsReader, inputs: Sequence[Input]) -> None:
         read_sums(self._model, reader, inputs)
 
+    @torch.inference_mode()
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
     ) -> None:
-        observe_queries_keys(self._model, tokens, wants, observe)
+        info, kind, whole = self._model.info, self._model.kinds[0], self._model.model
+
+        def answer(watch: WatchedCall) -> Attended:
+            call = watch.call
+            output, weights = watch.eager()
+            if watch.kind == kind and wants(watch.layer):
+                if call.query.ndim != 4 or call.query.shape[1] % call.key.shape[1]:
+                    raise IncompleteError
+                found = _queries_keys(watch.layer, call)
+                _check(info, found, weights)
+                observe(found)
+            return output, weights
+
+        forward = plan_pass(whole, {kind}, torch.tensor([tokens.ids]))
+        if not uses_interface(whole):
+            raise _not_shown(info.name)
+        try:
+            watched(forward, answer)
+        except IncompleteError:
+            raise _not_shown(info.name) from None
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
         try:
@@ -167,22 +194,6 @@ class TorchBackend:
         opened = self.open_patchable(kind, given)
         return TorchScoreSplitter(self._model.info.name, self._model.model, opened)
 
-    def read_lens(self, attributor: Attributor, given: Input, asked: AskedLogit) -> LensReading:
-        from attnviz.engine.attribution.lens_on_torch import torch_lens
-        from attnviz.engine.attribution.on_torch import TorchAttributor
-
-        assert isinstance(attributor, TorchAttributor)
-        return torch_lens(attributor, given, asked)
-
-    def read_neurons(
-        self, attributor: Attributor, given: Input, asked: AskedLogit, layer: int
-    ) -> NeuronReading:
-        from attnviz.engine.attribution.neurons_on_torch import torch_neurons
-        from attnviz.engine.attribution.on_torch import TorchAttributor
-
-        assert isinstance(attributor, TorchAttributor)
-        return torch_neurons(attributor, given, asked, layer)
-
     def open_patchable(
         self, kind: Kind, given: Input, *, labels: bool = False, several: bool = False
     ) -> PatchableModel:
@@ -212,3 +223,63 @@ class TorchBackend:
 def _predicted(logits: torch.Tensor) -> Array:
     """Return logits (token, vocab) in NumPy; on a GPU, from which they take long, as they are."""
     return to_numpy(logits) if logits.device.type == "cpu" else logits
+
+
+# Queries and keys -------------------------------------------------------------------------------
+
+
+_ROUNDING = {4: 1e-3, 8: 1e-3}
+"""How far weights of this many bytes may be from ours, which are computed in float64."""
+
+_ROUGH = 0.1
+"""The same for narrower weights: large 16-bit scores are rounded by up to a sixteenth."""
+
+
+def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
+    """Raise UnsupportedError unless the softmax of queries and keys gives the attention weights.
+
+    weights: the model's own (1, head, query, key), or None.
+    """
+    if weights is None or weights.shape[:2] != (1, len(found.query)):
+        raise _not_shown(info.name)
+    allowed = _ROUNDING.get(weights.element_size(), _ROUGH)
+    for head, theirs in enumerate(to_numpy(weights[0])):
+        if np.isnan(theirs).any():
+            raise nothing_to_compare(info, found.layer)
+        query, key, bias = found.head(head)
+        ours = softmaxed(products(query, key), found.scale, bias)
+        if ours.shape != theirs.shape or not abs(ours - theirs).max() <= allowed:
+            raise UnsupportedError(
+                f"the weights of {info.name!r} are not the softmax of scaled queries and keys "
+                "alone (a soft cap, a sink or a bias of its own): choose another --model"
+            )
+
+
+def _queries_keys(layer: int, call: AttentionCall) -> QueriesKeys:
+    query, key = call.query[0], call.key[0]  # (heads, token, head_dim) of the one text
+    groups = len(query) // len(key)
+    given = call.options.get("scaling")
+    scale = 1 / math.sqrt(query.shape[-1]) if given is None else float(given)
+    shared = key.repeat_interleave(groups, 0)
+    return QueriesKeys(layer, _wide(query), _wide(shared), scale, _bias(call))
+
+
+def _bias(call: AttentionCall) -> Any:
+    """Return the mask of a call as a number to add, (1 or heads, query, key): −inf hides a key."""
+    mask = call.additive_mask()
+    if mask is None:
+        return None
+    mask = mask[0, ..., : call.key.shape[-2]]
+    lowest = torch.finfo(mask.dtype).min
+    return _wide(mask.float().masked_fill(mask <= lowest / 2, -math.inf))
+
+
+def _wide(tensor: Tensor) -> Any:
+    return to_numpy(tensor).astype("float64")
+
+
+def _not_shown(name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"the attention of {name!r} does not show its queries and keys: choose a model whose "
+        "attention transformers can exchange, or leave --from-model out"
+    )

@@ -52,8 +52,7 @@ def _described(model: Model, untrained: str) -> Model:
         model.describe(info)
         return model
     changed: Any = model
-    described: Model = replace(changed, info=info)
-    return described
+    return replace(changed, info=info)
 
 
 def _gains_moved(model: Model) -> Iterator[bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,14 @@ _FURTHEST = 2
 
 _FLIPS = 4096
 """The number of random sign flips; up to 13 texts all possible flips are used."""
+
+CHANCE = 0.02
+"""The chance below which a mean change is said to beat chance."""
+
+DRAWS = 1000
+"""How many draws of signs the largest mean change is compared with."""
+
+_ROUNDING = 1e-9
 
 _CONSTANT = 1e-6
 """A draw counts as constant if its spread is less than this share of the texts' spread."""
@@ -195,9 +204,32 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
     sums = np.abs(known.sum(axis=0))
     reached, total = np.zeros(known.shape[1]), 0
     for signs in _signs(len(known), seed):
-        reached += (np.abs(signs @ known) >= sums * (1 - 1e-9)).sum(axis=0)
+        reached += (np.abs(signs @ known) >= sums * (1 - _ROUNDING)).sum(axis=0)
         total += len(signs)
     return np.where(np.isfinite(sums), reached / total, np.nan)
+
+
+def chance_of_largest(changes: NDArray[np.floating]) -> float:
+    """Return how likely chance alone gives a mean change as large as the largest, in (0, 1].
+
+    changes: (head, token), in any unit, over the tokens of one text. Tokens without a finite change
+        in every head are left out; the result is NaN if no token is left.
+
+    A head without a function changes the loss of a token upwards as often as downwards. In each of
+    ``DRAWS`` draws the changes of each token get a random sign, the same for all heads; the chance
+    of the largest mean is the share of draws in which some head has one as large, so it counts how
+    many heads were tried. Westfall and Young 1993, "Resampling-Based Multiple Testing"; of sign
+    flips, Winkler et al. 2014, "Permutation inference for the general linear model".
+    """
+    known = changes[:, np.isfinite(changes).all(axis=0)].astype(float)
+    tokens = known.shape[1]
+    if not known.size:
+        return math.nan
+    bits = np.frombuffer(Random(0).randbytes(DRAWS * tokens), np.uint8) & 1
+    signs = 2.0 * bits.reshape(DRAWS, tokens) - 1.0
+    largest = np.abs(known.sum(axis=1)).max()
+    drawn = np.abs(signs @ known.T).max(axis=1)
+    return float((1 + (drawn >= largest * (1 - _ROUNDING)).sum()) / (1 + DRAWS))
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -240,8 +272,7 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return the ranks in ascending order from 0; equal values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    ranks: NDArray[np.floating] = ((last - counts + last - 1) / 2)[inverse]
-    return ranks
+    return ((last - counts + last - 1) / 2)[inverse]
 
 
 # Intervals in closed form ---------------------------------------------------------------------
@@ -259,8 +290,7 @@ def student_t(freedom: int) -> float:
 
     if freedom <= len(_FEW_FREEDOMS):
         return _FEW_FREEDOMS[freedom - 1]
-    quantile: float = student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
-    return quantile
+    return student_quantile(NormalDist().inv_cdf(1 - _TAIL), freedom)
 
 
 def student_quantile(z: float, freedom: Any) -> Any:

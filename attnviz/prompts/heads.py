@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.known_labels import by_label, known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.prompts.request import LogitRequest
-from attnviz.records import HeadLabel
+from attnviz.records import HeadKey, HeadLabel
 
 
 class ShownHeads(NamedTuple):

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from attnviz.attention.module import MultiHeadAttention
-from attnviz.engine.inside_attention import observe_hook_points
-from attnviz.engine.observer import KeepWeights
+from attnviz.engine.inside_attention import OwnHookPoints
 
 
 class Stack(nn.Module):
@@ -25,18 +24,15 @@ class Stack(nn.Module):
 
 
 class Log:
-    """Wants some layers and writes down what it is told."""
+    """Writes the attention patterns of each layer down."""
 
-    def __init__(self, *wanted):
-        self.wanted = wanted
-        self.calls = []
+    def __init__(self):
+        self.patterns = {}
 
-    def wants(self, kind, layer):
-        return (kind, layer) in self.wanted
-
-    def observe(self, text, kind, layer, start, weights, beside):
-        before = [self.calls.pop()[2]] if text else []  # one entry a call, of all texts
-        self.calls.append((kind, layer, torch.cat([*before, weights[None]])))
+    def edit(self, number, point, outputs):
+        if point.what == "pattern":
+            self.patterns[point.layer] = outputs.transpose(1, 2)
+        return outputs
 
 
 @pytest.fixture
@@ -49,6 +45,10 @@ def text():
     return torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(5))
 
 
+def intervening(stack, log):
+    return OwnHookPoints(stack).intervening(log, inside=("pattern",))
+
+
 def hooks(root):
     """How many hooks there are on all modules."""
     return sum(
@@ -56,47 +56,33 @@ def hooks(root):
     )
 
 
-def test_each_wanted_layer_is_handed_over(stack, text):
-    log = Log(("self", 1))
-    with observe_hook_points(stack, log):
+def test_each_layer_is_met_once(stack, text):
+    log = Log()
+    with intervening(stack, log):
         output = stack(text)
-    ((kind, layer, weights),) = log.calls
-    assert (kind, layer) == ("self", 1)
-    _, expected = stack.blocks[0](stack.first(text), return_weights=True)
-    torch.testing.assert_close(weights, expected)
+    first, expected = stack.first(text, return_weights=True)
+    torch.testing.assert_close(log.patterns[0], expected)
+    torch.testing.assert_close(log.patterns[1], stack.blocks[0](first, return_weights=True)[1])
+    assert log.patterns.keys() == {0, 1}
     torch.testing.assert_close(output, stack(text))
-
-
-def test_it_serves_the_observer_that_keeps_weights(stack, text):
-    observer = KeepWeights("self", {0: {1, 3}})
-    with observe_hook_points(stack, observer):
-        stack(text)
-    (layer,) = observer.layers
-    _, expected = stack.first(text, return_weights=True)
-    assert layer.heads == (1, 3)
-    assert torch.equal(torch.from_numpy(layer.weights), expected[0, [1, 3]])
 
 
 def test_the_hooks_of_others_stay(stack, text):
     seen = []
     stack.first.weights_point.register_forward_hook(lambda *call: seen.append(call))
     before = hooks(stack)
-    with observe_hook_points(stack, Log(("self", 0))):
+    with intervening(stack, Log()):
         assert hooks(stack) > before
     assert hooks(stack) == before
     stack(text)
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("at", ["wants", "observe"])
-def test_the_hooks_are_gone_after_an_exception(at, stack, text, monkeypatch):
+def test_the_hooks_are_gone_after_an_exception(stack, text, monkeypatch):
     def fail(self, *given):
-        raise RuntimeError("observer failed")
+        raise RuntimeError("intervention failed")
 
-    monkeypatch.setattr(Log, at, fail)
-    with (
-        pytest.raises(RuntimeError, match="observer failed"),
-        observe_hook_points(stack, Log(("self", 1))),
-    ):
+    monkeypatch.setattr(Log, "edit", fail)
+    with pytest.raises(RuntimeError, match="intervention failed"), intervening(stack, Log()):
         stack(text)
     assert hooks(stack) == 0

@@ -1,12 +1,16 @@
-"""Losses of a text, from logits in NumPy and from those that a GPU keeps."""
+"""Losses of a text are those of float64; a page's vectors are there, or a note says why not."""
 
 import numpy as np
 import pytest
 import torch
 
+import attnviz
+from attnviz.engine import text_pass
 from attnviz.engine.text_pass import token_losses
 
 from .sizes import set_sizes
+
+TEXT = "the cat saw the dog ."
 
 
 @pytest.mark.parametrize("tokens", [0, 1, 2, 11])
@@ -22,3 +26,32 @@ def test_losses_are_those_of_float64(tokens, monkeypatch):
         assert found == pytest.approx(expected, abs=1e-5)
     if tokens:
         assert token_losses(logits.bfloat16(), ids) == pytest.approx(expected, abs=0.1)
+
+
+def vectors_of(model, **options):
+    report = attnviz.heads(str(model), TEXT, vectors=True, **options).first
+    assert report.vectors is not None
+    return report.vectors
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+def test_queries_and_keys_make_the_weights(checkpoint, name):
+    given, maps = vectors_of(checkpoint(name)), attnviz.capture(str(checkpoint(name)), TEXT)
+    assert given.notes == ()
+    for layer, head in maps:
+        weights = maps[layer, head]
+        scores = given.queries[layer][head] @ given.keys[layer][head].T * given.factor
+        powers = np.exp(scores) * (weights > 0)
+        assert powers / powers.sum(-1, keepdims=True) == pytest.approx(weights, abs=1e-5)
+
+
+def test_what_is_missing_is_said(checkpoint, monkeypatch):
+    (note,) = vectors_of(checkpoint("t5"), kind="encoder").notes
+    assert note.startswith("Without query × key: the weights of ")
+    assert note.endswith("alone (a soft cap, a sink or a bias of its own).")
+    assert vectors_of("tiny", ablate=["L1H2"]).notes == (
+        "Without query × key: heads were ablated, which changes those of later layers.",
+    )
+    monkeypatch.setattr(text_pass, "_MOST", 100)
+    (note,) = vectors_of("tiny").notes
+    assert "more than 100 numbers" in note

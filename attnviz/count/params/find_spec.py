@@ -224,8 +224,7 @@ def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
 def _stack(table: Mapping[str, Any]) -> specs.StackSpec:
     """Return the stack of a file's table: a ``StackSpec``, or options of the command line."""
     if "groups" in table:
-        stack: specs.StackSpec = _made(specs.StackSpec, table)
-        return stack
+        return _made(specs.StackSpec, table)
     for key in table:
         if key.replace("-", "_") not in SHAPE:
             known = [name.replace("_", "-") for name in SHAPE] if "-" in key else SHAPE

@@ -116,13 +116,11 @@ class _Way:
                 (slopes,) = torch.autograd.grad(self._run(points).sum(), points)
             factors = torch.tensor(weights[part] / 2, device=slopes.device)
             total += (slopes.double() * factors[:, None, None]).sum(0)
-        found: NDArray[np.float64] = (total * self._change.double()).sum(-1).cpu().numpy()
-        return found
+        return (total * self._change.double()).sum(-1).cpu().numpy()
 
     def _points(self, at: NDArray[np.float64]) -> Tensor:
         way = torch.tensor(at, dtype=self._base.dtype, device=self._base.device)
-        points: Tensor = self._base + way[:, None, None] * self._change
-        return points
+        return self._base + way[:, None, None] * self._change
 
     def _run(self, points: Tensor) -> Tensor:
         """Run the model once per row of embeddings; return the measure of its logits, (row,).

@@ -11,7 +11,7 @@ every logit, less its mean over the vocabulary. Differences of two words are tho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.likely import log_softmax
+from attnviz.records import HeadKey
 
 Logits = NDArray[np.float64]
 
@@ -112,16 +112,14 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
     return tuple(found)
 
 
-def head_readings(
-    heads: Sequence[HeadKey], logits: Iterator[Array], answer: int
-) -> tuple[HeadReading, ...]:
+def head_readings(written: Iterable[tuple[HeadKey, Array]], answer: int) -> tuple[HeadReading, ...]:
     """Return for each head which words' logits it raises and lowers, and the answer's change.
 
-    logits: for each of ``heads`` what it adds to every logit, (vocab,).
+    written: each head with what it adds to every logit, (vocab,).
     answer: the id of the word that is followed.
     """
     found = []
-    for head, added in zip(heads, logits, strict=True):
+    for head, added in written:
         xp = namespace(added)
         changes = xp.astype(added, xp.float64)
         changes = changes - changes.mean()

@@ -1,13 +1,15 @@
-"""The logit lens of a running torch model, whose later blocks are left out; see ``lens``.
+"""What a running torch model reads from its stream, and what its heads write; see ``lens``.
 
 One pass records the residual stream before the first block and after each. In a second pass the
 last block hands all of them on, as the rows of a batch, so that whatever the model does after its
 blocks is done to each: no final norm is known here. The last row must be the model's own logits.
+
+Over texts of one token what a head writes is its OV circuit; see ``one_token``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,14 +28,18 @@ from attnviz.engine.attribution.on_torch import (
     lost,
     tolerance_of,
 )
-from attnviz.engine.attribution.parts import AskedLogit, HeadKey
-from attnviz.engine.attribution.residual_pass import Jacobian
+from attnviz.engine.attribution.parts import AskedLogit
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.labels import require_one_choice
-from attnviz.engine.patchable import PatchableModel, blocks_of
-from attnviz.engine.scan.plan import MISFITS
-from attnviz.errors import UnsupportedError
-from attnviz.records import Input
+from attnviz.engine.linear_map import matrix_of
+from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
+from attnviz.engine.scan.half_products import Halves, sums_halves
+from attnviz.engine.scan.plan import MISFITS, is_causal
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import Model
+from attnviz.records import HeadKey, Input
 
 _Edit = Callable[[int, Tensor], Tensor | None]
 """Receives the index of a block call and its output, and returns another one, or None."""
@@ -117,15 +123,18 @@ def _reading(
     if not float((logits[-1] - own).abs().max()) <= tolerance:
         raise _apart(model)
     towards = run.logits[run.row] if choice.tokens is None else choice.among(run.logits)
-    if not towards.requires_grad:
+    if not towards.requires_grad or all(leaf.point is None for leaf in run.leaves):
         raise lost(model)
     jacobian = Jacobian([towards], [leaf.value for leaf in run.leaves])
-    keys, added = _written(run, jacobian)
+    added = (
+        (key, moved.double() if moved.is_cuda else moved.double().cpu().numpy())
+        for key, moved in _written(model, run.leaves, jacobian)
+    )
     return LensReading(
         position=choice.place,
         answer=answer,
         blocks=block_readings(logits.cpu().numpy(), answer),
-        heads=head_readings(keys, added, answer),
+        heads=head_readings(added, answer),
         apart=float((_total(run, jacobian) - own).abs().max()),
         tolerance=tolerance,
         softcap=run.squeezed is not None,
@@ -210,32 +219,28 @@ def _apart(model: PatchableModel) -> UnsupportedError:
 # The heads -----------------------------------------------------------------------------------
 
 
-def _written(run: FollowedRun, jacobian: Jacobian) -> tuple[Sequence[HeadKey], Iterator[Array]]:
-    """Return the heads, and for each of them what it adds to every logit, (vocab,)."""
-    points = run.model.hook_points.found
-    places: list[tuple[int, int]] = []
-    keys: list[HeadKey] = []
-    for at, leaf in enumerate(run.leaves):
+def _written(
+    model: PatchableModel,
+    leaves: Sequence[Leaf],
+    jacobian: Jacobian,
+    wanted: Collection[HeadKey] | None = None,
+) -> Iterator[tuple[HeadKey, Tensor]]:
+    """Yield each head with what it alone adds to the tensor of a Jacobian.
+
+    leaves: those of the Jacobian. wanted: the heads; None for all.
+    """
+    for at, leaf in enumerate(leaves):
         if leaf.point is None:
             continue
         if not jacobian.leads(at):
-            raise lost(run.model)
-        point = points[leaf.point]
-        places += [(at, head) for head in range(point.heads)]
-        keys += [(point.kind, point.layer, head) for head in range(point.heads)]
-    if not keys:
-        raise lost(run.model)
-
-    def added() -> Iterator[Array]:
-        for at, head in places:
-            value = run.leaves[at].value.detach()
-            alone = torch.zeros_like(value)
-            alone[:, :, head] = value[:, :, head]
-            (moved,) = jacobian.moved({at: alone})
-            assert moved is not None
-            yield moved.double() if moved.is_cuda else moved.double().cpu().numpy()
-
-    return keys, added()
+            raise lost(model)
+        point = model.hook_points.found[leaf.point]
+        for head in range(point.heads):
+            key: HeadKey = (point.kind, point.layer, head)
+            if wanted is None or key in wanted:
+                (moved,) = jacobian.moved({at: head_alone(leaf.value.detach(), head)})
+                assert moved is not None
+                yield key, moved
 
 
 def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
@@ -244,3 +249,64 @@ def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
     assert total is not None
     cap = run.cap
     return total.double() if cap is None else cap * (total.double() / cap).tanh()
+
+
+# Over one token ---------------------------------------------------------------------------------
+
+
+def torch_one_token_logits(
+    model: PatchableModel, named: Model, tokens: Sequence[int], heads: Collection[HeadKey]
+) -> Iterator[tuple[HeadKey, Sequence[int], Array]]:
+    """Yield for each head, and some tokens at a time, what it adds to the logits over each token.
+
+    Each item is (head, token ids, (token, vocab)); see ``one_token``. named: the model, for its
+    name in errors. Raises UsageError if the model does not predict the next token.
+    """
+    with torch.no_grad(), model.hook_points.borrowed():
+        causal = is_causal(model, probe_of(Input.of_ids(tokens[:1])))
+    if model.head is None or not causal:
+        raise UsageError(
+            f"{named.info.name!r} does not predict the next token: whether its heads copy cannot "
+            "be told"
+        )
+    matrix: Tensor | None = None
+    with model.hook_points.borrowed():
+        size = sizes(model.device.type).one_token_texts
+        for start in range(0, len(tokens), size):
+            batch = tokens[start : start + size]
+            for key, written in _written_alone(model, batch, heads):
+                if matrix is None:
+                    matrix = matrix_of(model.head, written).detach()
+                    in_halves = sums_halves(matrix.device.type, matrix.dtype)
+                    matrix = matrix if in_halves else matrix.float()
+                if matrix.dtype.itemsize == 2:
+                    found = Halves(written.float(), matrix.dtype).times(matrix.T)
+                else:
+                    found = written.float() @ matrix
+                yield key, batch, found if found.is_cuda else found.cpu().numpy()
+
+
+def _written_alone(
+    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey]
+) -> Iterator[tuple[HeadKey, Tensor]]:
+    """Yield each head with its own addition to the vocabulary projection's input: (token, width).
+
+    tokens: the ids, each of which is a text of its own.
+    The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
+    """
+    projected: list[Tensor] = []
+
+    def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        projected.append(args[0])
+        return (args[0][:1, :0], *args[1:])
+
+    flow = ResidualPass(model, Untouched())
+    assert model.head is not None
+    with hooked(model.head.register_forward_pre_hook(catch)), flow.following():
+        model.run(*(Input.of_ids([token]) for token in tokens))
+    heads = [leaf for leaf in flow.leaves if leaf.point is not None]
+    if not projected or not projected[0].requires_grad:
+        raise lost(model)
+    jacobian = Jacobian(projected, [leaf.value for leaf in heads])
+    for key, seen in _written(model, heads, jacobian, wanted):
+        yield key, seen.flatten(1)

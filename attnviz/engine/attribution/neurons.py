@@ -54,8 +54,7 @@ class NeuronReading:
     @property
     def order(self) -> NDArray[np.int64]:
         """Return the indices of the neurons, the largest contribution of either sign first."""
-        found: NDArray[np.int64] = np.argsort(-np.abs(self.written), kind="stable")
-        return found
+        return np.argsort(-np.abs(self.written), kind="stable")
 
     @property
     def half(self) -> int:
@@ -79,8 +78,7 @@ class NeuronReading:
     def _active(self, everywhere: bool) -> Floats | None:
         if everywhere or self.active is None:
             return self.active
-        here: Floats = self.active[self.position]
-        return here
+        return self.active[self.position]
 
     def fires(self, neuron: int, most: int) -> list[tuple[int, float]]:
         """Return the tokens with the largest activation of a neuron, by size, as (index, a)."""

@@ -22,18 +22,24 @@ from attnviz.engine.attribution.parts import (
     AskedLogit,
     Attribution,
     Attributor,
-    HeadKey,
     Part,
     place_of,
 )
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
-from attnviz.records import NO_PREDICTIONS, Input
+from attnviz.records import NO_PREDICTIONS, HeadKey, Input
 
 ROUNDING = {"float32": 1e-4, "float64": 1e-10}
 """The largest difference between logit and sum of the parts, relative to the largest logit."""
 
 _TOP = 5
+
+_NAMES: Mapping[Activation, str] = {
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+}
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,70 @@ class NumpyAttributor(Attributor):
             maps=drawn,
         )
 
+    def lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        stack, ids = self.model.stack, given.ids
+        place = place_of(asked.position, len(ids), len(ids) - 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            trace = stack.traced(ids, lambda layer, weights: weights[:, place])
+            stream = [trace.embedded[place]]
+            heads: list[HeadKey] = []
+            written = []
+            rest = trace.embedded[place]  # all that no head has written
+            for layer, traced in enumerate(trace.layers):
+                mixed = np.einsum("hk,hkd->hd", traced.weights, traced.values)
+                parts = np.einsum("hd,ohd->ho", mixed, traced.output)  # (head, width)
+                written += list(parts)
+                heads += [("self", layer, head) for head in range(len(parts))]
+                other = traced.fed[place]
+                if traced.bias is not None:
+                    other = other + traced.bias
+                rest = rest + other
+                stream.append(stream[-1] + parts.sum(0) + other)
+            stream[-1] = trace.residual[place]
+            logits = stack.unembed(np.stack(stream)).astype(np.float64)
+            answer, _ = asked.words(int(logits[-1].argmax()), logits.shape[-1])
+            moved = held_norm(stack, "final_norm", stream[-1], np.stack([*written, rest]))
+            added = project(moved, stack.unembedding[0])  # (head and the rest, vocab)
+            total = added.sum(0, dtype=np.float64)
+            for name, bias in (("final_norm", True), ("unembedding", False)):
+                shift = stack.tensors.optional(f"{name}.bias")
+                if shift is not None:
+                    total = total + (project(shift, stack.unembedding[0]) if bias else shift)
+            return LensReading(
+                position=place,
+                answer=answer,
+                blocks=block_readings(logits, answer),
+                heads=head_readings(zip(heads, added[:-1], strict=True), answer),
+                apart=float(np.abs(total - logits[-1]).max()),
+                tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
+            )
+
+    def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
+        stack, ids = self.model.stack, given.ids
+        place = place_of(asked.position, len(ids), len(ids) - 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            trace = stack.traced(ids, lambda at, weights: weights[:, place])
+            logits = stack.unembed(trace.residual[place]).astype(np.float64)
+            answer, foil = asked.words(int(logits.argmax()), len(logits))
+            direction = stack.direction(trace.residual, answer, foil)[0][place].astype(np.float64)
+            active, up = neurons_of(stack, layer, ids)
+            values = active if up is None else active * up
+            down = f"layers.{layer}.down"
+            bias = stack.tensors.optional(f"{down}.bias")
+            written = values[place] * (direction @ stack.tensors[f"{down}.weight"])
+        return NeuronReading(
+            layer=layer,
+            position=place,
+            activation=_NAMES[stack.shape.activation],
+            active=active,
+            up=up,
+            values=values,
+            written=written,
+            bias=0.0 if bias is None else float(bias @ direction),
+            part=float(trace.layers[layer].fed[place] @ direction),
+            tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+        )
+
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> NDArray[np.float64]:
@@ -127,88 +197,6 @@ def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
     powers = np.exp(logits - logits.max())
     order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
     return tuple((number, float(powers[number] / powers.sum())) for number in order)
-
-
-def numpy_lens(stack: NumpyStack, given: Input, asked: AskedLogit) -> LensReading:
-    """Return the predictions after each block, and what each head adds to them, at one token.
-
-    stack: a causal model whose final residual is the sum of all that was added to it.
-    asked: the position, and the answer whose logit is followed.
-    Raises UsageError for a position or token that does not exist.
-    """
-    ids = given.ids
-    place = place_of(asked.position, len(ids), len(ids) - 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        trace = stack.traced(ids, lambda layer, weights: weights[:, place])
-        stream = [trace.embedded[place]]
-        heads: list[HeadKey] = []
-        written = []
-        rest = trace.embedded[place]  # all that no head has written
-        for layer, traced in enumerate(trace.layers):
-            mixed = np.einsum("hk,hkd->hd", traced.weights, traced.values)
-            parts = np.einsum("hd,ohd->ho", mixed, traced.output)  # (head, width)
-            written += list(parts)
-            heads += [("self", layer, head) for head in range(len(parts))]
-            other = traced.fed[place] if traced.bias is None else traced.fed[place] + traced.bias
-            rest = rest + other
-            stream.append(stream[-1] + parts.sum(0) + other)
-        stream[-1] = trace.residual[place]
-        logits = stack.unembed(np.stack(stream)).astype(np.float64)
-        answer, _ = asked.words(int(logits[-1].argmax()), logits.shape[-1])
-        moved = held_norm(stack, "final_norm", stream[-1], np.stack([*written, rest]))
-        added = project(moved, stack.unembedding[0])  # (head and the rest, vocab)
-        total = added.sum(0, dtype=np.float64)
-        for name, bias in (("final_norm", True), ("unembedding", False)):
-            shift = stack.tensors.optional(f"{name}.bias")
-            if shift is not None:
-                total = total + (project(shift, stack.unembedding[0]) if bias else shift)
-        return LensReading(
-            position=place,
-            answer=answer,
-            blocks=block_readings(logits, answer),
-            heads=head_readings(heads, iter(added[:-1]), answer),
-            apart=float(np.abs(total - logits[-1]).max()),
-            tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
-        )
-
-
-_NAMES: Mapping[Activation, str] = {
-    "silu": "SiLU",
-    "gelu": "GELU",
-    "gelu_tanh": "GELU (tanh)",
-    "relu": "ReLU",
-}
-
-
-def numpy_neurons(stack: NumpyStack, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
-    """Return what the neurons of one layer write towards a logit of a text; see ``neurons``.
-
-    stack: a causal model whose final residual is a sum. asked: position, answer and foil.
-    """
-    ids = given.ids
-    place = place_of(asked.position, len(ids), len(ids) - 1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        trace = stack.traced(ids, lambda at, weights: weights[:, place])
-        logits = stack.unembed(trace.residual[place]).astype(np.float64)
-        answer, foil = asked.words(int(logits.argmax()), len(logits))
-        direction = stack.direction(trace.residual, answer, foil)[0][place].astype(np.float64)
-        active, up = neurons_of(stack, layer, ids)
-        values = active if up is None else active * up
-        down = f"layers.{layer}.down"
-        bias = stack.tensors.optional(f"{down}.bias")
-        written = values[place] * (direction @ stack.tensors[f"{down}.weight"])
-    return NeuronReading(
-        layer=layer,
-        position=place,
-        activation=_NAMES[stack.shape.activation],
-        active=active,
-        up=up,
-        values=values,
-        written=written,
-        bias=0.0 if bias is None else float(bias @ direction),
-        part=float(trace.layers[layer].fed[place] @ direction),
-        tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
-    )
 
 
 def numpy_one_token_logits(

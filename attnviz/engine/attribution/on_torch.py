@@ -25,13 +25,13 @@ from attnviz.engine.answers import (
     log_chances_of_places,
     no_foil,
 )
-from attnviz.engine.attribution.mixing import Mixing, MixingWatch
-from attnviz.engine.attribution.own_scores import wide_arrays
+from attnviz.engine.attribution.lens import LensReading
+from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.engine.attribution.own_scores import Mixing, MixingWatch, wide_arrays
 from attnviz.engine.attribution.parts import (
     AskedLogit,
     Attribution,
     Attributor,
-    HeadKey,
     Part,
     PartKind,
     place_of,
@@ -46,7 +46,7 @@ from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import no_logits
-from attnviz.records import Input, Kind, ModelInfo
+from attnviz.records import HeadKey, Input, Kind, ModelInfo
 
 _TOP = 5
 _ROUNDING, _EPSILONS = 1e-4, 8
@@ -157,6 +157,16 @@ class TorchAttributor(Attributor):
         top = ((answer, float(np.exp(logs[place, answer]))),)
         return _Predicted(place, logits[place], answer, None, top, span)
 
+    def lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        from attnviz.engine.attribution.lens_on_torch import torch_lens  # which imports this module
+
+        return torch_lens(self, given, asked)
+
+    def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
+        from attnviz.engine.attribution.neurons_on_torch import torch_neurons
+
+        return torch_neurons(self, given, asked, layer)
+
     def logits_of_texts(
         self, texts: Sequence[Input], place: int, hidden: Sequence[int] = ()
     ) -> Array:
@@ -173,8 +183,7 @@ class TorchAttributor(Attributor):
         found = logits.double().cpu().numpy()
         if model.answers:
             return log_chances_of_places(found, texts[0].text)[:, place]
-        logits_of_all: NDArray[np.float64] = found[:, 0]
-        return logits_of_all
+        return found[:, 0]
 
     def _hidden(self, given: Input, place: int | None, token: int) -> Tensor:
         """Return logits (1, row, vocab) at ``place`` while no other token attends to ``token``."""
@@ -487,5 +496,4 @@ def _maps(
 
 def _array(tensor: Tensor) -> NDArray[np.floating]:
     wide = tensor.detach() if tensor.dtype == torch.float64 else tensor.detach().float()
-    found: NDArray[np.floating] = wide.cpu().numpy()
-    return found
+    return wide.cpu().numpy()

@@ -15,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.backend import backend_of
-from attnviz.engine.numpy_backend import NumpyBackend
+from attnviz.engine.backend import NumpyBackend, backend_of
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
-from attnviz.records import Input
+from attnviz.records import HeadKey, Input
 
 COPIED = 5
 """A token counts as copied if it is among this many tokens that a head raises most."""
@@ -70,8 +68,7 @@ def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
     plain = model.vocabulary().plain
     if len(plain) > tokens:
         plain = np.random.default_rng(seed).choice(plain, tokens, replace=False)
-    found: list[int] = plain.tolist()
-    return found
+    return plain.tolist()
 
 
 def one_token_writes(
@@ -123,6 +120,6 @@ def _logits(
 
         backend.open_attributor(given)  # refuses what is no sum
         return numpy_one_token_logits(backend.stack, tokens, heads)
-    from attnviz.engine.attribution.one_token_on_torch import torch_one_token_logits
+    from attnviz.engine.attribution.lens_on_torch import torch_one_token_logits
 
     return torch_one_token_logits(backend.open_patchable("self", given), model, tokens, heads)

@@ -1,15 +1,19 @@
-"""The scores of attention that a model computes by itself, such as BLOOM's with its ALiBi.
+"""The scores, weights and values of attention that a model computes by itself, such as BLOOM's.
 
 Such a model hands no queries and keys over. They are the two factors of the last product before the
 softmax over keys, or what torch's fused attention is given. What the model makes of that product is
 found by two passes: as it is, and with the product at zero. The second gives what is added to the
 scores, such as a bias by distance (Press et al. 2022, "Train Short, Test Long", ALiBi) and the
 mask; the difference gives the scale.
+
+A head's output is z_i = Σ_j α_ij v_j. The weights are the result of the softmax; the values are
+what these are then multiplied by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +24,12 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, Compute, SoftmaxWatch
-from attnviz.engine.attribution.followed import SCORING, by_head, name_of, named
-from attnviz.engine.attribution.mixing import fused_scores
 from attnviz.engine.attribution.scores import SplitScores
-from attnviz.engine.hook_points import Function
+from attnviz.engine.hook_points import Function, HookedCall, name_of, named
 from attnviz.records import Input
+
+_SCORING = {"matmul", "bmm", "baddbmm"}
+"""The matrix products whose result may be those of queries and keys."""
 
 _ROUNDING = 1e-4
 """By how much scores may differ from scale times product, relative to the largest."""
@@ -112,11 +117,16 @@ def factors_of(
     if func is functional.scaled_dot_product_attention:
         given = named(FUSED_INPUTS, args, kwargs)
         return given["query"], given["key"]
-    if name_of(func) not in SCORING:
+    if name_of(func) not in _SCORING:
         return None
     tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
     query, key = tensors[-2:]
     return (query, key.mT) if query.ndim > 2 and key.ndim > 2 else None
+
+
+def by_head(factor: Tensor) -> Tensor:
+    """Return the queries or keys (..., token, dim) of one text as (head, token, dim)."""
+    return factor.flatten(0, -3)
 
 
 def own_scores(
@@ -174,8 +184,7 @@ def own_facts(
 
 def wide_array(tensor: Tensor) -> NDArray[np.float64]:
     """Return a tensor as an array of float64."""
-    found: NDArray[np.float64] = tensor.detach().cpu().double().numpy()
-    return found
+    return tensor.detach().cpu().double().numpy()
 
 
 def wide_arrays(tensors: Sequence[Tensor]) -> list[NDArray[np.float64]]:
@@ -184,3 +193,104 @@ def wide_arrays(tensors: Sequence[Tensor]) -> list[NDArray[np.float64]]:
         return []
     whole = torch.cat([each.detach().flatten().to(tensors[0]) for each in tensors])
     return np.split(wide_array(whole), np.cumsum([each.numel() for each in tensors])[:-1])
+
+
+# Weights and values -----------------------------------------------------------------------------
+
+
+_PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm}
+_WEIGHTS = "are_attention_weights"
+"""The mark of a tensor that holds the weights of an attention call."""
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The attention weights and the values of one attention call.
+
+    weights: (head, row, key), of the chosen queries. values: (head, key, dim).
+    """
+
+    weights: Tensor
+    values: Tensor
+
+    def written(self, slope: Tensor) -> Tensor:
+        """Return how much each key's value changes the target: ⟨slope_i, α_ij v_j⟩.
+
+        The result is (head, row, key). slope: (row, head, dim), the derivative of the target, such
+        as a logit, by the heads' outputs.
+        """
+        return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
+
+
+class MixingWatch(SoftmaxWatch):
+    """Records the attention weights and values of the last attention call over one text."""
+
+    def __init__(self, given: Input) -> None:
+        lengths = {len(given.text), len(given.predicted)}
+        # A sink may stand next to the keys.
+        super().__init__(1, lengths | {length + 1 for length in lengths})
+        self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
+
+    def take(self, point: HookedCall, rows: slice) -> Mixing | None:
+        """Return the attention weights and values recorded since the last call of ``take``.
+
+        None is returned if there are none, or if their shape does not fit.
+        point: the attention call. rows: the queries whose weights are wanted.
+        """
+        found, self._last = self._last, None
+        if found is None:
+            return None
+        weigh, values = found
+        weights = weigh(rows)
+        heads, keys = point.heads, weights.shape[-1]
+        if values.shape[-2:] != (keys, point.dim):
+            return None
+        weights, values = weights.flatten(0, -3), values.flatten(0, -3)
+        if len(weights) != heads or heads % len(values):
+            return None
+        return Mixing(weights.to(values.dtype), values.repeat_interleave(heads // len(values), 0))
+
+    def notice(self, scores: Any, compute: Compute) -> Tensor:
+        weights = compute()
+        setattr(weights, _WEIGHTS, True)
+        return weights
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is functional.scaled_dot_product_attention:
+            given = named(FUSED_INPUTS, args, kwargs)
+            query, key = given["query"], given["key"]
+            self._last = (
+                lambda rows: fused_scores(query, key, given, rows).softmax(-1),
+                given["value"],
+            )
+            return func(*args, **kwargs)
+        result = super().call(func, args, kwargs)
+        first = args[0] if args else None
+        if isinstance(first, Tensor) and isinstance(result, Tensor) and hasattr(first, _WEIGHTS):
+            if func in _PRODUCTS:
+                self._last = lambda rows: first[..., rows, :], args[1]
+            else:  # in another layout, or without the sink's
+                setattr(result, _WEIGHTS, True)
+        return result
+
+
+def fused_scores(query: Tensor, key: Tensor, given: Mapping[str, Any], rows: slice) -> Tensor:
+    """Return the scores (..., head, row, key) that torch's fused attention puts into its softmax.
+
+    query: (..., head, query, dim). key: (..., head, key, dim), of as many heads or of fewer.
+    given: the other arguments by name. rows: the wanted queries.
+    """
+    mask, scale = given.get("attn_mask"), given.get("scale")
+    size = query.shape[-2], key.shape[-2]
+    if given.get("is_causal"):
+        mask = torch.ones(size, dtype=torch.bool, device=query.device).tril()
+    key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    scores = query[..., rows, :].float() @ key.float().mT
+    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if isinstance(mask, Tensor):
+        mask = mask.expand(*mask.shape[:-2], *size)[..., rows, :]
+        if mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        else:
+            scores = scores + mask
+    return scores

@@ -13,17 +13,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from attnviz.attention.functional import Array
 from attnviz.errors import UsageError
-from attnviz.records import Input, Kind
+from attnviz.records import HeadKey, Input, Kind
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from attnviz.engine.answers import AnswerSpan
+    from attnviz.engine.attribution.lens import LensReading
+    from attnviz.engine.attribution.neurons import NeuronReading
 
 ONE_TOKEN_BATCH = 64
 """The texts of one token that run together."""
@@ -31,9 +33,6 @@ ONE_TOKEN_BATCH = 64
 PartKind = Literal["embedding", "head", "mlp", "bias"]
 """The kinds of parts. ``embedding`` is what enters the first block; ``mlp`` is all that a block
 adds next to its heads and biases: a feed-forward network, experts or a mixer without heads."""
-
-HeadKey: TypeAlias = tuple[Kind, int, int]
-"""The kind of a head's attention, its layer and its number."""
 
 
 class Part(NamedTuple):
@@ -187,6 +186,22 @@ class Attributor(ABC):
         """Return the logit that ``asked`` describes, split into contributions.
 
         Subclasses implement it. The errors are those of ``attribute``, which calls this method.
+        """
+
+    @abstractmethod
+    def lens(self, given: Input, asked: AskedLogit) -> LensReading:
+        """Return what the model predicts after each block, and what each head adds to the logits.
+
+        asked: the position, and the token whose logit is followed. Raises UsageError if one of them
+        does not exist, UnsupportedError if the architecture does not allow it.
+        """
+
+    @abstractmethod
+    def neurons(self, given: Input, asked: AskedLogit, layer: int) -> NeuronReading:
+        """Return what each neuron of a layer's feed-forward block writes towards a logit.
+
+        Raises UsageError for a position or token that does not exist, UnsupportedError if the block
+        is no sum over neurons.
         """
 
     @abstractmethod

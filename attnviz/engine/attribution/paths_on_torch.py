@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from attnviz.engine.attribution.on_torch import calls_of, lost
 from attnviz.engine.attribution.own_scores import wide_array
-from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import PathRead
 from attnviz.engine.replacing import LostTrackError
-from attnviz.records import Input
+from attnviz.records import HeadKey, Input
 
 
 def torch_path_reads(
@@ -92,9 +90,7 @@ class _CleanAndCorrupt:
         None stands for a tensor that does not depend on the head.
         """
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
-        change = torch.zeros_like(self._change[at])
-        change[:, :, head] = self._change[at][:, :, head]
-        return self._jacobian.moved({at: change})
+        return self._jacobian.moved({at: head_alone(self._change[at], head)})
 
 
 def _kind_of(leaf: Leaf) -> tuple[object, ...]:

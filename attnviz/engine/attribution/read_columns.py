@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.engine.attribution.followed import named
-from attnviz.engine.hook_points import Function, FunctionWatch
+from attnviz.engine.hook_points import Function, FunctionWatch, named
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -28,43 +29,113 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves, tree_map
 
-from attnviz.engine.attribution.followed import (
-    ACTIVATIONS,
-    CONVOLUTION,
-    JOINTS,
-    LAYER_NORM,
-    LINEAR,
-    MATRIX_PRODUCTS,
-    MIXING,
-    NORMS,
-    OUT_OF_PLACE,
-    PRODUCTS,
-    QUOTIENTS,
-    RMS_NORM,
-    SUMS,
-    FollowedMark,
-    Way,
-    by_head,
-    by_ratio,
-    divided,
-    followed,
-    held,
-    is_followed,
-    is_in_place,
-    mark_of,
-    name_of,
-    named,
-    plainly,
-)
-from attnviz.engine.attribution.own_scores import ReachedError, factors_of
+from attnviz.engine.attribution.own_scores import ReachedError, by_head, factors_of
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.attribution.read_columns import product, random_like
 from attnviz.engine.attribution.scores import SIDES
-from attnviz.engine.hook_points import Function, FunctionWatch, HookedCall, Intervention, hooked
+from attnviz.engine.hook_points import (
+    Function,
+    FunctionWatch,
+    HookedCall,
+    Intervention,
+    hooked,
+    name_of,
+    named,
+)
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError
 from attnviz.models.split import is_packed, whole_modules
+
+SUMS = {"add", "radd", "sub", "rsub"}
+JOINTS = {"cat", "concat", "stack"}
+PRODUCTS = {"mul", "rmul", "multiply"}
+QUOTIENTS = {"div", "true_divide", "truediv", "divide"}
+MATRIX_PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d"}
+MIXING = {"matmul", "rmatmul", "mm", "bmm"}
+NORMS = {"layer_norm", "rms_norm"}
+ACTIVATIONS = {"gelu", "relu", "silu", "leaky_relu", "hardtanh", "mish"}
+OUT_OF_PLACE: Mapping[Any, Any] = {
+    Tensor.add_: torch.add,
+    Tensor.sub_: torch.sub,
+    Tensor.mul_: torch.mul,
+    Tensor.div_: torch.div,
+}
+"""The functions that replace ``a += b`` and its like: they leave a unchanged, as leaves require."""
+
+LINEAR = {
+    "broadcast_to",
+    *("view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
+    *("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "T", "mT", "expand"),
+    *("expand_as", "repeat", "repeat_interleave", "roll", "flip", "index_select", "gather"),
+    *("contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16"),
+    *("getitem", "narrow", "select", "chunk", "split", "unbind", "neg", "mean", "sum", "dropout"),
+    *("view_as_complex", "view_as_real"),
+}
+"""Functions that are linear in their first argument, for any values of the others."""
+
+
+class FollowedMark(IntEnum):
+    """The state of a tracked tensor: before the residual stream, in it, or computed from it."""
+
+    WRITTEN = 0
+    STREAM = 1
+    READ = 2
+
+
+_MARK = "residual_mark"
+"""The name of the attribute that holds a tensor's mark."""
+
+Way = Callable[[Callable[..., Any], Any, Any], Any]
+CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+LAYER_NORM = ("input", "normalized_shape", "weight", "bias", "eps")
+RMS_NORM = ("input", "normalized_shape", "weight", "eps")
+
+
+def plainly(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+def divided(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return func(args[0], *held(args[1:]), **held(kwargs))
+
+
+def by_ratio(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    x = args[0]
+    result = func(*held(args), **held(kwargs))
+    return x * torch.where(x == 0, 0, result / x).detach()
+
+
+def is_followed(one: Any) -> bool:
+    return isinstance(one, Tensor) and hasattr(one, _MARK)
+
+
+def mark_of(one: Any) -> FollowedMark:
+    return getattr(one, _MARK)
+
+
+def followed(one: Any, mark: FollowedMark) -> Any:
+    """Return ``one``, marked with its state ``mark`` if it is a tensor that requires a gradient."""
+    if isinstance(one, Tensor) and one.requires_grad:
+        setattr(one, _MARK, mark)
+    return one
+
+
+def is_in_place(func: Callable[..., Any]) -> bool:
+    return func.__name__.endswith("_") and not func.__name__.endswith("__")
+
+
+def held(given: Any, mark: FollowedMark | None = None) -> Any:
+    """Return ``given``, which may be nested, with its tracked tensors detached from the gradient.
+
+    mark: only tensors in this state are detached; None detaches every tracked tensor.
+    """
+
+    def hold(one: Any) -> Any:
+        ends = is_followed(one) and mark in (None, mark_of(one))
+        return one.detach() if ends else one
+
+    return tree_map(hold, given)
 
 
 @dataclass(eq=False)
@@ -151,7 +222,8 @@ class ResidualPass(FunctionWatch):
             if isinstance(table, nn.Module) and not isinstance(table, nn.Embedding):
                 hooks.enter_context(_around(table, enter_table, leave_table))
             if self._model.head is not None:
-                hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
+                left = self._model.head.register_forward_hook(self._leave_head)
+                hooks.enter_context(hooked(left))
             if self._inside is not None:
                 entered = self._inside[0].register_forward_pre_hook(self._enter_inside)
                 hooks.enter_context(hooked(entered))
@@ -186,8 +258,7 @@ class ResidualPass(FunctionWatch):
         for leaf in self.leaves[self._opened :]:
             leaf.layer = point.layer
         self._layer, self._opened = point.layer, len(self.leaves) + 1
-        found: Tensor = self._leaf("head", outputs, FollowedMark.WRITTEN, point=number)
-        return found
+        return self._leaf("head", outputs, FollowedMark.WRITTEN, point=number)
 
     def _end_at(self, number: int) -> None:
         """End the pass if this is its last attention call, and its queries and keys are read."""
@@ -399,6 +470,13 @@ class ResidualPass(FunctionWatch):
         return args[0]
 
 
+def head_alone(value: Tensor, head: int) -> Tensor:
+    """Return a leaf's value (text, token, head, dim) with zeros for all heads but one."""
+    alone = torch.zeros_like(value)
+    alone[:, :, head] = value[:, :, head]
+    return alone
+
+
 class Jacobian:
     """Computes J Δz: the change of queries, keys and values for changes Δz of a pass's leaves z.
 
@@ -426,18 +504,13 @@ class Jacobian:
         change: Δz by the index of the leaf; other leaves do not change.
         """
         chosen = [at for at in change if self.leads(at)]
-        found: Sequence[Tensor | None] = torch.autograd.grad(
+        return torch.autograd.grad(
             [self._products[at] for at in chosen],
             self._probes,
             [change[at] for at in chosen],
             allow_unused=True,
             retain_graph=True,
         )
-        return found
-
-
-def _nothing(*call: Any) -> None:
-    """Do nothing: a hook for modules that need none."""
 
 
 @contextmanager

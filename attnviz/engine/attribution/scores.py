@@ -27,9 +27,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.errors import UnsupportedError
-from attnviz.records import Floats, Input
+from attnviz.records import Floats, HeadKey, Input
 
 ReadSide = Literal["query", "key"]
 """Which of the two vectors whose product is a score was written into."""
@@ -116,14 +115,12 @@ class SplitScores:
     @cached_property
     def scores(self) -> NDArray[np.float64]:
         """Return the sum of the parts for each key, (key,): the scores before a softcap."""
-        whole: NDArray[np.float64] = self.key.sum(0) @ self.query.sum(0) * self.scale
-        return whole
+        return self.key.sum(0) @ self.query.sum(0) * self.scale
 
     def limited(self, scores: Floats) -> NDArray[np.float64]:
         """Return the softmax's input for scores (..., key): these capped, plus bias and mask."""
         capped = scores if self.softcap is None else self.softcap * np.tanh(scores / self.softcap)
-        found: NDArray[np.float64] = capped + self.added
-        return found
+        return capped + self.added
 
     def coefficients(self, key: int, than: int | None) -> NDArray[np.float64]:
         """Return c (key,) such that Σ_v c_v · score_v is the key's lead over other keys.
@@ -143,8 +140,7 @@ class SplitScores:
             which gives the parts of that key's score.
         """
         keys = np.einsum("bkd,k->bd", self.key, coefficients)
-        found: NDArray[np.float64] = self.query @ keys.T * self.scale
-        return found
+        return self.query @ keys.T * self.scale
 
     def lead(self, logs: Floats, coefficients: Floats) -> float:
         """Return a key's lead in nats, Σ_v c_v · logs_v over the visible keys.
@@ -170,8 +166,7 @@ class SplitScores:
         if missing > 1e-3:
             sink = _log_sum(own[self.visible]) + np.log(missing / (1 - missing))
             total = np.logaddexp(total, sink)
-        found: NDArray[np.float64] = np.exp(logits[..., key] - total)
-        return found
+        return np.exp(logits[..., key] - total)
 
     @cached_property
     def own_logs(self) -> NDArray[np.float64]:
@@ -214,8 +209,7 @@ SideLeads: TypeAlias = tuple[Floats, Floats]
 
 def _log_sum(logits: Floats) -> NDArray[np.float64]:
     top = logits.max(-1, keepdims=True)
-    found: NDArray[np.float64] = top[..., 0] + np.log(np.exp(logits - top).sum(-1))
-    return found
+    return top[..., 0] + np.log(np.exp(logits - top).sum(-1))
 
 
 class ScoreSplitter(ABC):

@@ -163,8 +163,7 @@ class _Reader:
             slope[asked.query] = query[:, asked.query] @ (towards @ split.key.sum(0))
         values = writer.inputs(self._run.reads[layer])[2][0]
         rows = self._run.weights[layer][head] * (slope @ values.T)
-        found: Floats = rows.sum(0) * split.scale
-        return found
+        return rows.sum(0) * split.scale
 
     def _followed(self, writes: Floats) -> tuple[Floats, Floats]:
         """Return the parts of query and key (part, token, dim) that writes make.

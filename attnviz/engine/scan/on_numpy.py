@@ -1,13 +1,17 @@
-"""Run a NumPy stack with changes, in blocks of rows that fit a cache, each block to its end."""
+"""Run NumPy models with changes: stacks of layers, and the library's own attention.
+
+A stack runs in blocks of rows that fit a cache, each block to its end. The own attention is one
+layer without a vocabulary.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,9 +20,11 @@ from attnviz.attention.growing import GrowingRun
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
-from attnviz.engine.scan.runner import ChangedRuns, Ends, Room, SiteRunner, room_for
+from attnviz.engine.scan.runner import UNLIKE, ChangedRuns, Ends, Room, Runner, SiteRunner, room_for
 from attnviz.engine.scan.unembedding import Unembedding
+from attnviz.errors import UsageError
 from attnviz.models.memory import free_memory
+from attnviz.models.own import OwnAttention
 from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
 from attnviz.models.threads import workers
@@ -26,6 +32,7 @@ from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
+
 
 _BLOCK = 512
 """The tokens in a block of rows, whose numbers inside a layer stay in a cache."""
@@ -39,15 +46,10 @@ _KNOWN = 1 << 25
 _ROUNDINGS = 8
 """The allowed rounding errors between equal values of texts that are run together."""
 
-_UNLIKE = 8.0
-"""The value that replaces an ablated head in a trial: far from anything that a head puts out."""
-
 _PROBE = 5
 """The number of tokens in a trial."""
 
 _PAST: frozenset[What] = frozenset({"key", "value"})
-
-_Found = TypeVar("_Found")
 
 
 class NumpyRunner(SiteRunner):
@@ -126,8 +128,7 @@ class NumpyRunner(SiteRunner):
             edits = {layer: replaced(fork.patches) for layer, fork in enumerate(grown, begin)}
 
             def edit(what: Any, layer: int, rows: Floats) -> Floats:
-                edited: Floats = edits[layer].edit_rows(Point(self.kind, what, layer), rows, 0)
-                return edited
+                return edits[layer].edit_rows(Point(self.kind, what, layer), rows, 0)
 
             sorts: dict[int, set[What]] = {}
             for site in (site for change in some for site in change.sites):
@@ -152,7 +153,7 @@ class NumpyRunner(SiteRunner):
         shape = self._stack.shape
         probe = Input.of_ids(range(min(_PROBE, shape.context, shape.vocabulary)))
         held = self.outputs(probe).items()
-        unlike = {place: np.full((1, *values.shape[1:]), _UNLIKE) for place, values in held}
+        unlike = {place: np.full((1, *values.shape[1:]), UNLIKE) for place, values in held}
         ends = self.ends(
             ChangedRuns(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
         )
@@ -270,3 +271,47 @@ def _by_layer(change: Change) -> dict[int, tuple[Site, ...]]:
     for site in change.sites:
         found[site.layer] = (*found.get(site.layer, ()), site)
     return found
+
+
+# The own attention ------------------------------------------------------------------------------
+
+
+class OwnRunner(Runner):
+    """Ablates heads of the library's own attention block; its methods are those of ``Runner``."""
+
+    kind: Kind = "self"
+    causal = False
+    read_out = None
+
+    def __init__(self, model: OwnAttention) -> None:
+        self._model, self.name = model, model.info.architecture
+        self.heads = {0: model.info.heads}
+        self.notes = []
+
+    def open(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def size(self, given: Input, wanted: int) -> int:
+        return 1 << 10
+
+    def ordered(self, changes: Sequence[Change]) -> list[int]:
+        return list(range(len(changes)))
+
+    def outputs(self, given: Input) -> Held:
+        return {("output", 0): self._model.head_outputs(given.text).swapaxes(0, 1)}
+
+    def ends(self, runs: ChangedRuns) -> Ends:
+        outputs = np.repeat(self.outputs(runs.given)["output", 0][None], 1 + len(runs.changes), 0)
+        edits = runs.replaced(dict(enumerate(runs.changes, start=1)))
+        edits.edit_rows(Point(self.kind, "output", 0), outputs, 0)
+        hidden = [self._model.attention.joined(row.swapaxes(0, 1)) for row in outputs]
+        return Ends(np.stack(hidden), None)
+
+    def is_no_op(self, variant: Variant) -> bool:
+        attention = self._model.attention
+        return not any(attention.output_by_head[:, head].any() for _, head in variant.heads)
+
+    def in_torch(self) -> NoReturn:
+        raise UsageError(
+            f"{self._model.info.name!r} predicts no words: it has no loss to differentiate"
+        )

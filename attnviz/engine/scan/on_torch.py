@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -26,16 +27,19 @@ from attnviz.engine.scan.patching import Measured, Patching, PatchWork
 from attnviz.engine.scan.plan import (
     MISFITS,
     ScanPlan,
+    Way,
     check_clean_row,
     class_of,
+    find_way,
     is_no_op,
     make_plan,
     ordered,
     require_own,
+    run_alone,
+    run_changed,
 )
 from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Room, SiteRunner, room_for
 from attnviz.engine.scan.scan import Scan
-from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import byte_text, free_memory
@@ -207,8 +211,7 @@ class TorchRunner(SiteRunner):
         answer = run_alone(self.plan, self._way(what).inside, given, intervention)
         assert answer.projected is not None
         assert self.read_out is not None
-        logits: Tensor = self.read_out.logits(answer.projected[:, position])[0]
-        return logits
+        return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
         """Return how values of the kinds ``what`` are changed: all in one pass, or one by one."""
@@ -274,22 +277,16 @@ def _width(module: nn.Module) -> int:
     return sum(max(weight.shape) for weight in module.parameters(recurse=False) if weight.ndim)
 
 
-class Slopes:
-    """Estimates the effects of patches on a torch model from the gradient of the metrics."""
+def _estimated(runner: TorchRunner, work: PatchWork, patches: Sequence[Patch]) -> Measured:
+    """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ for each patch.
 
-    def __init__(self, runner: TorchRunner) -> None:
-        self._runner = runner
-
-    def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
-        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ for each patch.
-
-        z are the values at the patch's sites. work: the prompt pair, with M and z of its base run.
-        Each metric is an array (patch,).
-        """
-        runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
-        with runner.open(learning=True), whole_modules(runner.model.root):
-            logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
-            return _first_order(work, patches, logits.double(), zeros.added)
+    z are the values at the patch's sites. work: the prompt pair, with M and z of its base run.
+    Each metric is an array (patch,).
+    """
+    zeros = _Zeros(runner.kind, work.what)
+    with runner.open(learning=True), whole_modules(runner.model.root):
+        logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
+        return _first_order(work, patches, logits.double(), zeros.added)
 
 
 def _first_order(
@@ -377,5 +374,5 @@ def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchO
     if model.answers:
         alone = not all(pair.corrupt.text.joined for pair in pairs)
         runner.notes += [STARTS, *([ALONE] if alone else [])]
-    estimate = Slopes(runner).estimated if options.method == "gradient" else None
+    estimate = partial(_estimated, runner) if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

@@ -1,13 +1,14 @@
-"""Find out how a model can be scanned, on a few tokens before the scan.
+"""Find out on a few tokens how a model can be scanned, and how its sites can be patched.
 
 Every shortcut is tried against the plain way, and used only if the numbers are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,10 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.effects import Positions, Variant
+from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.linear_map import weight_axis
-from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
-from attnviz.engine.patching import What
+from attnviz.engine.patchable import (
+    ForwardOutput,
+    Keep,
+    PatchableModel,
+    Untouched,
+    probe_of,
+    run_pass,
+)
+from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
 from attnviz.engine.replacing import Change, Held, LostTrackError, Replace, RowEdit
 from attnviz.engine.scan.expansion import (
@@ -30,7 +39,7 @@ from attnviz.engine.scan.expansion import (
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.runner import ENDING
+from attnviz.engine.scan.runner import ENDING, UNLIKE
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.split import whole_weight
@@ -38,9 +47,6 @@ from attnviz.records import Input, Kind
 
 # The errors that a batch of another shape may raise in a model that is not made for it.
 MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
-
-_UNLIKE = 8.0
-"""The value that replaces an ablated head in a trial: far from anything that a head puts out."""
 
 _FAR = 1_000.0
 """A logit so large that every relevant softcap changes it."""
@@ -323,11 +329,8 @@ def is_causal(model: PatchableModel, probe: Input) -> bool:
     kinds: tuple[Kind, ...] = ("self", "encoder") if probe.target is None else ("decoder",)
     first = _FirstQuery(kinds)
     with suppress(*MISFITS, UnsupportedError):
-        run_pass(model, probe, first, inside=_PATTERN)
+        run_pass(model, probe, first, inside={"pattern"})
     return not first.sees_later
-
-
-_PATTERN: tuple[What, ...] = ("pattern",)
 
 
 class _FirstQuery(Untouched):
@@ -364,7 +367,7 @@ def _trials(model: PatchableModel) -> list[Variant]:
 def _unlike(model: PatchableModel) -> Held:
     return {
         ("output", point.layer): torch.full(
-            (1, point.heads, point.dim), _UNLIKE, device=model.device
+            (1, point.heads, point.dim), UNLIKE, device=model.device
         )
         for point in model.hook_points.found
         if point.kind == model.kind
@@ -377,3 +380,151 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
     if found.shape != expected.shape or not known.equal(expected.isfinite()):
         return False
     return not known.any() or nearly_equal(found[known], expected[known])
+
+
+# Sites ------------------------------------------------------------------------------------------
+
+
+_ALONE = Strategy("leave", late=False)
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way in which patch sites of some kinds are patched in a model.
+
+    inside: what is edited in addition to the outputs of heads.
+    heads: the number of sites, by kind and layer.
+    strategy: how to grow the batch; None if patches run one at a time.
+    ends_short: True if the last block can continue with the ``ENDING`` last tokens alone.
+    """
+
+    inside: Inside
+    heads: Mapping[What, Mapping[int, int]]
+    strategy: Strategy | None = None
+    ends_short: bool = False
+
+
+def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
+    """Return the way to patch sites of some kinds in the plan's model.
+
+    what: the kinds. Raises UnsupportedError if there is none.
+    """
+    keep = Keep(plan.model.kind, what)
+    inside = _inside(plan, what)
+    try:
+        run_alone(plan, inside, plan.probe, keep)
+    except torch.OutOfMemoryError:
+        raise
+    except MISFITS as error:
+        raise not_its_own(plan.model.root, str(error)) from error
+    heads = {
+        each: {layer: held.shape[1] for (sort, layer), held in keep.held.items() if sort == each}
+        for each in sorted(what)
+    }
+    way = Way(inside, heads)
+    if plan.strategy is None:
+        return way
+    held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
+    trials = _site_trials(plan, heads)
+    replaced = partial(Replace, plan.model.kind, values=held)
+    expected = run_changed(plan, way, plan.probe, trials, replaced, at_once=1).hidden
+    found = fitting(
+        [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)],
+        expected,
+        lambda strategy, kept: (
+            run_changed(
+                plan,
+                replace(way, strategy=strategy),
+                plan.probe,
+                trials,
+                replaced,
+                at_once=2,
+                kept=kept,
+            ).hidden
+        ),
+        short=plan.ends_short,
+    )
+    return way if found is None else replace(way, strategy=found[0], ends_short=found[1])
+
+
+def run_alone(plan: ScanPlan, inside: Inside, given: Input, intervention: RowEdit) -> ForwardOutput:
+    if not plan.calls or inside == Inside():
+        return run_pass(plan.model, given, intervention, inside=inside.attention)
+    return run_expanded(plan, _ALONE, given, (), intervention, 1, inside=inside)
+
+
+def run_changed(
+    plan: ScanPlan,
+    way: Way,
+    given: Input,
+    changes: Sequence[Change],
+    replaced: Callable[[Mapping[int | None, Change]], Replace],
+    *,
+    at_once: int,
+    kept: int | None = None,
+) -> ForwardOutput:
+    """Return the results of a pass: the text in row 0, each ablation or patch in its own row.
+
+    changes: the ablations or patches, in the order in which a pass reaches them. replaced: makes
+    the intervention from the changes by row. at_once: the most rows that a block is called on.
+    kept: how many last tokens the last block computes; None is all.
+    """
+    if way.strategy is None:
+        each = [run_alone(plan, way.inside, given, replaced({}))]
+        each += [run_alone(plan, way.inside, given, replaced({0: change})) for change in changes]
+        return ForwardOutput.of_rows(each)
+    return run_expanded(
+        plan,
+        way.strategy,
+        given=given,
+        variants=changes,
+        intervention=replaced(dict(enumerate(changes, start=1))),
+        at_once=at_once,
+        kept=kept,
+        inside=way.inside,
+    )
+
+
+def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
+    attention = frozenset(what - WHOLE_LAYER - {"output"})
+    if what.isdisjoint(WHOLE_LAYER):
+        return Inside(attention)
+    model = plan.model
+    if not plan.calls:
+        raise UnsupportedError(
+            f"{type(model.root).__name__} runs its attention outside of a list of blocks: what "
+            f"enters or leaves a layer cannot be told"
+        )
+    points: dict[What, dict[int, HookedCall]] = {"residual": {}, "mlp": {}}
+    for call, point in zip(plan.entries, model.hook_points.found, strict=True):
+        for each, found in points.items():
+            same_stack = (point.kind == "encoder") == (model.kind == "encoder")
+            if (point.kind == model.kind if each == "residual" else same_stack) and each in what:
+                block = plan.calls[call].block
+                whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
+                found.setdefault(call, whole)
+    modules = find_feed_forward(model, plan.probe) if "mlp" in what else {}
+    return Inside(
+        attention,
+        points["residual"],
+        points["mlp"],
+        tuple({id(module): module for module in modules.values()}.values()),
+    )
+
+
+def _site_trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
+    """Return three patches for a trial: in the first layer, in the last, and both together.
+
+    They replace sites of all kinds, in the order in which a pass reaches them.
+    """
+    ends = []
+    for at in (0, -1):
+        places = [(what, list(layers.items())[at]) for what, layers in heads.items()]
+        ends.append(
+            tuple(
+                Site(what, layer, None if what in WHOLE_LAYER else count - 1)
+                for what, (layer, count) in places
+            )
+        )
+    trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
+    return [trials[at] for at in ordered(plan.model, trials)]

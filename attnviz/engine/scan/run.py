@@ -1,4 +1,4 @@
-"""Open the exact scan of ablations, and patching, for every kind of model.
+"""Open the exact scan of ablations, and patching, for every kind of model; remove each head alone.
 
 Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
 ablations, and the result is that of ablating them one at a time. The same holds for patches.
@@ -6,16 +6,20 @@ ablations, and the result is that of ablating them one at a time. The same holds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.effects import ScanOptions
+from attnviz.engine.capture import Asked, kind_of
+from attnviz.engine.effects import Metric, ScanOptions, Variant
+from attnviz.engine.head_run import Head
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.scan.patching import Patching as Patching
 from attnviz.engine.scan.scan import Scan as Scan
+from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
-from attnviz.models.model import Model
+from attnviz.models.model import Model, require_number
 from attnviz.records import Input, Kind, Tokens
 
 
@@ -47,7 +51,7 @@ def open_scan(
     architecture cannot be ablated.
     """
     options = options or ScanOptions()
-    kind = _kind_of(model, kind)
+    kind = kind_of(model, kind)
     if not inputs:
         raise UsageError("no text to scan: expected at least one")
     references = inputs if references is None else references
@@ -66,16 +70,58 @@ def open_patching(
     kind: the attention whose values are patched; None means the model's default. Raises UsageError
     if these do not fit together, UnsupportedError for an architecture without patching.
     """
-    kind = _kind_of(model, kind)
+    kind = kind_of(model, kind)
     if not pairs:
         raise UsageError("no prompts to patch: expected at least one pair")
     return backend_of(model).open_patching(kind, pairs, options or PatchOptions())
 
 
-def _kind_of(model: Model, kind: Kind | None) -> Kind:
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds:
-        raise UsageError(
-            f"{model.info.name!r} has no {kind} attention: expected {' or '.join(model.kinds)}"
-        )
-    return kind
+# Each head alone --------------------------------------------------------------------------------
+
+
+_REPORTS = 10
+"""How often a scan reports its progress; each report repeats the clean text."""
+
+
+class Effects(NamedTuple):
+    """The cost of removing each single head, over one text: the result of ``removal_effects``.
+
+    metric: ``loss_delta`` in nats per token, or ``output_mse`` for a model without a loss.
+    values: by (layer, head).
+    """
+
+    metric: Metric
+    values: Mapping[Head, float]
+
+    def ranking(self) -> tuple[Head, ...]:
+        """Return the heads, the one with the largest cost first."""
+        return tuple(sorted(self.values, key=lambda head: -self.values[head]))
+
+
+def removal_effects(
+    model: Model, wanted: Asked, advance: Callable[[float], None] = lambda share: None
+) -> Effects:
+    """Remove every head of the wanted kind, one at a time, and return the effects on one text.
+
+    wanted: the text and the kind of attention. advance: called with the share that is done, in [0,
+    1]; an exception that it raises ends the run. Raises UsageError for a text of one token and for
+    results that are not finite, UnsupportedError if heads cannot be removed.
+    """
+    with reading_segments(model, wanted.given.text):
+        scan = open_scan(model, [wanted.given], kind=wanted.kind)
+        heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
+        variants = [Variant((head,)) for head in heads]
+        values: dict[Metric, dict[Head, float]] = {"loss_delta": {}, "output_mse": {}}
+        done, size = 0, -(-len(heads) // _REPORTS)
+        for start in range(0, len(heads), size):
+            some = range(start, min(start + size, len(heads)))
+            for piece in scan.scan(0, variants, some):
+                for name, found in values.items():
+                    if name in piece.metrics:
+                        measured = piece.metrics[name].tolist()
+                        found |= zip((heads[at] for at in piece.variants), measured, strict=True)
+                done += len(piece.variants)
+                advance(done / len(heads))
+        metric: Metric = "loss_delta" if values["loss_delta"] else "output_mse"
+        require_number("effect of removals", sum(values[metric].values()), model.info)
+        return Effects(metric, values[metric])

@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # torch only where needed
 ENDING = 2
 """The number of tokens at a text's end that predict: its last token, and what follows it."""
 
+UNLIKE = 8.0
+"""The value that replaces an ablated head in a trial: far from anything that a head puts out."""
+
 Replacing = Callable[[Mapping[int | None, Change]], Replace]
 """Makes the intervention from the changes by row."""
 

@@ -19,7 +19,7 @@ from typing import Any
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
-from attnviz.engine.removals import Effects
+from attnviz.engine.scan.run import Effects
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
 from attnviz.inspect.explore.map import MapPane

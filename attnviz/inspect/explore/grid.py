@@ -21,7 +21,7 @@ from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
-from attnviz.engine.removals import Effects
+from attnviz.engine.scan.run import Effects
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.layout import label_grid

@@ -13,7 +13,7 @@ import numpy as np
 from attnviz.draw.labels import visible
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
-from attnviz.engine.removals import Effects
+from attnviz.engine.scan.run import Effects
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore.session import Frame, LiveSession
 from attnviz.inspect.generate.run import WrittenRun

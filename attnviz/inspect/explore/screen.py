@@ -26,7 +26,7 @@ from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
-from attnviz.engine.removals import Effects
+from attnviz.engine.scan.run import Effects
 from attnviz.inspect.explore.grid import moved_attention
 from attnviz.inspect.explore.session import Frame, model_name, same_tokens, two_models
 from attnviz.inspect.explore.view import View

@@ -21,7 +21,7 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, log_softmax
-from attnviz.engine.removals import Effects, removal_effects
+from attnviz.engine.scan.run import Effects, removal_effects
 from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.heads import heads_report

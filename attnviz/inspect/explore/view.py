@@ -18,7 +18,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.scale import signed_limit
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
-from attnviz.engine.removals import Effects
+from attnviz.engine.scan.run import Effects
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import Frame, Mode, unlike
 from attnviz.inspect.heads.links import LONGEST, link_names

@@ -12,7 +12,6 @@ import numpy as np
 from attnviz.count.params.head_cost import HeadCost, counted_model, head_cost
 from attnviz.draw.signed import Place
 from attnviz.engine.attribution.one_token import OneTokenWrites, one_token_writes
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.capture import Choice, attention_kind, capture, written_targets
 from attnviz.engine.known_labels import head_or_label
 from attnviz.errors import UnsupportedError, UsageError
@@ -42,7 +41,7 @@ from attnviz.models.work import Work, about_tokens
 from attnviz.options import Options
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.prompts.study import Prompt, splits_logits
-from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance
+from attnviz.records import HeadKey, HeadsRecord, Kind, LayerWeights, Provenance
 from attnviz.texts import Texts, encode_texts
 
 CARD_TEXT = "Then Mary saw Tom. Then Mary saw"

@@ -12,14 +12,13 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import json_values, model_facts, shortest, token_facts
 from attnviz.engine.attribution.one_token import OneTokenWrites
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, effect_entry
 from attnviz.inspect.interventions.path.report import Listener, PathReport
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, score_entry
 from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.words import joined, word_ranges
-from attnviz.records import Kind, ModelInfo, Provenance, Tokens
+from attnviz.records import HeadKey, Kind, ModelInfo, Provenance, Tokens
 
 _LONGEST = 14
 _BEFORE, _AFTER = 4, 3

@@ -18,8 +18,7 @@ from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, 
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import sums_or_maps
 from attnviz.engine.selection import choose_heads
-from attnviz.engine.text_pass import TextReader
-from attnviz.engine.vectors import vectors_of
+from attnviz.engine.text_pass import TextReader, vectors_of
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.links import DRAWS, PairLinks, pair_links
 from attnviz.inspect.heads.report import NOTABLE, HeadsReport, HeadsView, LongHeads, compare_heads

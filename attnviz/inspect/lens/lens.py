@@ -34,13 +34,13 @@ def lens(model: Model, text: str, request: LensRequest, *, source: str = "") -> 
     stream between its blocks cannot be read, or if its parts do not add up to its logits.
     """
     study = study_of(model, [Prompt(text)], request, encode_asked)
-    (prompt,), backend = study.prompts, backend_of(model)
+    (prompt,) = study.prompts
     given = prompt.given
-    attributor = backend.open_attributor(given)
+    attributor = backend_of(model).open_attributor(given)
     answer, _ = answer_and_foil(model, request.answer, None, attributor.labels)
     position = place_in(given.predicted, request.position, "--position")
     asked = AskedLogit(position, None if answer is None else answer[0], None, ())
-    reading = backend.read_lens(attributor, given, asked)
+    reading = attributor.lens(given, asked)
     require_number("logit", reading.blocks[-1].probability, model.info)
     if not reading.tallies:
         raise not_summed(model.info, "its logits", reading.apart, "what its heads write is")

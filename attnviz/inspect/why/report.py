@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.draw.values import input_facts, known_label_facts, model_facts, npz_file, table_of
 from attnviz.engine.attribution.neurons import NeuronReading
-from attnviz.engine.attribution.parts import Attribution, HeadKey, Part, PartKind
+from attnviz.engine.attribution.parts import Attribution, Part, PartKind
 from attnviz.inspect.why.inputs import InputEffects
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, includes_zero, intervals
 from attnviz.prompts.naming import not_summed
-from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
+from attnviz.records import HeadKey, HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:  # a screen starts without what writes files
     from attnviz.draw.files import Writer

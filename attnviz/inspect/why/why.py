@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import AskedLogit, Attributor, HeadKey
+from attnviz.engine.attribution.parts import AskedLogit, Attributor
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import require_maps
 from attnviz.errors import UsageError
@@ -35,7 +35,7 @@ from attnviz.prompts.study import (
     splits_logits,
     study_of,
 )
-from attnviz.records import Input, Tokens
+from attnviz.records import HeadKey, Input, Tokens
 from attnviz.texts import answer_and_foil, words_of
 
 _TRIED = 8
@@ -67,8 +67,7 @@ def why(
     if request.ffn is not None and others:
         raise UsageError("--ffn explains one prompt: leave out --texts, or --ffn")
     wanted = control_count(request.controls, len(study.prompts))
-    backend = backend_of(model)
-    attributor = backend.open_attributor(first.given)
+    attributor = backend_of(model).open_attributor(first.given)
     plain = _explained(attributor, model, first)
     heads = shown_heads(model, plain.attribution.heads, request)
     if heads.chosen:
@@ -104,7 +103,7 @@ def why(
     block = request.block(layers, request.index_base)
     if block is not None and own.tallies:
         asked = AskedLogit(own.position, own.answer, own.foil, ())
-        neurons = backend.read_neurons(attributor, plain.given, asked, block)
+        neurons = attributor.neurons(plain.given, asked, block)
     return WhyReport(
         model=model.info,
         prompts=tuple(explained),

@@ -17,11 +17,10 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.report import HeadEffect, WhyReport
 from attnviz.measures.labels import label_look
 from attnviz.prompts.naming import logits, placed, quoted
-from attnviz.records import Tokens
+from attnviz.records import HeadKey, Tokens
 
 _LEAST_SHARE = 0.01
 _MOST_MAPPED = 8

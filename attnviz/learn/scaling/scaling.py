@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.activations import ACTIVATE, NEARLY_ZERO, Activation
 from attnviz.attention.functional import Floats
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import encoded
+from attnviz.engine.capture import encoded, no_such_head
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.learn.scaling.activations import activation_curves
 from attnviz.learn.scaling.report import (
     BIN_EDGES,
     HIGH_WEIGHT,
     VANISHED,
+    ActivationCurve,
     Estimate,
     ScaledSoftmax,
     ScalingCase,
@@ -114,8 +116,7 @@ def jacobian_norms(weights: Floats) -> Floats:
     between = rest.sum(-1)
     pairs = 2 * np.square(top) * between + np.square(between) - np.square(rest).sum(-1)
     own = np.square(top * others.sum(-1)) + (rest * np.square(1 - others)).sum(-1)
-    norms: Floats = np.sqrt(own + pairs)
-    return norms
+    return np.sqrt(own + pairs)
 
 
 def matrix_measures(
@@ -252,7 +253,51 @@ def _model_cases(model: Model, tokens: Tokens, request: ScalingRequest) -> tuple
     wanted = range(layers) if chosen is None else chosen
     backend_of(model).observe_queries_keys(tokens, wanted.__contains__, take)
     if not cases:
-        raise UsageError(
-            "none of the chosen layers has such a head: choose others with --layer or --head"
-        )
+        raise no_such_head()
     return tuple(sorted(cases, key=lambda case: (case.layer or 0, case.head or 0)))
+
+
+# Activation functions of feed-forward blocks ----------------------------------------------------
+
+
+_DRAWN: dict[Activation, tuple[str, str]] = {
+    "relu": ("ReLU", "max(x, 0)"),
+    "gelu": ("GELU", "x·Φ(x)"),
+    "silu": ("SiLU", "x·σ(x)"),
+}
+_UPS = (2.0, 1.0, -1.0)
+"""The values of the input that the gate multiplies."""
+
+_END, _STEPS = 4.0, 160
+_FINE = 1 << 14
+"""The number of cells in which shares of a normal distribution are summed, from −8 to 8."""
+
+
+def activation_curves() -> tuple[ActivationCurve, ...]:
+    """Return the curves of all activation functions, then those of the gate.
+
+    GELU: Hendrycks & Gimpel 2016. SiLU: Elfwing et al. 2017. SwiGLU, SiLU(g)·u: Shazeer 2020.
+    """
+    x = np.linspace(-_END, _END, _STEPS + 1)
+    edges = np.linspace(-8, 8, _FINE + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    chance = np.diff([NormalDist().cdf(edge) for edge in edges])
+    curves = []
+    for activation, (name, formula) in _DRAWN.items():
+        y, fine = (ACTIVATE[activation](points) for points in (x, middle))
+        least = int(fine.argmin())
+        curves.append(
+            ActivationCurve(
+                name=name,
+                formula=formula,
+                points=tuple(zip(x.tolist(), y.tolist(), strict=True)),
+                lowest=(float(middle[least]), float(fine[least])) if fine[least] else None,
+                zero=float(chance[fine == 0].sum()),
+                nearly=float(chance[np.abs(fine) < NEARLY_ZERO].sum()),
+            )
+        )
+    gate = ACTIVATE["silu"](x)
+    for up in _UPS:
+        points = tuple(zip(x.tolist(), (gate * up).tolist(), strict=True))
+        curves.append(ActivationCurve(f"up = {up:g}", "SiLU(gate)·up", points, up=up))
+    return tuple(curves)

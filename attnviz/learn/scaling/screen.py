@@ -117,7 +117,10 @@ def _activations(report: ScalingReport) -> doc.Document:
         alone,
         doc.ColumnOf("", lambda curve: curve.name, right=False),
         doc.ColumnOf("f(x)", lambda curve: curve.formula, right=False),
-        doc.ColumnOf("lowest", _lowest),
+        doc.ColumnOf(
+            "lowest",
+            lambda curve: "{1:.3f} at {0:.2f}".format(*curve.lowest) if curve.lowest else "0",
+        ),
         doc.ColumnOf("exactly 0", lambda curve: percent(curve.zero or 0.0)),
         doc.ColumnOf(f"|f| < {NEARLY_ZERO:g}", lambda curve: percent(curve.nearly or 0.0)),
         title=[("Of inputs from N(0, 1)", True)],
@@ -132,10 +135,6 @@ def _activations(report: ScalingReport) -> doc.Document:
         finding=_activation_words(report),
         first=lambda columns, lines: [plots(max(min(lines - 11, 18), 6)), doc.Group([table])],
     )
-
-
-def _lowest(curve: ActivationCurve) -> str:
-    return "0" if curve.lowest is None else "{1:.3f} at {0:.2f}".format(*curve.lowest)
 
 
 def _activation_words(report: ScalingReport) -> str:

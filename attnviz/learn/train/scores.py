@@ -16,6 +16,7 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.functional import Floats
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.text_pass import token_losses
 from attnviz.learn.train.report import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.uniform import uniform_weights
@@ -82,7 +83,13 @@ def head_scores(
     config = decoder.shape
     copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
     twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
-    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
+    losses = np.stack(
+        [
+            token_losses(logits, ids)
+            for _, batch in _batches(twice)
+            for logits, ids in zip(decoder.logits(batch[:, :-1]), batch, strict=True)
+        ]
+    )
     return ModelScores(
         (*_scored(decoder, windows, "text"), *_scored(decoder, twice, "random")),
         windows=len(windows),
@@ -128,18 +135,6 @@ def _scored(decoder: NumpyStack, sequences: Ids, probe: str) -> tuple[ScoredHead
         )
         for name, values in measured.items()
     )
-
-
-def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
-    """Return the cross-entropy of each token after the first in nats: (sequence, token − 1).
-
-    ids: (sequence, token).
-    """
-    logits = decoder.logits(ids[:, :-1]).astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    chosen = np.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
-    losses: Floats = np.log(np.exp(logits).sum(-1)) - chosen
-    return losses
 
 
 def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:

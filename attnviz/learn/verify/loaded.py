@@ -280,5 +280,4 @@ def _furthest(numbers: _Layers) -> dict[str, Any]:
 
 
 def _wide(tensor: Tensor) -> NDArray[np.float64]:
-    array: NDArray[np.float64] = tensor.detach().flatten(0, -2).double().cpu().numpy()
-    return array
+    return tensor.detach().flatten(0, -2).double().cpu().numpy()

@@ -1,35 +1,37 @@
-"""Makes the report of ``attnviz verify`` on the library's own attention: case by case with others.
+"""Compares the library's own attention with other implementations, case by case.
+
+The naive loop is multi-head attention as the textbook reads: nested loops over plain numbers. It
+shares no line with the library's own attention, so that a mistake there cannot hide here. The
+others are layers of torch, transformers and Keras.
+Vaswani et al. 2017, "Attention Is All You Need", sections 3.2.1 and 3.2.2.
 
 A model of its own is checked in ``loaded``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import importlib
+import importlib.util
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import Any
+from operator import mul
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
 
-from attnviz.attention.functional import padding_mask
+from attnviz.attention.functional import attention_scores, padding_mask, repeat_kv_heads
 from attnviz.attention.module import MultiHeadAttention
+from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.draw.numbers import counted
 from attnviz.errors import UsageError
-from attnviz.learn.verify.references import (
-    PARTS,
-    PROJECTIONS,
-    Answer,
-    AttentionCase,
-    attention_cases,
-    find_keras,
-    functional_answer,
-    keras_answer,
-    layer_answer,
-    naive_attention,
-    transformers_answer,
-)
 from attnviz.learn.verify.report import Checked, ComputationStep, Sizes, VerifyReport
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.steps import attention_steps, steps_check
@@ -172,9 +174,9 @@ def _own_answers(case: AttentionCase) -> dict[str, Answer]:
     attention, shape, padding = case.attention, case.attention.shape, case.padding
     module = MultiHeadAttention(shape.d_model, shape.heads, shape.kv_heads, causal=attention.causal)
     state = {
-        f"{name}_projection.{part}": torch.from_numpy(getattr(attention, f"{name}_{part}"))
+        f"{name}_projection.{part}": rows
         for name in PROJECTIONS
-        for part in PARTS
+        for part, rows in _parameters(case, name).items()
     }
     module.to(state["query_projection.weight"].dtype).load_state_dict(state)
     module.eval()
@@ -190,3 +192,318 @@ def _own_answers(case: AttentionCase) -> dict[str, Answer]:
         "torch": (output.numpy(), weights.numpy()),
         "fused": (fused.numpy(), None),
     }
+
+
+Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
+"""Output (text, query, width) and weights (text, head, query, key), None if not returned."""
+
+PROJECTIONS = ("query", "key", "value", "output")
+PARTS = ("weight", "bias")
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCase:
+    """One call of the library's own attention, which several implementations compute.
+
+    name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: a description of it.
+    attention: has the parameters, the heads and whether later keys are hidden.
+    query, key: (text, token, d_model); the same array if a text attends to itself.
+    real_keys: number of keys of each text that are not padding.
+    """
+
+    name: str
+    words: str
+    attention: NumpyAttention
+    query: NDArray[Any]
+    key: NDArray[Any]
+    real_keys: tuple[int, ...]
+
+    @property
+    def padding(self) -> NDArray[np.bool_] | None:
+        """Return a mask (text, key), True at keys that are not padding; None without padding."""
+        real = np.arange(self.key.shape[1]) < np.array(self.real_keys)[:, None]
+        return None if real.all() else real
+
+    @property
+    def visible(self) -> NDArray[np.bool_]:
+        """Return a mask (text, query, key) of the keys that each query may see.
+
+        It is computed without the library's own mask functions.
+        """
+        i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
+        real = np.array(self.real_keys)[:, None, None]
+        return (j < real) & ((j <= i) | (not self.attention.causal))
+
+    @property
+    def multiplications(self) -> int:
+        """Return roughly how many multiplications the naive loop makes."""
+        (batch, tokens, width), keys = self.query.shape, self.key.shape[1]
+        return int(batch * width * ((tokens + keys) * 2 * width + 2 * tokens * keys))
+
+    @property
+    def tolerances(self) -> dict[str, dict[str, Any]]:
+        """Return the tolerances of the outputs and the weights, as fields of ``Checked``.
+
+        A weight is rounded in projection, score, scale and softmax; an output in mixing and the
+        output projection as well. The largest number is an input, a projection or a scaled score.
+        """
+        width, keys, shape = self.query.shape[2], self.key.shape[1], self.attention.shape
+        query, key, value = self.attention.heads_of(self.query, self.key, self.key)
+        scores = attention_scores(query, repeat_kv_heads(key, query.shape[1] // key.shape[1]))
+        arrays = (self.query, self.key, query, key, value, scores)
+        largest = max(1.0, *(float(np.abs(array).max()) for array in arrays))
+        weight = (width + 1) + shape.head_dim + 1 + (keys + 2)
+        shared = {"epsilon": float(np.finfo(self.query.dtype).eps), "largest": largest}
+        return {
+            "outputs": shared | {"roundings": weight + keys + width + 1},
+            "weights": shared | {"roundings": weight},
+        }
+
+
+def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
+    """Yield the cases in the order of the report; the grouped one only if heads can share keys.
+
+    sizes: of the attention. dtype: such as ``float32``.
+    """
+    own, other = counted(sizes.tokens, "token"), sizes.keys
+    texts = f"{counted(sizes.batch, 'text')} of {own}"
+    yield _case(sizes, dtype, "self", f"{texts}, all visible")
+    yield _case(sizes, dtype, "cross", f"{own} attend to {other} of another text", keys=other)
+    yield _case(sizes, dtype, "causal", f"{texts}, causal mask", causal=True)
+    real = max(1, sizes.tokens - 2)
+    words = f"{sizes.tokens - real} of {own} in one text are padding"
+    yield _case(sizes, dtype, "padding", words, real=real)
+    if (shared := sizes.kv_heads) is not None:
+        words = f"{sizes.heads} query heads share {counted(shared, 'key/value head')}"
+        yield _case(sizes, dtype, "grouped", words, kv_heads=shared)
+
+
+def _case(
+    sizes: Sizes,
+    dtype: str,
+    name: str,
+    words: str,
+    *,
+    keys: int | None = None,
+    causal: bool = False,
+    real: int | None = None,
+    kv_heads: int | None = None,
+) -> AttentionCase:
+    generator = np.random.default_rng((sizes.seed, len(name), ord(name[0])))
+    shared, width = kv_heads or sizes.heads, sizes.d_model
+    narrow, arrays = shared * sizes.head_dim, dict[str, Any]()
+    for projection, out in zip(PROJECTIONS, (width, narrow, narrow, width), strict=True):
+        bound = math.sqrt(6 / (width + out))  # Glorot & Bengio 2010
+        drawn = generator.uniform(-bound, bound, (out, width))
+        arrays[f"{projection}_weight"] = drawn.astype(dtype)
+        arrays[f"{projection}_bias"] = generator.normal(size=out).astype(dtype)
+    key = query = generator.normal(size=(sizes.batch, sizes.tokens, width)).astype(dtype)
+    if keys is not None:
+        key = generator.normal(size=(sizes.batch, keys, width)).astype(dtype)
+    real_keys = (*[key.shape[1]] * (sizes.batch - 1), real or key.shape[1])
+    attention = NumpyAttention(**arrays, heads=sizes.heads, kv_heads=shared, causal=causal)
+    return AttentionCase(name, words, attention, query, key, real_keys)
+
+
+# Other implementations ----------------------------------------------------------------------
+
+
+def naive_attention(
+    attention: NumpyAttention, query: NDArray[Any], key: NDArray[Any], visible: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute attention with nested loops; return outputs and weights in float64.
+
+    They are (text, query, width) and (text, head, query, key). attention: has the parameters and
+    the numbers of heads; nothing else of it is used. query, key: (text, token, d_model).
+    visible: (text, query, key), True if the query sees the key; each query must see one.
+    """
+    heads, kv_heads = attention.shape.heads, attention.shape.kv_heads
+    outputs, weights = [], []
+    for text, others, seen in zip(query.tolist(), key.tolist(), visible, strict=True):
+        queries = _projected(attention, "query", text)
+        keys = _projected(attention, "key", others)
+        values = _projected(attention, "value", others)
+        merged: list[list[float]] = [[] for _ in queries]
+        maps = []
+        for head in range(heads):
+            shared, rows = head * kv_heads // heads, []
+            for i, query_i in enumerate(queries):
+                own = _part(query_i, head, heads)
+                scores = [
+                    _dot(own, _part(key_j, shared, kv_heads)) / math.sqrt(len(own))
+                    if seen[i, j]
+                    else -math.inf
+                    for j, key_j in enumerate(keys)
+                ]
+                peak = max(scores)
+                powers = [math.exp(score - peak) for score in scores]
+                total = math.fsum(powers)
+                row = [power / total for power in powers]
+                columns = zip(*(_part(value, shared, kv_heads) for value in values), strict=True)
+                merged[i] += [_dot(row, column) for column in columns]
+                rows.append(row)
+            maps.append(rows)
+        outputs.append(_projected(attention, "output", merged))
+        weights.append(maps)
+    return np.array(outputs), np.array(weights)
+
+
+def _projected(
+    attention: NumpyAttention, name: str, tokens: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    rows, biases = (getattr(attention, f"{name}_{part}").tolist() for part in PARTS)
+    parts = list(zip(rows, biases, strict=True))
+    return [[_dot(row, token) + bias for row, bias in parts] for token in tokens]
+
+
+def _part(token: Sequence[float], part: int, parts: int) -> Sequence[float]:
+    width = len(token) // parts
+    return token[part * width : (part + 1) * width]
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(map(mul, one, other))
+
+
+def _parameters(case: AttentionCase, name: str, *, repeat: bool = False) -> dict[str, Tensor]:
+    """Return the ``weight`` and the ``bias`` of a projection, with a row for each output.
+
+    repeat: True repeats the rows of a key/value head for each query head that shares it.
+    """
+    found, shape = {}, case.attention.shape
+    for part in PARTS:
+        rows: NDArray[Any] = getattr(case.attention, f"{name}_{part}")
+        if repeat and name in ("key", "value"):
+            by_head = rows.reshape(shape.kv_heads, -1, *rows.shape[1:])
+            rows = by_head.repeat(shape.groups, axis=0).reshape(-1, *rows.shape[1:])
+        found[part] = torch.from_numpy(rows)
+    return found
+
+
+@torch.inference_mode()
+def layer_answer(case: AttentionCase) -> Answer:
+    """Return the outputs and weights of ``torch.nn.MultiheadAttention`` for a case.
+
+    Shared key/value heads are copied for it.
+    """
+    query, key = torch.from_numpy(case.query), torch.from_numpy(case.key)
+    heads, state = case.attention.shape.heads, {}
+    layer = nn.MultiheadAttention(query.shape[2], heads, batch_first=True, dtype=query.dtype)
+    copied = [_parameters(case, name, repeat=True) for name in PROJECTIONS]
+    for part in PARTS:
+        state[f"in_proj_{part}"] = torch.cat([parameters[part] for parameters in copied[:3]])
+        state[f"out_proj.{part}"] = copied[3][part]
+    layer.eval().load_state_dict(state)
+    hidden = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool).triu(1)
+    output, weights = layer(
+        query,
+        key,
+        key,
+        key_padding_mask=None if case.padding is None else torch.from_numpy(~case.padding),
+        attn_mask=hidden if case.attention.causal else None,
+        average_attn_weights=False,
+    )
+    return output.numpy(), weights.numpy()
+
+
+@torch.inference_mode()
+def functional_answer(case: AttentionCase) -> Answer:
+    """Return the outputs and weights by ``F.scaled_dot_product_attention`` for a case.
+
+    It stands between plain linear maps. The function returns no attention weights; with the
+    identity matrix as values, its output is the weights.
+    """
+
+    def split(name: str, x: NDArray[Any]) -> Tensor:
+        flat = functional.linear(torch.from_numpy(x), **_parameters(case, name))
+        return flat.view(*flat.shape[:-1], -1, case.attention.shape.head_dim).transpose(1, 2)
+
+    query, key, value = split("query", case.query), split("key", case.key), split("value", case.key)
+    visible = torch.from_numpy(case.visible)[:, None]
+    identity = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)
+    output, weights = (
+        functional.scaled_dot_product_attention(
+            query, key, values, attn_mask=visible, enable_gqa=case.attention.shape.groups > 1
+        )
+        for values in (value, identity)
+    )
+    merged = output.transpose(1, 2).flatten(2)
+    return functional.linear(merged, **_parameters(case, "output")).numpy(), weights.numpy()
+
+
+@torch.inference_mode()
+def transformers_answer(case: AttentionCase) -> Answer:
+    """Return the outputs and weights of transformers' ``BartAttention`` for a case, eager.
+
+    Shared key/value heads are copied for it.
+    """
+    from transformers import BartConfig
+    from transformers.models.bart.modeling_bart import BartAttention
+
+    config = BartConfig()
+    config._attn_implementation = "eager"
+    layer = BartAttention(case.query.shape[2], case.attention.shape.heads, config=config).eval()
+    query, key = torch.from_numpy(case.query), torch.from_numpy(case.key)
+    layer.to(query.dtype)
+    theirs = (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj)
+    for name, projection in zip(PROJECTIONS, theirs, strict=True):
+        projection.load_state_dict(_parameters(case, name, repeat=True))
+    hidden = torch.from_numpy(~case.visible)[:, None]
+    mask = torch.zeros(hidden.shape, dtype=query.dtype).masked_fill(hidden, -math.inf)
+    output, weights = layer(query, key, attention_mask=mask)
+    return output.numpy(), weights.numpy()
+
+
+def find_keras() -> Any:
+    """Return the Keras package, or None if it is not installed.
+
+    Its backend is that of ``KERAS_BACKEND``, or torch. Its settings file is neither read nor
+    written, so that it cannot change the results.
+    """
+    if importlib.util.find_spec("keras") is None:
+        return None
+    with tempfile.TemporaryDirectory() as home:
+        settings = {"KERAS_BACKEND": "torch", "KERAS_HOME": home}
+        ours = settings.keys() - os.environ.keys()
+        os.environ.update({name: settings[name] for name in ours})
+        try:
+            return importlib.import_module("keras")
+        finally:
+            for name in ours:
+                del os.environ[name]
+
+
+def keras_answer(keras: Any, case: AttentionCase) -> Answer:
+    """Return the outputs and weights of Keras's attention layer for a case.
+
+    It is ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``. keras: the package.
+    """
+    attention, shape, dtype = case.attention, case.attention.shape, str(case.query.dtype)
+    if shape.groups == 1:
+        layer = keras.layers.MultiHeadAttention(shape.heads, shape.head_dim, dtype=dtype)
+    else:
+        sizes = shape.head_dim, shape.heads, shape.kv_heads
+        layer = keras.layers.GroupQueryAttention(*sizes, dtype=dtype)
+    layer.build(case.query.shape, case.key.shape)
+    kernels: list[NDArray[Any]] = []  # (width, heads, head_dim), and biases (heads, head_dim)
+    for name in PROJECTIONS[:3]:
+        weight, bias = (getattr(attention, f"{name}_{part}") for part in PARTS)
+        kernels.append(weight.T.reshape(shape.d_model, -1, shape.head_dim))
+        kernels.append(bias.reshape(-1, shape.head_dim))
+    joined = attention.output_weight.T.reshape(-1, shape.head_dim, shape.d_model)
+    layer.set_weights([*kernels, joined, attention.output_bias])
+    padding = None if case.padding is None else case.padding[:, None, :]
+    answer = layer(
+        case.query,
+        case.key,
+        attention_mask=None if padding is None else np.broadcast_to(padding, case.visible.shape),
+        use_causal_mask=attention.causal,
+        return_attention_scores=True,
+        training=False,
+    )
+    # Keras's own conversion of a torch tensor makes NumPy 2 warn.
+    output, weights = (
+        part.detach().cpu().numpy() if hasattr(part, "detach") else keras.ops.convert_to_numpy(part)
+        for part in answer
+    )
+    return output, weights

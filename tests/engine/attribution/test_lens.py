@@ -39,8 +39,8 @@ def asked(position=None, answer=None):
 def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words):
     rows = np.random.default_rng(0).integers(-4, 5, (6, words)).astype(float)  # with ties
     heads = [("self", 0, head) for head in range(6)]
-    found = head_readings(heads, iter(rows), 1)
-    assert found == head_readings(heads, iter(torch.from_numpy(rows)), 1)
+    found = head_readings(zip(heads, rows, strict=True), 1)
+    assert found == head_readings(zip(heads, torch.from_numpy(rows), strict=True), 1)
     for row, reading in zip(rows - rows.mean(1, keepdims=True), found, strict=True):
         order = sorted(range(words), key=lambda word: -row[word])
         assert [word for word, _ in reading.raises] == [at for at in order[:5] if row[at] > 0]
@@ -51,7 +51,7 @@ def test_what_heads_raise_is_read_of_arrays_and_of_what_a_gpu_keeps(words):
 
 def read_lens(model, given, question):
     backend = backend_of(model)
-    return backend.read_lens(backend.open_attributor(given), given, question)
+    return backend.open_attributor(given).lens(given, question)
 
 
 # The bundled model: computed outside of attnviz, in float64 ------------------------------------

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attnviz.engine.attribution.neurons_on_torch import torch_neurons
-from attnviz.engine.attribution.on_numpy import numpy_neurons
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError
@@ -89,11 +89,11 @@ def test_experts_are_refused(name):
 )
 def test_numpy_says_the_same(name, tmp_path):
     model, given = both(name, tmp_path), Input.of_ids(IDS)
-    stack, patchable = model.numpy.stack, patchable_transformers(model.wide, "self", given, None)
+    patchable = patchable_transformers(model.wide, "self", given, None)
     question = AskedLogit(-2, ANSWER, FOIL, ())
-    for layer in {0, stack.shape.layers - 1}:
+    for layer in {0, model.numpy.stack.shape.layers - 1}:
         other = torch_neurons(TorchAttributor(patchable, given), given, question, layer)
-        found = numpy_neurons(stack, given, question, layer)
+        found = NumpyAttributor(model.numpy).neurons(given, question, layer)
         assert found.position == other.position
         for own, theirs in ((found.written, other.written), (found.values, other.values)):
             assert own == pytest.approx(theirs, abs=1e-5, rel=1e-4)

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.engine.attribution.paths import path_effects
-from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+from attnviz.engine.attribution.paths import numpy_path_reads, path_effects
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError

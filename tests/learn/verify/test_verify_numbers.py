@@ -1,6 +1,7 @@
 """The own attention against others: all agree, and every fault is found."""
 
 import importlib.util
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +9,19 @@ import pytest
 import torch
 
 from attnviz.attention import functional, module
+from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
-from attnviz.learn.verify import references, verify
-from attnviz.learn.verify.references import attention_cases
+from attnviz.learn.verify import verify
 from attnviz.learn.verify.report import Sizes, verdict
 from attnviz.learn.verify.request import VerifyRequest
-from attnviz.learn.verify.verify import KERAS, NAIVE, compared_case, verify_own
+from attnviz.learn.verify.verify import (
+    KERAS,
+    NAIVE,
+    attention_cases,
+    compared_case,
+    naive_attention,
+    verify_own,
+)
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")
@@ -156,7 +164,10 @@ def test_a_fault_fails_where_it_is(fault, cases, name, monkeypatch):
 
 
 def test_keras_that_is_missing(monkeypatch):
-    monkeypatch.setattr(references, "_KERAS", "keras_that_nobody_has_installed")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *to: None if name == "keras" else find(name, *to)
+    )
     request = VerifyRequest(d_model=4, heads=2, seq=3)
     report = verify_own(request)
     skipped = report.numbers[-1]
@@ -179,3 +190,23 @@ def test_keras_agrees(dtype, monkeypatch):
     }
     assert not report.count("fail")
     assert "keras" in report.versions
+
+
+def test_two_tokens_by_hand():
+    """One head of width 1 with q = x, k = x, v = 2x, y = v + 1; x is 1, then ln 2."""
+    state = {
+        f"{name}_projection.weight": np.ones((1, 1)) for name in ("query", "key", "value", "output")
+    }
+    state |= {
+        f"{name}_projection.bias": np.zeros(1) for name in ("query", "key", "value", "output")
+    }
+    state["value_projection.weight"] *= 2
+    state["output_projection.bias"] += 1
+    x = np.array([[[1.0], [math.log(2)]]])
+    visible = np.array([[[True, False], [True, True]]])
+    output, weights = naive_attention(NumpyAttention.from_state(state, 1), x, x, visible)
+    one, other = math.exp(math.log(2)), math.exp(math.log(2) ** 2)
+    first = one / (one + other)
+    np.testing.assert_allclose(weights[0, 0], [[1, 0], [first, 1 - first]], rtol=1e-15)
+    expected = [3, 1 + 2 * (first + (1 - first) * math.log(2))]
+    np.testing.assert_allclose(output[0, :, 0], expected, rtol=1e-15)

@@ -18,8 +18,7 @@ from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
-from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.measures.sign_flips import CHANCE
+from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
 from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import quoted_word
 

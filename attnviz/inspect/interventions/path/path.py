@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnviz.draw.signed import Place
-from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.known_labels import head_or_label
 from attnviz.engine.patching import ATTENDED, Into, PathEffects
@@ -28,7 +27,7 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.pool import in_turn
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Watch
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import HeadKey, Kind, ModelInfo
 
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
