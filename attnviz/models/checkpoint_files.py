@@ -13,11 +13,30 @@ from typing import Any, BinaryIO
 from safetensors import safe_open
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.models.shapes import ABOUT_SCHEME
 from attnviz.models.third_party import one_line
 from attnviz.reading import damage, damaged, parse_json, read_json, repeated
 
 ADAPTER = "adapter_config.json"
 """The file that makes a directory that of an adapter, alone or beside a model."""
+
+QUANTISED = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
+"""The files that say how weights are quantised where config.json does not, and what writes them."""
+
+_GGUF_PARTS = {
+    "adapter": "a LoRA adapter",
+    "imatrix": "an importance matrix",
+    "mmproj": "an encoder of images or sound",
+    "clip": "an encoder of images or sound",
+    "controlvector": "a control vector",
+}
+"""What GGUF files hold that are no model, by their ``general.type`` or architecture."""
+
+_GGUF_KIND = re.compile(rb"general\.(?:type|architecture)\x08\0\0\0(.{8})", re.DOTALL)
 
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -214,7 +233,8 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     """
     path = directory / "config.json"
     if not path.is_file():
-        found = next(iter(sorted(directory.glob("*.gguf"))), None)
+        named = filter(Path.is_file, sorted(directory.glob("*.gguf")))
+        found = next((path for path in named if not gguf_part(path)), None)
         typed = (
             "" if found is None else f"; attnviz params {shlex.quote(str(found))} counts its GGUF"
         )
@@ -227,7 +247,28 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
                 f"the config.json of {name!r} has {field} = {fields[field]!r}: expected {expected}"
             )
     _check_rotary(name, fields)
-    return fields
+    text = fields.get("text_config")
+    for own in (fields, text if isinstance(text, dict) else {}):
+        if any(own.get(key) for key in ABOUT_SCHEME):
+            return fields
+    return fields | _beside_config(directory)
+
+
+def _beside_config(directory: Path) -> dict[str, Any]:
+    """Return the ``quantization_config`` in a file beside config.json; empty if there is none.
+
+    Raises LoadError if the file is damaged.
+    """
+    for file, method in QUANTISED.items():
+        if (path := directory / file).is_file():
+            fields = read_json(path)
+            if method == "modelopt":
+                about = fields.get("quantization")
+                fields = about if isinstance(about, dict) else {}
+                if fields.get("quant_algo") is None:
+                    return {}
+            return {"quantization_config": {"quant_method": method, **fields}}
+    return {}
 
 
 def _check_rotary(name: str, fields: Mapping[str, Any]) -> None:
@@ -250,6 +291,25 @@ def _plain(value: Any) -> Any:
     if value.keys() == {"__float__"} and value["__float__"] in ("Infinity", "-Infinity", "NaN"):
         return float(value["__float__"])
     return {key: _plain(item) for key, item in value.items()}
+
+
+def gguf_part(path: Path) -> str:
+    """Return what a GGUF file holds that is no model, such as ``a LoRA adapter``; else nothing.
+
+    The beginning of its header tells, without the package ``gguf``.
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(2**16)
+    except OSError:  # reading it says what is wrong
+        return ""
+    for told in _GGUF_KIND.finditer(head):
+        length = min(int.from_bytes(told[1], "little"), 40)
+        kind = head[told.end() : told.end() + length].decode("latin-1")
+        if kind in _GGUF_PARTS:
+            return _GGUF_PARTS[kind]
+    bare = re.match(rb"GGUF[\2\3]\0{11}", head) and not re.search(r"-\d{5}-of-\d{5}$", path.stem)
+    return "a vocabulary without weights" if bare else ""
 
 
 def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:

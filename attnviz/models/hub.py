@@ -96,7 +96,10 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory with a hub id's config.json alone; errors as ``find_checkpoint``."""
+    """Return the directory with a hub id's config.json, and what quantises it beside that.
+
+    Errors as ``find_checkpoint``.
+    """
     cached = _cached(name, revision)
     if cached is not None:
         return cached
@@ -104,6 +107,9 @@ def find_config(name: str, *, revision: str | None = None, offline: bool = False
         raise _forbidden(name, _NOT_CACHED)
     with quietly():
         directory = download_config(name, revision)
+        if b'"quant' not in (directory / "config.json").read_bytes():
+            for file in files.QUANTISED.keys() & _listed(name, directory.name):
+                _fetch(name, file, directory.name, None)
     return Snapshot(directory, directory.name)
 
 

@@ -139,7 +139,7 @@ def load_transformers(
         if picture_texts:
             processor = _open_text_processor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
-    with no_bars(), _without_peft():
+    with no_bars(), _without_peft(), _named_scheme(name, fields):
         model, notes = open_weights(
             name,
             directory,
@@ -263,7 +263,27 @@ def _open_config(
         config = transformers.AutoConfig.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
+        if about := fields.get("quantization_config"):  # of a file beside config.json, too
+            config.quantization_config = about
         return without_choices(config)
+
+
+@contextmanager
+def _named_scheme(name: str, fields: Mapping[str, Any]) -> Iterator[None]:
+    """Name, in an error on weights, the quantisation that transformers does not read."""
+    about = fields.get("quantization_config")
+    method = about.get("quant_method") if isinstance(about, dict) else None
+    try:
+        yield
+    except LoadError as error:
+        from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING  # imports much
+
+        if method is None or any(known.startswith(str(method)) for known in AUTO_QUANTIZER_MAPPING):
+            raise
+        raise LoadError(
+            f"{name!r} is quantised as {method!r:.40}, which transformers {_VERSION} does not "
+            "read: take the checkpoint that it was made from"
+        ) from error
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:

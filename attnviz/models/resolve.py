@@ -342,6 +342,10 @@ def no_model(name: str) -> LoadError:
         return LoadError(f"{name!r} is a device or a pipe, {_TYPED}")
     kind, advice = _kind(path), "config.json, model.safetensors and the tokenizer's files lie in it"
     if kind == _GGUF:
+        from attnviz.models.checkpoint_files import gguf_part
+
+        if part := gguf_part(path):
+            return LoadError(f"{name!r} is {kind} of {part}, no model: name the file of its model")
         advice = (
             f"attnviz params {shlex.quote(name)} counts it; its weights are not read: take the "
             "checkpoint in safetensors that it was made from"

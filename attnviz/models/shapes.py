@@ -20,6 +20,9 @@ _OTHER_NAMES = ("tiny", "mha")
 _KEYS = ("name", "source", "hub", "counts", "notes", "config", "shape", "stack", "table", "matrix")
 _FORMS = ("config", "shape", "stack")
 
+ABOUT_SCHEME = ("quantization_config", "compression_config", "quantization")
+"""The fields of a config that may say how weights are quantised."""
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -1,6 +1,7 @@
 """The network path with the real client, in a process of its own, against a hub on loopback."""
 
 import json
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -209,7 +210,7 @@ def test_a_cache_that_cannot_be_written(hub, run, tmp_path):
 
 
 @pytest.mark.long
-def test_of_a_model_to_count_only_the_config_is_fetched(hub, run, ask_all):
+def test_of_a_model_to_count_only_the_config_is_fetched(hub, run, ask_all, tmp_path):
     first = run(_DESIGN, hub.endpoint, "some/gpt2")
     assert (first["revision"], first["layers"]) == (stand_in_hub.COMMIT, 2)
     assert first["heavy"] == []
@@ -221,6 +222,10 @@ def test_of_a_model_to_count_only_the_config_is_fetched(hub, run, ask_all):
     # A cached config does not pass for a whole checkpoint.
     assert run(_FIND, hub.endpoint, "some/gpt2")["revision"] == stand_in_hub.COMMIT
     assert "model.safetensors" in hub.fetched()
+    hub.models["some/gpt2"] = shutil.copytree(hub.models["some/gpt2"], tmp_path / "quantised")
+    (tmp_path / "quantised" / "hf_quant_config.json").write_text("{}")
+    run(_DESIGN, hub.endpoint, "some/gpt2", env={"HF_HOME": str(tmp_path / "other")})
+    assert hub.fetched()[-2:] == ["config.json", "hf_quant_config.json"]
 
 
 # The callback, driven the way the hub's client drives its progress bar

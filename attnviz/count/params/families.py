@@ -16,6 +16,7 @@ from attnviz.count.params.encoders import (
     read_whisper,
 )
 from attnviz.count.params.specs import ModelSpec
+from attnviz.models.shapes import ABOUT_SCHEME
 from attnviz.reading import read_toml
 
 _FAMILIES = Path(__file__).with_name("families.toml")
@@ -124,7 +125,7 @@ def quantisation_fields(config: Mapping[str, Any]) -> tuple[dict[str, Any], bool
     The fields are empty if it has none.
     """
     for fields in (config, _text(config)):
-        for key in ("quantization_config", "compression_config", "quantization"):
+        for key in ABOUT_SCHEME:
             if about := fields.get(key):
                 known = isinstance(about, dict)  # what else stands there names no known scheme
                 return about if known else {"quant_method": str(about)[:40]}, fields is not config

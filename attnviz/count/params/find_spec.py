@@ -24,7 +24,7 @@ from attnviz.count.params.families import (
 )
 from attnviz.count.params.request import SHAPE, spec_from_options
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.resolve import is_gguf, resolve
+from attnviz.models.resolve import is_gguf, no_model, resolve
 from attnviz.models.shapes import Shape, find_shape, nearest, shape_names
 from attnviz.reading import PACKAGED, damaged, fits
 
@@ -181,6 +181,10 @@ def _gguf(name: str) -> FoundSpec:
     path = Path(name).expanduser()
     if not os.path.isfile(path):
         raise LoadError(f"no file {name!r} here")
+    from attnviz.models.checkpoint_files import gguf_part
+
+    if gguf_part(path):
+        raise no_model(name)
     try:
         from attnviz.count.params.gguf_file import count_gguf
     except ImportError as error:

@@ -7,6 +7,8 @@ whose bytes nothing tells.
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import re
 from collections import Counter
@@ -146,7 +148,27 @@ class _UnknownError(Exception):
     """Raised with the words for a scheme whose bytes cannot be counted."""
 
 
-_Rule = tuple[re.Pattern[str], Packing | None]
+class _Modules(NamedTuple):
+    """The names of modules that a config lists; all that is inside these belongs to them.
+
+    plain: names and parts of names, whole between dots. pattern: of all others.
+    """
+
+    plain: frozenset[str]
+    pattern: re.Pattern[str]
+
+    def contain(self, name: str) -> bool:
+        """Return whether a module of this name is one of them."""
+        parts = (name := _TEXT_PART.sub("", name)).split(".")
+        runs = itertools.combinations(range(len(parts) + 1), 2)
+        plain = any(".".join(parts[start:end]) in self.plain for start, end in runs)
+        return plain or self.pattern.match(name) is not None
+
+
+_TEXT_PART = re.compile(r"language_model\\?\.")
+"""What the names in models of texts and images have that those of texts alone lack."""
+
+_Rule = tuple[_Modules, Packing | None]
 """Which modules, by name, are stored in one way; None if they are not quantised."""
 
 
@@ -193,7 +215,8 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
         bits, packing = _packing(row, fields, name)
         rules += [*_exceptions(method, about, row, name), (_names(targets), packing)]
         labels.append(row["label"].format(bits))
-        narrowest = "int4" if bits <= 4 else narrowest if row.get("float") else "int8"
+        narrowest = "int8" if narrowest != "int4" and not row.get("float") else narrowest
+        narrowest = "int4" if bits <= 4 else narrowest
     if not rules:  # only activations or the cache
         return None
     ignored = [name for key in _IGNORED for name in _listed(about.get(key))]
@@ -206,7 +229,10 @@ def _read(about: Mapping[str, Any], nested: bool) -> Scheme | None:
 
 def _method(about: Mapping[str, Any]) -> str:
     if isinstance(method := about.get("quant_method"), str):
-        return method.lower().removeprefix("intel/")
+        method = method.lower().removeprefix("intel/")
+        return "modelopt" if method.startswith("modelopt_") else method
+    if "quant_algo" in about:
+        return "modelopt"
     if about.get("load_in_8bit") or about.get("load_in_4bit"):
         return "bitsandbytes"
     if "config_groups" in about:
@@ -228,7 +254,14 @@ def _variants(
             for targets, group in sorted(listed, key=lambda pair: "Linear" in pair[0]):
                 if weights := _dict(group.get("weights")):
                     form = str(group.get("format") or about.get("format"))
+                    weights = {**weights, "activations": group.get("input_activations")}
                     yield form, every if "Linear" in targets else targets, weights
+            return
+        case "modelopt" if layers := _dict(about.get("quantized_layers")):
+            ways = [_dict(way) for way in layers.values()]
+            for way in {json.dumps(way, sort_keys=True): way for way in ways}.values():
+                named = [name for name, own in layers.items() if own == way]
+                yield str(way.get("quant_algo")).lower(), named, way
             return
         case "gptq":
             marlin = about.get("checkpoint_format") == "marlin" or about.get("is_marlin_format")
@@ -241,7 +274,9 @@ def _variants(
         case "mlx":
             variant = str(about.get("mode") or "affine")
         case "modelopt":
-            variant = str(about.get("quant_algo")).lower()
+            if about.get("quant_algo") is None:  # only the cache
+                return
+            variant = str(about["quant_algo"]).lower()
         case "torchao":
             default = _dict(_dict(about.get("quant_type")).get("default"))
             kind = default.get("_type") or about.get("quant_type")
@@ -278,13 +313,15 @@ def _packing(row: Mapping[str, Any], about: Mapping[str, Any], name: str) -> tup
             raise _UnknownError(f"{name} with blocks of {str(block)[:20]}")
         rows, columns = map(whole, block)
     zero = row.get("zero") or about.get("symmetric") is False
+    inputs = about.get("activations")
+    static = isinstance(inputs, dict) and inputs.get("dynamic") is not True
     packing = Packing(
         bits=Fraction(row.get("stored", {}).get(str(bits), bits)),
         rows=rows,
         columns=columns,
         block_bits=Fraction(row.get("scale", 0)) + bits * bool(zero),
         input_bits=row.get("input", 32 * (about.get("actorder") == "group")),
-        matrix_bits=row.get("matrix", 0),
+        matrix_bits=row.get("matrix", 0) + row.get("static", 0) * static,
         fits=bool(row.get("fits")),
     )
     return bits, packing
@@ -311,26 +348,29 @@ def _listed(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-def _names(listed: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that matches the names of listed modules and of all that is inside these.
+def _names(listed: Iterable[str]) -> _Modules:
+    """Return the modules that a list names.
 
     Entries are names, ends of names, globs, or, after ``re:``, regexes of the start of a name.
     Raises _UnknownError if matching could take long.
     """
-    runs, regexes, steps = [r"(?!)"], [r"(?!)"], 0
-    for text in listed:
+    plain, runs, regexes, steps = set[str](), [r"(?!)"], [r"(?!)"], 0
+    for text in (_TEXT_PART.sub("", entry) for entry in listed):
         regex = text.removeprefix("re:")
         if regex != text:
             regexes.append(regex)
             stars, groups = len(re.findall("[*+]", regex)), regex.count("(")
             steps += 40 ** max(stars - 1, 0) * (regex.count("|") + 1) ** groups
-        else:
+        elif "*" in text:
             runs.append(".*".join(map(re.escape, text.replace(".*", "*").split("*"))))
             steps += 40 ** max(text.count("*") - 1, 0)
+        else:
+            plain.add(text)
         if len(text) > 500 or steps > _MOST_STEPS or re.search(r"\)[*+{]|\{", regex):
             raise _UnknownError(f"a format with the modules {text[:40]}")
     try:
-        return re.compile(rf"(?:^|.*\.)(?:{'|'.join(runs)})(?:\.|$)|(?:{'|'.join(regexes)})")
+        globs = rf"(?:^|.*\.)(?:{'|'.join(runs)})(?:\.|$)"
+        return _Modules(frozenset(plain), re.compile(rf"{globs}|(?:{'|'.join(regexes)})"))
     except re.error as error:
         raise _UnknownError(f"a format with the modules {regexes[-1][:40]}") from error
 
@@ -375,7 +415,7 @@ def _packing_of(scheme: Scheme, matrix: WeightMatrix, layer: int) -> Packing | N
         return None
     names = [name.replace("#", str(layer)) for name in matrix.names]
     for listed, packing in scheme.rules:
-        if any(map(listed.match, names)):
+        if any(map(listed.contain, names)):
             partial = packing and packing.fits and matrix.inputs % packing.columns
             return None if partial else packing
     return None

@@ -145,6 +145,31 @@ def test_what_is_no_header_is_refused_at_once(tmp_path, content, said):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "kind", "said"),
+    [
+        ("llama", "adapter", "a LoRA adapter"),
+        ("llama", "imatrix", "an importance matrix"),
+        ("clip", None, "an encoder of images"),
+        ("controlvector", None, "a control vector"),
+        ("llama", None, "a vocabulary without weights"),
+    ],
+)
+def test_a_file_without_a_model_is_named(tmp_path, architecture, kind, said):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", architecture)
+    if kind is not None:
+        writer.add_type(kind)
+    if not said.startswith("a vocabulary"):
+        writer.add_tensor("blk.0.attn_q.weight", np.zeros((4, 8), np.float32))
+    writer.add_description("a model, no adapter and no clip")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(LoadError, match=f"a GGUF file of {said}"):
+        counted(tmp_path / "m.gguf")
+
+
 def test_a_cut_file_is_refused(tmp_path):
     content = write(tmp_path / "m.gguf").read_bytes()
     for length in (30, 500, len(content) // 2, len(content) - 64):

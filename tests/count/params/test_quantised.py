@@ -128,8 +128,9 @@ def said(method, **fields):
     return {"quant_method": method, **fields}
 
 
-def compressed(form, weights, **more):
-    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+def compressed(form, weights, inputs=None, **more):
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    groups = {"group_0": group}
     own = {"format": form, "config_groups": groups, "ignore": ["lm_head"]}
     return said("compressed-tensors", **own | more)
 
@@ -138,9 +139,9 @@ CHANNEL = scaled(("f2", lambda o, i: (o, 1)))
 INT8 = {"num_bits": 8, "type": "int", "strategy": "channel"}
 INT4_GROUPS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
 FP4 = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-NVFP4 = scaled(
-    ("u1", lambda o, i: (o, i // 16)), ("f4", lambda o, i: (1,)), ("f4", lambda o, i: (1,)), width=4
-)
+SIXTEENTHS, ONE = ("u1", lambda o, i: (o, i // 16)), ("f4", lambda o, i: (1,))
+NVFP4, NVFP4_WEIGHTS = scaled(SIXTEENTHS, ONE, ONE, width=4), scaled(SIXTEENTHS, ONE, width=4)
+FP8 = scaled(ONE, ONE)
 FBGEMM = scaled(("f4", lambda o, i: (o, 1)), ("f4", lambda o, i: (1,)))
 HALVES = ("f2", lambda o, i: (o * i // 64, 1))
 HQQ = {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}}
@@ -165,8 +166,15 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
         PACKED_INT32,
     ),
     "compressed int8": (compressed("int-quantized", INT8), CHANNEL),
-    "compressed nvfp4": (compressed("nvfp4-pack-quantized", FP4), NVFP4),
+    "compressed nvfp4": (
+        compressed("nvfp4-pack-quantized", FP4, inputs=FP4 | {"dynamic": "local"}),
+        NVFP4,
+    ),
+    "compressed nvfp4 of weights": (compressed("nvfp4-pack-quantized", FP4), NVFP4_WEIGHTS),
     "modelopt": (said("modelopt", quant_algo="NVFP4", ignore=["lm_head"]), NVFP4),
+    "modelopt of weights": (said("modelopt_fp4", quant_algo="W4A16_NVFP4"), NVFP4_WEIGHTS),
+    "modelopt fp8 blocks": (said("modelopt", quant_algo="FP8_PB_WO"), FP8_BLOCKS),
+    "nvfp4": (said("nvfp4"), NVFP4_WEIGHTS),
     "hqq": (
         said("hqq", quant_config=HQQ, skip_modules=["lm_head"]),
         scaled(HALVES, HALVES, width=4),
@@ -228,6 +236,31 @@ def check(path, tensors, about, key="quantization_config"):
 def test_a_config_and_its_files_have_the_same_bytes(tmp_path, name):
     about, pack = FORMATS[name]
     check(tmp_path, tensors_of(inside(pack)), about)
+
+
+def test_modelopt_may_name_the_way_of_each_module(tmp_path):
+    """In models of images the names have one part more."""
+    ways = {name: {"quant_algo": "FP8" if "attn" in name else "NVFP4"} for name in MATRICES}
+    named = {name.replace("model.", "model.language_model."): way for name, way in ways.items()}
+    about = said("modelopt", quant_algo="MIXED_PRECISION", quantized_layers=named)
+    tensors = tensors_of(lambda name: None if name in TABLES else FP8 if "attn" in name else NVFP4)
+    check(tmp_path, tensors, about)
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "pack"),
+    [
+        ("hf_quant_config.json", {"quantization": {"quant_algo": "NVFP4"}}, NVFP4),
+        ("hf_quant_config.json", {"quantization": {"kv_cache_quant_algo": "FP8"}}, None),
+        ("quantize_config.json", {"bits": 4, "group_size": 64, "sym": True}, gptq(4, 64)),
+        ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True}, AWQ),
+    ],
+)
+def test_a_file_beside_the_config_may_say_it(tmp_path, file, fields, pack):
+    folder = folder_of(tmp_path / "m", None)
+    (folder / file).write_text(json.dumps(fields))
+    right = sum(tensor.nbytes for tensor in tensors_of(inside(pack)).values())
+    assert counted(folder).weight_bytes == right
 
 
 def test_mlx_quantises_tables_too_and_names_exceptions(tmp_path):
