@@ -214,7 +214,7 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
 
 
 def _title(title: str, word: bool) -> str:
-    """Return the title of a column; readers of a screen expect words in one, so none is no title."""
+    """Return the title of a column; a cell without words is no title, as readers expect some."""
     kind = ' class="word"' * word
     return f'<th scope="col"{kind}>{safe(title)}</th>' if title else "<td></td>"
 

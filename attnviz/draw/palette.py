@@ -6,6 +6,7 @@ from white to dark on paper. viridis and magma are matplotlib's (van der Walt & 
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -89,7 +90,7 @@ def full_weight(name: str) -> float:
 
 def raised(step: int, name: str) -> int:
     """Return the colour level that a step of √weight has in a palette, with its contrast."""
-    return min(round(step / full_weight(name) ** 0.5), STEPS - 1)
+    return min(round(step / math.sqrt(full_weight(name))), STEPS - 1)
 
 
 def anchors_of(name: str, paper: bool = False) -> list[str]:

@@ -77,9 +77,8 @@ def test_a_terminal_of_256_colours_tells_weights_apart():
     """No two of its levels look alike, and each is brighter than the one before."""
     levels = sorted(set(coarse_steps("blues").tolist()) - {-1})
     shown = [Color.from_rgb(*colour_table("blues")[level]) for level in levels]
-    bright = [
-        luminance(colour.downgrade(ColorSystem.EIGHT_BIT).get_truecolor()) for colour in shown
-    ]
+    few = [colour.downgrade(ColorSystem.EIGHT_BIT).get_truecolor() for colour in shown]
+    bright = [luminance(colour) for colour in few]
     assert len(levels) >= 9
     assert bright == sorted(set(bright))
 

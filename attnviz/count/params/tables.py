@@ -30,12 +30,8 @@ FEW_LENGTHS = (-2, 0, 1, 2)
 LM_HEAD = "LM head"
 """The name of the matrix onto the vocabulary; "head" alone means an attention head."""
 
-TINTS = {
-    role: series_tint(number)
-    for number, role in enumerate(
-        ("attention", "feed_forward", "embedding", "norm", "head", "other")
-    )
-}
+_ROLES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
+TINTS = {role: series_tint(number) for number, role in enumerate(_ROLES)}
 """The colours of the bars by role."""
 
 _EXACT_BESIDE = 100_000

@@ -6,7 +6,7 @@
   for (const kind of ["pointerover", "pointerdown"]) document.addEventListener(kind, tell);
   $("theme").addEventListener("click", turn);
   addEventListener("keydown", (event) => {
-    if (event.key === "d" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.matches("select")) turn();
+    if (event.key === "d" && !event.ctrlKey && !event.metaKey && !event.altKey && !(event.target instanceof HTMLSelectElement)) turn();
   });
   reach(document);
   addEventListener("resize", () => reach(document));
