@@ -7,6 +7,7 @@ from white to dark on paper. viridis and magma are matplotlib's (van der Walt & 
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -47,7 +48,14 @@ DIVERGING = "diverging"
 Blue and orange differ for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
-_ANCHORS = PALETTES | {DIVERGING: "a8d4ff 6cb0ff 2f6fb0 1c3a5c 12171e 4d3413 9a5f14 f0a04b ffd9a8"}
+FEW = {"blues": "blues-256"}
+"""The palettes that have another form for terminals of 256 colours, which have few blues."""
+
+_FEW_BLUES = (
+    "121212 00005f 000087 0000af 005f87 005faf 005fd7 0087d7 "
+    "0087ff 5fafff 87afff 87d7ff afd7ff d7d7ff d7ffff"
+)
+_ANCHORS = PALETTES | {"blues-256": _FEW_BLUES, DIVERGING: "a8d4ff 6cb0ff 2f6fb0 1c3a5c 12171e 4d3413 9a5f14 f0a04b ffd9a8"}
 _SERIES = {
     "56b4e9": "0072b2", "e69f00": "d55e00", "009e73": "009e73", "cc79a7": "cc79a7",
     "f0e442": "8a7d00", "d55e00": "e69f00", "0072b2": "56b4e9", "999999": "666666",
@@ -96,7 +104,7 @@ def raised(step: int, name: str) -> int:
 def anchors_of(name: str, paper: bool = False) -> list[str]:
     """Return the given colours of a palette as RRGGBB. paper: whether they are for white paper."""
     own = name.partition("@")[0]
-    own = _ON_PAPER.get(own, own) if paper else own
+    own = _ON_PAPER.get(own.removesuffix("-256"), own) if paper else own
     return (own if " " in own else _ANCHORS[own]).split()
 
 
@@ -181,7 +189,7 @@ _ACCENT = "2ea8e6"
 
 def accent_colour(name: str) -> RGB:
     """Return the colour of a cursor on top of a palette: one that the palette does not contain."""
-    red, green, blue = bytes.fromhex(_ACCENTS.get(name.partition("@")[0], _ACCENT))
+    red, green, blue = bytes.fromhex(_ACCENTS.get(re.split("[-@]", name)[0], _ACCENT))
     return red, green, blue
 
 

@@ -105,6 +105,9 @@ class Theme:
         colour = console.color_system in _SMOOTH and not console.no_color
         encoding = encoding if carries_blocks else "ascii"
         coarse = console.color_system == "256"
+        if coarse:
+            own, at, full = palette.partition("@")
+            palette = palettes.FEW.get(own, own) + at + full
         return cls(palette, colour, not carries_blocks, encoding, console.height, coarse)
 
     @property
