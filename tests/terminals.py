@@ -180,7 +180,7 @@ class Terminal:
 def look():
     """Prints a block on a truecolor terminal and reads the screen back."""
 
-    def show(block, columns, palette="viridis"):
+    def show(block, columns, palette="blues"):
         stream = io.StringIO()
         console = Console(
             file=stream, force_terminal=True, color_system="truecolor", width=columns, height=9

@@ -39,6 +39,6 @@ def atlas(
     given = loaded, corpus, request, shard, file
     report = outlet.measured("reading texts", question.atlas, *given, resume=file)
     if request.out is not None:
-        report.write(request.out, loaded, output.palette)
+        report.write(request.out, loaded, output.colours)
         outlet.notices.print(f"the atlas is {request.out}", soft_wrap=True)
     outlet.show(report.with_maps(loaded) if output.pages else report)

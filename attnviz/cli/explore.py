@@ -45,7 +45,7 @@ class _Screen(Options, panel="Screen"):
     """The options on the colours and characters of the screen."""
 
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
-        "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
+        "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR), always or never.", "auto", name="--color"

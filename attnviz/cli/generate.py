@@ -71,5 +71,5 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
     from attnviz.draw.theme import Theme
     from attnviz.inspect.generate.live import shown_live
 
-    with shown_live(console, Theme.of(console, output.palette, output.ascii), head) as draw:
+    with shown_live(console, Theme.of(console, output.colours, output.ascii), head) as draw:
         yield draw

@@ -282,7 +282,10 @@ class Output(Options, panel="Output"):
     save: tuple[Path, ...] = saved(EVERY)
     slide: bool = flag("With --save FILE.png, .svg or .pdf: a slide of 16:9.")
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
-        "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
+        "NAME", "Colours: viridis, magma, blues or grey.", "blues"
+    )
+    contrast: float = option(
+        "WEIGHT", "Weight from which cells have the full colour.", 1.0, min=0.001, max=1.0
     )
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
@@ -306,6 +309,13 @@ class Output(Options, panel="Output"):
             raise UsageError("expected --json or --brief, not both")
         if self.slide and not any(path.suffix in (".png", ".svg", ".pdf") for path in self.save):
             raise UsageError("--slide is how a picture is saved: add --save FILE.png, .svg or .pdf")
+
+    @property
+    def colours(self) -> str:
+        """Return the name of the palette with its contrast, as drawings take it."""
+        from attnviz.draw.palette import contrasted
+
+        return contrasted(self.palette, self.contrast)
 
     @property
     def for_programs(self) -> bool:

@@ -274,7 +274,7 @@ class Outlet:
     def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
         from attnviz.draw.files import save
 
-        palette = self.output.palette
+        palette = self.output.colours
 
         def screen() -> str:
             if self.console is None:
@@ -293,7 +293,7 @@ class Outlet:
         from attnviz.draw.terminal import first_screen, terminal_block
         from attnviz.draw.theme import Theme
 
-        theme = Theme.of(console, self.output.palette, self.output.ascii)
+        theme = Theme.of(console, self.output.colours, self.output.ascii)
         if self.output.whole:
             asked = self.output.full is True
             drawn = terminal_block(document, theme, console.width, everything=asked)

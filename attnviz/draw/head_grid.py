@@ -1,4 +1,4 @@
-"""Writes a grid of heads for a page: a table, and scripts that order its cells."""
+"""Writes a grid of heads for a page: a table, the cells of which a script puts in order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from collections.abc import Iterator
 
 from attnviz.draw.document import HeadGrid
 from attnviz.draw.figure import grid_legends
-from attnviz.draw.palette import contrasting, paper_table, to_hex
+from attnviz.draw.palette import on_grounds
 from attnviz.draw.svg import safe, svg_element
-
-SCRIPTS = ("words", "heads")
-"""The scripts of the interactive page that grids of heads need."""
 
 
 def grid_element(grid: HeadGrid, palette: str) -> Iterator[str]:
@@ -37,8 +34,8 @@ def _cell(grid: HeadGrid, place: tuple[int, int], names: list[str], palette: str
     tip = " · ".join((cell.tip or f"{name}: {cell.content}").split("\n"))
     look = [f"border-color:#{cell.hue}"] * bool(cell.hue)
     if cell.tint is not None:
-        colour = paper_table(cell.tint.palette or palette)[cell.tint.step]
-        look += [f"background-color:{to_hex(colour)}", f"color:{to_hex(contrasting(colour))}"]
+        step, own = cell.tint.step, cell.tint.palette or palette
+        look += [on_grounds("background-color", step, own), on_grounds("color", step, own, True)]
     numbers = [f"{cell.values.get(measure, math.nan):.6g}" for measure in names]
     facts = {
         "title": tip if cell.label in tip else f"{tip} · {cell.label}",

@@ -8,25 +8,23 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from html import escape
 from itertools import repeat
-from pathlib import Path
 from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.figure import arranged, document_drawing, heading_words, part_drawings
-from attnviz.draw.head_grid import SCRIPTS, grid_element
+from attnviz.draw.head_grid import grid_element
 from attnviz.draw.map_figure import scale_figure
-from attnviz.draw.palette import paper_table, to_hex
+from attnviz.draw.palette import on_grounds
 from attnviz.draw.picture_page import pictures_element
-from attnviz.draw.svg import STYLE, safe, svg_document, svg_element
+from attnviz.draw.svg import safe, svg_document, svg_element
 from attnviz.draw.table import bar_tint
-from attnviz.draw.theme import VERDICTS
 
-PAGE_STYLE = "\n" + (Path(__file__).parent / "page" / "document.css").read_text("utf-8")
-"""The style sheet of every page of attnviz."""
-
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src"
 """A second defence: even a token that was not escaped could load and run nothing."""
+
+_SCRIPTS = ("words", "heads", "document")
+"""The scripts of the interactive page's folder that every other page needs."""
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
@@ -35,35 +33,44 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     If the document has a ``page``, its heads are shown interactively, see ``draw.page``.
     palette: the name of the colours of cells.
     """
-    from attnviz.draw.page.shell import joined_scripts, page_html
+    from attnviz.draw.page.shell import (
+        digest,
+        facts_lines,
+        joined_scripts,
+        page_html,
+        source,
+        style,
+    )
 
     if document.page is not None:
         written = partial(plain_parts, document, palette)
         yield from page_html(document, document.page(), palette, written)
         return
     title, parts = document.title or document.name, [*doc.leaves(doc.Group(document.groups))]
-    grids = any(isinstance(part, doc.HeadGrid) for part in parts)
-    script = joined_scripts(SCRIPTS) if grids else ""
-    yield from _page_frame(document.name, script)
+    early, script = source("early.js"), joined_scripts(_SCRIPTS)
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
+    policy = f"{_POLICY} {digest(early)} {digest(script)}"
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}"/>'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
+    yield '<meta name="color-scheme" content="light dark"/>'
+    yield f"<title>{safe(document.name)}</title>"
+    yield f"<style>{source('drawing.css')}{style('document.css')}</style>"
+    yield f"<script>{early}</script>\n</head>\n<body><header>"
     yield f"<h1>{safe(document.finding or title)}</h1>"
+    first, *others = document.groups
+    above = [part for part in first.parts if isinstance(part, doc.Facts | doc.Quote | doc.Note)]
+    below = first._replace(parts=[part for part in first.parts if part not in above])
     quoted = any(isinstance(part, doc.Quote) and part.content == title for part in parts)
-    yield from [f"<p>{safe(title)}</p>"] if document.finding and not quoted else []
+    facts = [title] if document.finding and not quoted else []
+    facts += [words for words in map(_words, above) if words]
+    yield from ['<div id="facts">', *facts_lines(document, facts), "</div>"]
+    yield '<div class="corner"><button id="theme" title="Light or dark (d)" '
+    yield 'aria-label="Switch between light and dark">◐</button></div></header><main>'
     names = {shown.name for part in parts if isinstance(part, doc.Maps) for shown in part.maps}
-    for group in document.groups:
+    for group in [below, *others]:
         yield from _group(group, palette, names)
-    if document.explain:
-        from attnviz.draw.terminal import page_reading
-
-        yield "<h2>How to read this</h2>"
-        for part in page_reading(document):
-            yield from _part(part, palette, names)
-    yield "</main>"
-    yield from [f"<script>{script}</script>"] if script else []
+    yield f'</main><p id="told" role="status"></p><script>{script}</script>'
     yield "</body>\n</html>"
-
-
-_EMPTY_TITLE = re.compile(r"<th[^>]*></th>")
-"""The title of a column without one: readers of a screen expect words in a title."""
 
 
 def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) -> Iterator[str]:
@@ -87,8 +94,7 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 about = ", ".join((titles or [row.cells[0].strip() for row in part.rows])[:5])
                 title = " · ".join(filter(None, heading_words(part.title))) or about
                 yield f"<details open><summary>{safe(title)}</summary>"
-                for piece in _table(part._replace(rows=rows), palette, heads):
-                    yield _EMPTY_TITLE.sub("<td></td>", piece)
+                yield from _table(part._replace(rows=rows), palette, heads)
                 yield "</details>"
             case doc.Plot() | doc.Maps(texts=True):
                 yield from _heading(part)
@@ -119,59 +125,66 @@ def _written(group: doc.Group) -> Iterator[doc.Part]:
             yield part
 
 
-def _page_frame(name: str, script: str) -> Iterator[str]:
-    """Yield what precedes the content of a page. name: its title. script: that it may run."""
-    from attnviz.draw.page.shell import digest
-
-    allowed = f"; script-src {digest(script)}" if script else ""
-    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{allowed}"/>'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-    yield f"<title>{safe(name)}</title>"
-    yield f"<style>{PAGE_STYLE}{STYLE}</style>\n</head>\n<body><main>"
-
-
 def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the parts of a group; the tables that only pages show are folded under their titles."""
     beside = group.beside is not None
     yield from ['<div class="beside">'] * beside
     for part in group.parts:
-        members = _part(part, palette, names)
-        yield from ["<div>", *members, "</div>"] if beside else members
+        if group.full and isinstance(part, doc.Table) and part.title:
+            heading, remarks = heading_words(part.title)
+            yield f"<details><summary>{safe(heading)}</summary>"
+            yield from [f"<p>{safe(remarks)}</p>"] if remarks else []
+            yield from [*_table(part, palette, names), "</details>"]
+        else:
+            yield from _part(part, palette, names)
     yield from ["</div>"] * beside
+
+
+def _words(part: doc.Part | doc.Group) -> str:
+    """Return the words of a part that is nothing else, in one line."""
+    match part:
+        case doc.Facts(words, name):
+            written = " · ".join(text.strip() for text, _ in words)
+            return f"{name}: {written}" if name else written
+        case doc.Quote(name, content):
+            return f"{name}: {' '.join(content.split())}"
+        case doc.Note(text):
+            return text
+    return ""
 
 
 def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
         case doc.Group():
             yield from _group(part, palette, names)
-        case doc.Facts(words, name):
-            written = " · ".join(text.strip() for text, _ in words)
-            yield f"<p>{safe(f'{name}: {written}' if name else written)}</p>"
-        case doc.Quote(name, content):
-            yield f"<p>{safe(name)}: {safe(' '.join(content.split()))}</p>"
-        case doc.Note(text):
-            yield f"<p>{safe(text)}</p>"
+        case doc.Facts() | doc.Quote() | doc.Note():
+            yield f'<p class="soft">{safe(_words(part))}</p>'
         case doc.Say(text):
             head, colon, rest = text.partition(":")
-            written = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
-            yield f'<p class="said">{written}</p>'
+            yield f"<p><b>{safe(head)}:</b>{safe(rest)}</p>" if colon else f"<p>{safe(text)}</p>"
+        case _:
+            yield from ["<section>", *_heading(part), *_shown(part, palette, names), "</section>"]
+
+
+def _shown(
+    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Pictures | doc.Arcs | doc.Plot,
+    palette: str,
+    names: Collection[str],
+) -> Iterator[str]:
+    """Yield what a part shows below its heading."""
+    match part:
         case doc.Table():
-            yield from _heading(part)
             yield from _table(part, palette, names)
         case doc.Maps():
-            yield from _heading(part)
             yield from _maps(part, palette)
         case doc.Pictures():
-            yield from _heading(part)
             room = '<div class="scroll" tabindex="0">'
             for drawing in arranged(part, part_drawings(part) if part.small else []):
                 yield f"{room}{svg_element(drawing, palette)}</div>"
             yield from [] if part.small else pictures_element(part, palette)
         case doc.HeadGrid() if part.cells:
-            yield from _heading(part)
             yield from grid_element(part, palette)
         case _:
-            yield from _heading(part)
             for drawing in part_drawings(part):
                 yield f'<div class="scroll">{svg_element(drawing, palette)}</div>'
 
@@ -200,19 +213,23 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
     yield '<div class="scroll"><table>'
     if any(column.title for column in table.columns):
         titles = [
-            f"<th>{safe(column.title)}</th>"
-            if column.right and place
-            else f'<th class="word">{safe(column.title)}</th>'
+            _title(column.title, not (column.right and place))
             for place, column in enumerate(table.columns)
         ]
         at = 1 if table.ranked else len(titles)
-        titles[at:at] = [f'<th class="word">{safe(table.bars)}</th>'] * barred
+        titles[at:at] = [_title(table.bars, True)] * barred
         yield f"<thead><tr>{''.join(titles)}</tr></thead>"
     yield "<tbody>"
     for row in table.rows:
         yield _row(row, table, palette, names, barred)
     yield "</tbody></table></div>"
     yield from [f"<p>{safe(table.more)}</p>"] if table.more else []
+
+
+def _title(title: str, word: bool) -> str:
+    """Return the title of a column; a cell without words is no title, as readers expect some."""
+    kind = ' class="word"' * word
+    return f'<th scope="col"{kind}>{safe(title)}</th>' if title else "<td></td>"
 
 
 def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], barred: bool) -> str:
@@ -227,11 +244,9 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
         usual: doc.Tone = column.tone if row.tone == "plain" else "plain"
         tone: doc.Tone = (row.tones or {}).get(place, usual)
         classes = [*(["word"] if not column.right or not place else []), *["wraps"] * column.wraps]
-        classes += [tone] if tone in ("strong", "faint", "skipped") else []
+        classes += [tone] if tone != "plain" else []
         look = f' class="{" ".join(classes)}"' if classes else ""
-        if tone in VERDICTS and tone != "skipped":
-            look += f' style="color:{VERDICTS[tone]};font-weight:600"'
-        elif row.depth and not place:
+        if row.depth and not place:
             look += f' style="padding-left:{0.8 + 1.2 * row.depth:.1f}rem"'
         content = f'<a href="#{safe(cell)}">{safe(cell)}</a>' if cell in names else safe(cell)
         cells.append(f"<td{look}>{content}</td>")
@@ -250,9 +265,9 @@ def _bar(row: doc.Row, table: doc.Table, palette: str) -> str:
     if not value or not limit:
         return '<td class="bar"></td>'
     step, own = bar_tint(row, table)
-    ink = to_hex(paper_table(own or palette)[step])
     long = 9 * min(abs(value) / limit, 1.0)
-    return f'<td class="bar"><i style="width:{long:.2f}rem;background:{ink}"></i></td>'
+    look = f"width:{long:.2f}rem;{on_grounds('background', step, own or palette)}"
+    return f'<td class="bar"><i style="{look}"></i></td>'
 
 
 # In a notebook --------------------------------------------------------------------------------
@@ -284,7 +299,7 @@ def framed_document(document: doc.Document, palette: str, high: int = 0) -> str:
     else:
         full = [part for group in document.groups if group.full for part in group.parts]
         lines = sum(len(part.rows) + 2 for part in full if isinstance(part, doc.Table))
-        allowed = "allow-scripts" * ("<script>" in page)
+        allowed = "allow-scripts"
         height = document_drawing(document).height + _TABLE_ROW * lines
     return (
         f'<iframe sandbox="{allowed}" title="{escape(document.name)}" srcdoc="{escape(page)}" '

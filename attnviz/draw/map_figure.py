@@ -28,6 +28,7 @@ _LEAST_SLANTED = 17  # below this distance slanted labels would touch, so they s
 _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
+_AXES = 64  # the room for the names of the axes in the corner of a map
 _MOST_WRITTEN = 16
 _TIPPED_CELLS = 40
 _STRONGEST = 5
@@ -132,14 +133,16 @@ def map_figure(shown: Map, written: bool) -> Drawing:
     steps[~np.isfinite(weights)] = -1
     most = max(rows, columns, 1)
     cell = next((pixels for tokens, pixels in _CELLS if most <= tokens), max(1, _LARGEST // most))
-    left = _longest(queries) + 10
+    left = max(_longest(queries) + 10, _AXES)
     slanted = cell >= _LEAST_SLANTED
-    top = _TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16
+    top = max(_TITLE + _longest(keys) * (_SLANT if slanted else 1) + 16, _TITLE + 24)
     frame = _Frame(left, top, cell)
     items: list[Item] = [
         Label(0, 14, shown.name, "title"),
         Label(0, 31, words, "faint"),
         Cells(left, top, columns * cell, rows * cell, steps, DIVERGING if limit else None),
+        Label(left - 12, top - 18, "key →", "faint", "end"),
+        Label(left - 12, top - 6, "query ↓", "faint", "end"),
         *_labels(shown, frame),
     ]
     items += _values(finite, steps, frame, limit) if written else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnviz.draw.palette import full_weight
 from attnviz.errors import UnsupportedError
 from attnviz.records import Floats
 
@@ -37,7 +38,8 @@ def draw_matrix(
         raise UnsupportedError("plot() draws with matplotlib: pip install matplotlib") from error
     if ax is None:
         _, ax = pyplot.subplots()
-    colours = "RdBu_r" if signed else _NAMES[palette]
+    colours = "RdBu_r" if signed else _NAMES[palette.partition("@")[0]]
+    limit *= 1.0 if signed else full_weight(palette)
     ax.imshow(values, cmap=colours, vmin=-limit if signed else 0.0, vmax=limit)
     ax.set_xticks(range(len(columns)), columns, rotation="vertical")
     ax.set_yticks(range(len(rows)), rows)

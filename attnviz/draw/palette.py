@@ -1,13 +1,17 @@
 """Colour scales: a weight in [0, 1] as a colour, from the anchors of well-known palettes.
 
-viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0). All run from dark to bright,
-but for blues on paper, which run from white to dark as the interactive page's do.
+Blues are the default on every terminal, page and picture: from dark to bright on a dark ground,
+from white to dark on paper. viridis and magma are matplotlib's (van der Walt & Smith 2015, CC0).
 """
 
 from __future__ import annotations
 
+import math
+import re
 from functools import lru_cache
 from typing import NamedTuple
+
+from attnviz.errors import UsageError
 
 RGB = tuple[int, int, int]
 
@@ -31,10 +35,12 @@ PALETTES = {
         "000004 0a0822 1d1147 36106b 51127c 6a1c81 832681 9c2e7f b73779 "
         "cf4070 e55064 f4695c fb8761 fea571 fec287 fde0a1 fcfdbf"
     ),
-    "blues": "0a1128 0f2557 17408a 2563b4 4a8fd4 86bce9 c2e0f6 f2faff",
+    "blues": "12171e 15335a 1d5c9e 3f8fdc 84bdf5 cfe6ff",
     "grey": "141414 fafafa",
 }
 """Anchor colours by palette name, from weight 0 to weight 1."""
+
+DEFAULT = "blues"
 
 DIVERGING = "diverging"
 """The scale of values of either sign: bright blue below zero, dark at zero, bright orange above.
@@ -42,7 +48,14 @@ DIVERGING = "diverging"
 Blue and orange differ for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
-_ANCHORS = PALETTES | {DIVERGING: "8fd0ff 3a9be0 1f5f97 17324d 161618 4d3116 96560f e08a1e ffcf8a"}
+FEW = {"blues": "blues-256"}
+"""The palettes that have another form for terminals of 256 colours, which have few blues."""
+
+_FEW_BLUES = (
+    "121212 00005f 000087 0000af 005f87 005faf 005fd7 0087d7 "
+    "0087ff 5fafff 87afff 87d7ff afd7ff d7d7ff d7ffff"
+)
+_ANCHORS = PALETTES | {"blues-256": _FEW_BLUES, DIVERGING: "a8d4ff 6cb0ff 2f6fb0 1c3a5c 12171e 4d3413 9a5f14 f0a04b ffd9a8"}
 _SERIES = {
     "56b4e9": "0072b2", "e69f00": "d55e00", "009e73": "009e73", "cc79a7": "cc79a7",
     "f0e442": "8a7d00", "d55e00": "e69f00", "0072b2": "56b4e9", "999999": "666666",
@@ -68,16 +81,43 @@ def series_tint(number: int) -> Tint:
     return Tint(0, f"{hue} {hue}")
 
 
+def contrasted(name: str, full: float) -> str:
+    """Return the name of a palette whose last colour begins at weight ``full`` in place of 1.
+
+    Raises UsageError unless 0 < full <= 1.
+    """
+    if not 0 < full <= 1:
+        raise UsageError(f"expected a contrast above 0 and up to 1, got {full}")
+    return name if full == 1 else f"{name}@{full!r}"
+
+
+def full_weight(name: str) -> float:
+    """Return the weight from which a palette has its last colour, in (0, 1]."""
+    return float(name.partition("@")[2] or 1)
+
+
+def raised(step: int, name: str) -> int:
+    """Return the colour level that a step of √weight has in a palette, with its contrast."""
+    return min(round(step / math.sqrt(full_weight(name))), STEPS - 1)
+
+
+def anchors_of(name: str, paper: bool = False) -> list[str]:
+    """Return the given colours of a palette as RRGGBB. paper: whether they are for white paper."""
+    own = name.partition("@")[0]
+    own = _ON_PAPER.get(own.removesuffix("-256"), own) if paper else own
+    return (own if " " in own else _ANCHORS[own]).split()
+
+
 @lru_cache
-def colour_table(name: str) -> tuple[RGB, ...]:
+def colour_table(name: str, paper: bool = False) -> tuple[RGB, ...]:
     """Return the 256 colours of a palette, evenly spaced between its given colours (anchors).
 
     name: in ``PALETTES``, or anchors such as ``181c24 56b4e9``; KeyError for any other name.
+    paper: whether the ground is white.
     """
-    spelled = name if " " in name else _ANCHORS[name]
-    anchors = [tuple(bytes.fromhex(anchor)) for anchor in spelled.split()]
+    anchors = [tuple(bytes.fromhex(anchor)) for anchor in anchors_of(name, paper)]
     table = []
-    for step in range(STEPS):
+    for step in (raised(step, name) for step in range(STEPS)):
         place = step * (len(anchors) - 1) / (STEPS - 1)
         left = min(int(place), len(anchors) - 2)
         share = place - left
@@ -89,7 +129,17 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 def paper_table(name: str) -> tuple[RGB, ...]:
     """Return the 256 colours of a palette for pictures and pages, whose background is white."""
-    return colour_table(_ON_PAPER.get(name, name))
+    return colour_table(name, True)
+
+
+def on_grounds(name: str, step: int, palette: str, ink: bool = False) -> str:
+    """Return the declarations of a style property: a colour of a palette on paper, and on dark.
+
+    name: the property. ink: whether it is that of a text on this colour, in black or white.
+    """
+    shades = [table[step] for table in (paper_table(palette), colour_table(palette))]
+    light, dark = (to_hex(contrasting(shade) if ink else shade) for shade in shades)
+    return f"{name}:{light}" + f";{name}:light-dark({light},{dark})" * (light != dark)
 
 
 _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
@@ -139,7 +189,7 @@ _ACCENT = "2ea8e6"
 
 def accent_colour(name: str) -> RGB:
     """Return the colour of a cursor on top of a palette: one that the palette does not contain."""
-    red, green, blue = bytes.fromhex(_ACCENTS.get(name, _ACCENT))
+    red, green, blue = bytes.fromhex(_ACCENTS.get(re.split("[-@]", name)[0], _ACCENT))
     return red, green, blue
 
 

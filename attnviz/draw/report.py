@@ -42,13 +42,13 @@ class Report(ABC):
 
     command: the name of the question, which is that of the command and of the Python function.
     lists: the keys of ``data`` whose entries have a line each in JSON; None writes all in one line.
-    palette, ascii: how it is drawn by default; ``palette`` is ``viridis``, ``magma``, ``blues`` or
+    palette, ascii: how it is drawn by default; ``palette`` is ``blues``, ``viridis``, ``magma`` or
         ``grey``.
     """
 
     command = ""
     lists: ClassVar[Sequence[str] | None] = ()
-    palette = "viridis"
+    palette = "blues"
     ascii = False
 
     @abstractmethod
@@ -108,19 +108,25 @@ class Report(ABC):
         header = [str(name) for name in next(rows)]
         return [dict(zip(header, row, strict=True)) for row in rows]
 
-    def save(self, path: str | os.PathLike[str], *, slide: bool = False) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, slide: bool = False, contrast: float = 1.0
+    ) -> None:
         """Save the report to ``path`` in the format of its ending, whole or not at all.
 
         slide: whether a picture is a slide of 16 to 9: the finding and what fills the rest.
+        contrast: the weight from which cells have the full colour, in (0, 1].
         Raises UsageError for an unknown ending, LoadError if the file cannot be written.
         """
         from attnviz.draw.files import save
+        from attnviz.draw.palette import contrasted
         from attnviz.draw.theme import Theme
 
-        def screen() -> str:
-            return self._plain(Theme(self.palette, colour=False, ascii=self.ascii))
+        colours = contrasted(self.palette, contrast)
 
-        save(Path(path), report_files(self, self.document, self.palette, screen, slide))
+        def screen() -> str:
+            return self._plain(Theme(colours, colour=False, ascii=self.ascii))
+
+        save(Path(path), report_files(self, self.document, colours, screen, slide))
 
     def __repr__(self) -> str:
         from attnviz.draw.labels import visible

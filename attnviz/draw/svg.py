@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import contrasting, paper_table, to_hex, veils
+from attnviz.draw.palette import contrasting, on_grounds, paper_table, to_hex, veils
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
@@ -148,7 +148,8 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
     yield f'<g {look} shape-rendering="crispEdges">'
     table = paper_table(palette)
     for step, pieces in sorted(_runs(cells.steps).items()):
-        yield f'<path stroke="{to_hex(table[step])}" d="{"".join(pieces)}"/>'
+        look = on_grounds("stroke", step, palette)
+        yield f'<path stroke="{to_hex(table[step])}" style="{look}" d="{"".join(pieces)}"/>'
     yield "</g>"
 
 
@@ -171,12 +172,11 @@ def _label(label: Label, palette: str) -> str:
         place += f' text-anchor="{label.anchor}"'
     if label.turn:
         place += f' transform="rotate({_number(label.turn)} {x} {y})"'
-    ink = label.ink
+    look = f"fill:{label.ink}" if label.ink else ""
     if label.on is not None:
-        ink = to_hex(contrasting(paper_table(label.on.palette or palette)[label.on.step]))
-    if ink:
-        font = _FONTS.get(label.style, "")
-        place += f' style="fill:{ink}{font}"'
+        look = on_grounds("fill", label.on.step, label.on.palette or palette, True)
+    if look:
+        place += f' style="{look}{_FONTS.get(label.style, "")}"'
     return f'<text class="{label.style}" {place}>{safe(label.content)}</text>'
 
 

@@ -30,7 +30,7 @@ _LEAST_WORDS = 24
 _LEAST_CUT = 8
 
 _SIGNS = {True: Tint(215, DIVERGING), False: Tint(40, DIVERGING)}
-_OTHER = Tint(95)
+_OTHER = Tint(140)
 
 
 def bar_tint(row: Row, table: Table) -> Tint:

@@ -15,7 +15,7 @@ from rich.style import Style
 from attnviz.draw import palette as palettes
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import DEFAULT, DIVERGING, STEPS, Tint, colour_table, contrasting
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -79,7 +79,7 @@ class Theme:
     framed: whether parts have frames with their titles in them.
     """
 
-    palette: str = "viridis"
+    palette: str = DEFAULT
     colour: bool = True
     ascii: bool = False
     encoding: str = "utf-8"
@@ -105,6 +105,9 @@ class Theme:
         colour = console.color_system in _SMOOTH and not console.no_color
         encoding = encoding if carries_blocks else "ascii"
         coarse = console.color_system == "256"
+        if coarse:
+            own, at, full = palette.partition("@")
+            palette = palettes.FEW.get(own, own) + at + full
         return cls(palette, colour, not carries_blocks, encoding, console.height, coarse)
 
     @property
@@ -197,7 +200,7 @@ class Theme:
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
-        return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
+        return self.ramp[palettes.raised(step, self.palette) * len(self.ramp) // STEPS]
 
     def _style(self, fore: int, back: int) -> Style:
         """Return the style of two colour levels, text and ground; −1 is the terminal's own."""

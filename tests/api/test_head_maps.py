@@ -128,7 +128,12 @@ def test_plain_in_a_string_coloured_in_rich(maps, monkeypatch):
     head = maps.heads("L1H0")
     assert "\x1b" not in str(head)
     coloured = drawn(head, force_terminal=True, color_system="truecolor")
-    assert "\x1b[48;2;253;231;37m" in coloured  # the last of viridis: a weight of one
+    assert "\x1b[48;2;207;230;255m" in coloured  # the last of blues: a weight of one
+    full = coloured.count("207;230;255")
+    coloured = drawn(head.view(contrast=0.2), force_terminal=True, color_system="truecolor")
+    assert coloured.count("207;230;255") > full
+    with pytest.raises(UsageError, match="a contrast above 0 and up to 1, got 2"):
+        head.view(contrast=2)
     assert unpadded(drawn(head, no_color=True)) == str(head) + "\n"
     for width in (24, 120):
         monkeypatch.setenv("COLUMNS", str(width))

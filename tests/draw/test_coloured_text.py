@@ -16,7 +16,7 @@ from attnviz.draw.palette import DIVERGING
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
-COLOUR, PLAIN = Theme("viridis"), Theme("viridis", colour=False)
+COLOUR, PLAIN = Theme(), Theme(colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
 BOTH_SIGNS = Scale([(0.0, "-1"), (0.5, "0"), (1.0, "+1")], "nats", palette=DIVERGING)

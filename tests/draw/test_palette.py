@@ -1,16 +1,20 @@
 """Palettes grow brighter with the weight and keep the colours that people know."""
 
 import pytest
+from rich.color import Color, ColorSystem
 
 from attnviz.draw.palette import (
     DIVERGING,
     PALETTES,
     STEPS,
     colour_table,
+    contrasted,
     contrasting,
     paper_table,
     to_hex,
 )
+from attnviz.draw.scale import coarse_steps
+from attnviz.draw.theme import Theme
 
 
 def luminance(colour):
@@ -58,6 +62,25 @@ def test_on_paper_zero_is_white_and_both_signs_grow_darker():
     assert paper_table("magma") == colour_table("magma")
     for step in (40, 215):  # of bars
         assert bright[step] < 0.5
+
+
+def test_contrast_begins_the_last_colour_at_a_smaller_weight():
+    plain, full = colour_table("blues"), contrasted("blues", 0.25)
+    for table in (colour_table, paper_table):  # the step of .25 is half of that of 1
+        assert table(full)[0] == table("blues")[0]
+        assert {*table(full)[128:]} == {table("blues")[255]}
+    assert colour_table(full)[64] == plain[128]
+    assert Theme(full, colour=False).glyph(128) == Theme(colour=False).glyph(255)
+
+
+def test_a_terminal_of_256_colours_tells_weights_apart():
+    """All its levels differ there, and each is brighter than the one before."""
+    levels = sorted(set(coarse_steps("blues-256").tolist()) - {-1})
+    shown = [Color.from_rgb(*colour_table("blues-256")[level]) for level in levels]
+    few = [colour.downgrade(ColorSystem.EIGHT_BIT).get_truecolor() for colour in shown]
+    bright = [luminance(colour) for colour in few]
+    assert len(levels) == 15
+    assert bright == sorted(set(bright))
 
 
 def test_hex_and_an_unknown_palette():

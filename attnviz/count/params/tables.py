@@ -21,6 +21,7 @@ from attnviz.count.params.wording import (
 )
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted
+from attnviz.draw.palette import series_tint
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)
@@ -29,15 +30,9 @@ FEW_LENGTHS = (-2, 0, 1, 2)
 LM_HEAD = "LM head"
 """The name of the matrix onto the vocabulary; "head" alone means an attention head."""
 
-TINTS = {
-    "attention": doc.Tint(225),
-    "feed_forward": doc.Tint(135),
-    "embedding": doc.Tint(185),
-    "norm": doc.Tint(110),
-    "head": doc.Tint(160),
-    "other": doc.Tint(95),
-}
-"""The colours of the bars by role, all bright enough for a dark ground."""
+_ROLES = ("attention", "feed_forward", "embedding", "norm", "head", "other")
+TINTS = {role: series_tint(number) for number, role in enumerate(_ROLES)}
+"""The colours of the bars by role."""
 
 _EXACT_BESIDE = 100_000
 

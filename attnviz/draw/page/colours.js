@@ -19,8 +19,7 @@ function readColours() {
   const named = ["ground", "panel", "ink", "soft", "rule", "accent", "grey"];
   colour = Object.fromEntries(named.map((name) => [name, value("--" + name)]));
   colour.hues = value("--hues").split(" ");
-  colour.map = ramp(value("--ramp").split(" "));
-  colour.signed = ramp(value("--signed").split(" "));
+  for (const [name, grounds] of Object.entries(data.ramps)) colour[name] = ramp(grounds[Number(dark)]);
   const ends = (hue) => (dark ? [colour.panel, hue, "#ffffff"] : ["#ffffff", hue, "#101418"]);
   colour.labels = data.labels.map((label) => label.colours?.[Number(dark)] ?? colour.grey);
   colour.thumbs = colour.labels.map((hue) => ramp(ends(hue)).map((_, at, words) => words[Math.floor(at * 0.72)]));

@@ -22,7 +22,14 @@ from attnviz.draw.document import Picture
 from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
-from attnviz.draw.palette import to_hex, written_on
+from attnviz.draw.palette import (
+    DEFAULT,
+    DIVERGING,
+    anchors_of,
+    full_weight,
+    to_hex,
+    written_on,
+)
 from attnviz.draw.picture_figure import drawn_pixels, picture_size
 from attnviz.draw.svg import data_uri, picture_png
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
@@ -226,8 +233,11 @@ class PageData(NamedTuple):
     notes: Sequence[str]
 
 
-def page_data(page: Page) -> PageData:
-    """Return the data of a page, without what would make it larger than ``LARGEST``."""
+def page_data(page: Page, palette: str = DEFAULT) -> PageData:
+    """Return the data of a page, without what would make it larger than ``LARGEST``.
+
+    palette: the name of the colours of weights, with their contrast.
+    """
     fine = sum(len(capture.heads) * capture.cells for capture in page.captures) <= FINE
     room = LARGEST // len(page.captures)
     fitted = [_fitted(capture, fine, room) for capture in page.captures]
@@ -238,6 +248,8 @@ def page_data(page: Page) -> PageData:
         "schema": SCHEMA,
         "model": visible(page.model),
         "link": page.link,
+        "ramps": {name: _ramps(kind) for name, kind in (("map", palette), ("signed", DIVERGING))},
+        "full": f"{full_weight(palette):.4g}".removeprefix("0"),
         "measures": [measure._asdict() for measure in page.measures],
         "look": [
             {**look._asdict(), "head": kept[look.capture][look.head], "says": visible(look.says)}
@@ -250,6 +262,11 @@ def page_data(page: Page) -> PageData:
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")  # it cannot end the element that holds it
     return PageData(text, blocks, [part.capture for part in fitted], notes)
+
+
+def _ramps(palette: str) -> list[list[str]]:
+    """Return the given colours of a palette on a light ground, then on a dark one."""
+    return [[f"#{anchor}" for anchor in anchors_of(palette, paper)] for paper in (True, False)]
 
 
 # What fits -----------------------------------------------------------------------------------

@@ -22,24 +22,15 @@ function csvOf() {
   return rows.join("\n") + "\n";
 }
 
-/** The whole map as it is on the screen, without the cross; the cells big enough to read. */
-function mapCanvas() {
-  const places = mapPlaces(4000, 4000, 0), title = 30, canvas = document.createElement("canvas");
-  const scale = Math.min(2, 8000 / Math.max(places.width, places.height));
-  canvas.width = Math.ceil(places.width * scale);
-  canvas.height = Math.ceil((places.height + title) * scale);
-  const pen = canvas.getContext("2d");
-  pen.scale(scale, scale);
-  pen.fillStyle = colour.ground;
-  pen.fillRect(0, 0, places.width, places.height + title);
-  pen.translate(0, title);
-  paintMap(pen, places, 0, 0, places.width, places.height, false);
-  pen.fillStyle = colour.ink;
-  pen.font = `600 14px ${FONT}`;
-  pen.textAlign = "left";
-  pen.fillText(mapName(), 4, -14);
-  mapView.image = null;
-  return canvas;
+/** The picture of svgOf as PNG: its letters are read from the last row, its sides are at most 4,000 pixels. */
+async function pngOf() {
+  const svg = svgOf(), [, wide, high] = /viewBox="0 0 (\S+) (\S+)"/.exec(svg).map(Number), times = Math.min(3, 4000 / Math.max(wide, high));
+  const image = new Image(wide * times, high * times), canvas = document.createElement("canvas");
+  image.src = "data:image/svg+xml," + encodeURIComponent(svg);
+  await image.decode();
+  [canvas.width, canvas.height] = [image.width, image.height];
+  canvas.getContext("2d").drawImage(image, 0, 0, image.width, image.height);
+  return new Promise((done) => { canvas.toBlob(done); });
 }
 
 const mapName = () =>
@@ -48,29 +39,35 @@ const mapName = () =>
 /** Return a colour of a map as #rrggbb. */
 const hex = (word) => "#" + [0, 8, 16].map((by) => ((word >> by) & 255).toString(16).padStart(2, "0")).join("");
 
+/** The whole map with its axes, its scale and, where cells are few, its numbers. */
 function svgOf() {
-  const { n, m } = shown, values = current(), cell = 18, left = 120, top = 110, parts = [];
-  const right = left + m * cell + 90, bottom = top + n * cell + 34;
+  const { n, m } = shown, values = current(), cell = Math.max(n, m) > 20 ? 18 : 34, left = 130, top = 150, parts = [], { ink, soft, ground } = colour;
+  const right = Math.max(left + m * cell + 90, 560), bottom = top + n * cell + 64;
+  const text = (x, y, content, more = "") => parts.push(`<text x="${x}" y="${y}" ${more}>${xml(content)}</text>`);
   const square = (i, j) => `x="${left + j * cell}" y="${top + i * cell}" width="${cell}" height="${cell}"`;
-  parts.push(`<rect y="-24" width="100%" height="100%" fill="${colour.ground}"/>`);
-  parts.push(`<text x="4" y="-6" font-weight="600">${xml(mapName())}</text>`);
+  parts.push(`<rect width="100%" height="100%" fill="${ground}"/>`);
+  text(8, 24, mapName(), 'font-weight="600" font-size="16"');
+  text(left, 48, "key → the token that is attended to", `fill="${soft}"`);
+  text(8, top - 8, "query ↓", `fill="${soft}"`);
   if (n * m <= 4096) {
     for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) {
-      const value = weight(i, j, values), title = `<title>${share(value, 4)}</title>`;
-      if (value === value) parts.push(`<rect ${square(i, j)} fill="${hex(tint(value))}">${title}</rect>`);
+      const value = weight(i, j, values), title = `<title>${share(value, 4)}</title>`, word = tint(value);
+      if (value !== value) continue;
+      parts.push(`<rect ${square(i, j)} fill="${hex(word)}">${title}</rect>`);
+      if (cell > 30 && strength(value) >= 0.005) text(left + (j + 0.5) * cell, top + (i + 0.62) * cell, told(value), `text-anchor="middle" font-size="12" fill="${inkOn(word)}"`);
     }
   } else {
     const image = paint(document.createElement("canvas"), picture(values, n, m, scale(), Infinity)).toDataURL();
     const room = `x="${left}" y="${top}" width="${m * cell}" height="${n * cell}"`;
     parts.push(`<image ${room} style="image-rendering:pixelated" href="${image}"/>`);
   }
-  shown.queries.tokens.forEach((token, i) => {
-    parts.push(`<text x="${left - 6}" y="${top + (i + 0.7) * cell}" text-anchor="end">${xml(token)}</text>`);
-  });
-  shown.keys.tokens.forEach((token, j) => {
-    const turned = `translate(${left + (j + 0.6) * cell} ${top - 6}) rotate(-45)`;
-    parts.push(`<text transform="${turned}">${xml(token)}</text>`);
-  });
-  const look = `font-family="sans-serif" font-size="12" fill="${colour.ink}"`;
-  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -24 ${right} ${bottom}" ${look}>${parts.join("")}</svg>`;
+  shown.queries.tokens.forEach((token, i) => text(left - 6, top + (i + 0.5) * cell + 5, cutTo(token, 15), 'text-anchor="end"'));
+  shown.keys.tokens.forEach((token, j) => parts.push(`<text transform="translate(${left + (j + 0.6) * cell} ${top - 6}) rotate(-45)">${xml(cutTo(token, 15))}</text>`));
+  const end = Number(state.full) * (shown.limit || 1), ticks = shown.limit ? [-end, 0, end] : [0, 0.05, 0.25, 0.5, 1].map((part) => part * end);
+  for (let x = 0; x < 240; x += 2) parts.push(`<rect x="${left + x}" y="${bottom - 44}" width="2.5" height="12" fill="${hex(scale()[Math.round((x / 238) * 255)])}"/>`);
+  for (const tick of ticks) text(left + step(tick) / 255 * 240, bottom - 16, share(tick), 'text-anchor="middle" font-size="12"');
+  text(left - 6, bottom - 33, shown.limit ? "change" : "weight", `text-anchor="end" fill="${soft}"`);
+  const look = `font-family="sans-serif" font-size="14" fill="${ink}"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${right} ${bottom}" ${look}>${parts.join("")}</svg>`;
 }
+const cutTo = (text, most) => (text.length > most ? [...text].slice(0, most - 1).join("") + "…" : text);

@@ -27,8 +27,8 @@ function mapImage(cell, ratio) {
   return mapView.image.canvas;
 }
 
-/** Draw the part of the map that lies at (x, y) with a size; also what is saved as PNG. */
-function paintMap(pen, places, x, y, wide, high, marks) {
+/** Draw the part of the map that lies at (x, y) with a size. */
+function paintMap(pen, places, x, y, wide, high) {
   const { cell, left, top, slanted } = places, { n, m } = shown, { query, key } = state;
   const image = mapImage(cell, devicePixelRatio || 1);
   pen.fillStyle = colour.ground;
@@ -72,15 +72,13 @@ function paintMap(pen, places, x, y, wide, high, marks) {
       pen.globalAlpha = 1;
     });
   }
-  if (marks) {
-    pen.strokeStyle = colour.ink;
-    pen.lineWidth = 1.5;
-    const row = top - y + query * cell, column = left - x + key * cell;
-    const across = (cell < 8 ? m : shown.seen(query)) * cell, over = (shown.causal ? key : 0) * cell;
-    if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, across - 1.5), cell);
-    if (key >= 0) pen.strokeRect(column, top - y + 0.75 + over, cell, Math.max(1, n * cell - over - 1.5));
-    if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
-  }
+  pen.strokeStyle = colour.ink;
+  pen.lineWidth = 1.5;
+  const row = top - y + query * cell, column = left - x + key * cell;
+  const across = (cell < 8 ? m : shown.seen(query)) * cell, over = (shown.causal ? key : 0) * cell;
+  if (state.direction === "to" || key >= 0) pen.strokeRect(left - x + 0.75, row, Math.max(1, across - 1.5), cell);
+  if (key >= 0) pen.strokeRect(column, top - y + 0.75 + over, cell, Math.max(1, n * cell - over - 1.5));
+  if (key >= 0 && state.locked) { pen.lineWidth = 3; pen.strokeRect(column, row, cell, cell); }
   pen.textBaseline = "middle";
   pen.textAlign = "center";
   if (cell >= 30) {
@@ -94,7 +92,7 @@ function paintMap(pen, places, x, y, wide, high, marks) {
         pen.fillText(told(value), left - x + (j + 0.5) * cell, top - y + (i + 0.5) * cell);
       }
   }
-  const place = marks && found();
+  const place = found();
   if (place) tag(pen, weight(place.query, place.key), left - x + place.key * cell, top - y + place.query * cell, cell, wide);
   pen.restore();
   const space = Math.max(1, Math.ceil((slanted ? 13 : 14) / cell));
@@ -106,18 +104,17 @@ function paintMap(pen, places, x, y, wide, high, marks) {
   pen.font = `italic 11px ${FONT}`;
   pen.fillText("key →", left - 13, top - 29);
   pen.fillText("query ↓", left - 13, top - 16);
-  const rowMark = marks ? query : -1, columnMark = marks ? key : -1;
   for (let i = Math.max(0, Math.floor(y / cell)); i < n && top - y + i * cell < high; i++) {
     const at = top - y + (i + 0.5) * cell;
-    if (at < top || !shows(i, rowMark)) continue;
-    ink(i === rowMark);
+    if (at < top || !shows(i, query)) continue;
+    ink(i === query);
     pen.fillText(cut(pen, numbered(i) + shown.queries.tokens[i], left - 8), left - 6, at);
   }
   pen.textAlign = "left";
   for (let j = Math.max(0, Math.floor(x / cell)); j < m && left - x + j * cell < wide; j++) {
     const at = left - x + (j + 0.5) * cell;
-    if (at < left || !shows(j, columnMark)) continue;
-    ink(j === columnMark);
+    if (at < left || !shows(j, key)) continue;
+    ink(j === key);
     pen.save();
     pen.translate(at + (slanted ? 1 : 0), top - 5);
     pen.rotate(slanted ? -Math.PI / 4 : -Math.PI / 2);
@@ -153,7 +150,7 @@ function drawMap() {
   const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
   scroller.style.height = Math.min(room, places.height + bar) + "px";
   const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
-  paintMap(pen, places, left, top, wide, high, true);
+  paintMap(pen, places, left, top, wide, high);
   options($("contrast").lastElementChild, FULL, state.full);
   $("scale-words").textContent = (shown.limit ? `of ±${share(shown.limit)}` : "√ scale")
     + (exact() ? "" : "; ≈: each number says its error");

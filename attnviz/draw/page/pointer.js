@@ -69,7 +69,7 @@ function listen() {
     "zoom-in": () => zoomBy(1), "zoom-out": () => zoomBy(-1), "zoom-fit": () => zoomBy(0),
     "save-csv": () => download(new Blob([csvOf()], { type: "text/csv" }), "csv"),
     "save-svg": () => download(new Blob([svgOf()], { type: "image/svg+xml" }), "svg"),
-    "save-png": () => mapCanvas().toBlob((blob) => download(blob, "png")),
+    "save-png": async () => download(await pngOf(), "png"),
   };
   for (const id in clicks) $(id).onclick = clicks[id];
   $("weights").addEventListener("toggle", () => $("weights").open && drawWeights());

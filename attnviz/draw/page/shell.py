@@ -52,29 +52,22 @@ def page_html(
     palette: of the picture for readers without scripts. written: returns the other parts, given
     the names of heads to link to.
     """
-    data = page_data(page)
+    data = page_data(page, palette)
     heads = {head.name for capture in data.captures for head in capture.heads}
     facts, notes = _facts(document)
-    made = [f"Made by attnviz {document.command}"] if document.command else []
-    above = [*map(_line, [*facts[:_FACTS], *made, *notes, *data.notes])]
-    if more := "".join(map(_line, facts[_FACTS:])):
-        above.append(f"<details><summary>How it was measured</summary>{more}</details>")
-    if reading := "".join(_line(part.text) for part in page_reading(document)):
-        opened = " open" * bool(document.explain)
-        above.append(f"<details{opened}><summary>How to read this</summary>{reading}</details>")
     filled = {
         "policy": (
             f"default-src 'none'; script-src {digest(source('early.js'))} "
             f"{digest(source('unpack.js'))} {digest(joined_scripts(SCRIPTS))}; "
-            f"style-src {digest(source('page.css'))}; "
+            f"style-src {digest(style('page.css'))}; "
             "img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         "name": safe(document.name),
-        "style": source("page.css"),
+        "style": style("page.css"),
         "early": source("early.js"),
         "finding": safe(document.finding or document.title),
         "guide": _guide(data.captures, page, document.finding),
-        "facts": "\n".join(above),
+        "facts": "\n".join(facts_lines(document, facts, [*notes, *data.notes])),
         "pictures": "\n".join(_picture(capture, palette) for capture in data.captures),
         "document": "\n".join(written(heads)),
         "data": data.json,
@@ -89,6 +82,22 @@ def page_html(
     yield re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], template).rstrip("\n")
 
 
+def facts_lines(
+    document: doc.Document, facts: Sequence[str], notes: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield what stands below the finding of every page: what was measured, how, and by what.
+
+    facts: of which the first few are always seen. notes: which a reader must know.
+    """
+    made = [f"Made by attnviz {document.command}"] if document.command else []
+    yield from map(_line, [*facts[:_FACTS], *made, *notes])
+    if more := "".join(map(_line, facts[_FACTS:])):
+        yield f"<details><summary>How it was measured</summary>{more}</details>"
+    if reading := "".join(_line(part.text) for part in page_reading(document)):
+        opened = ' open=""' * bool(document.explain)
+        yield f"<details{opened}><summary>How to read this</summary>{reading}</details>"
+
+
 def _line(text: str) -> str:
     return f'<p class="soft">{safe(text)}</p>'
 
@@ -101,7 +110,8 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
     capture = captures[0]
     if capture.limit or not capture.of_heads:
         return ""
-    shown = "Each row is a token (query); dark cells are the tokens it attends to (keys)."
+    shown = "Each row is a token (query); the fuller a cell's colour, the more of its attention "
+    shown += "goes to that column's token (key)."
     for query, weight in _first_weight(captures, page):
         even = 1 / (query + 1 if capture.causal else len(capture.keys))
         if share(weight) in finding:
@@ -149,6 +159,19 @@ def source(name: str) -> str:
     if _ENDS.search(text):
         raise ValueError(f"{name} would end its element")
     return text
+
+
+_DARK = re.compile(r'@media screen *\{(:root)\[data-theme="dark"\](\{[^}]*\})\}')
+
+
+@cache
+def style(*names: str) -> str:
+    """Return the style sheet of a page: what all pages share, and files of this folder.
+
+    Where no script chooses between light and dark, the reader's system does.
+    """
+    chosen = r"\g<0>@media screen and (prefers-color-scheme:dark){\1:not([data-theme])\2}"
+    return _DARK.sub(chosen, source("theme.css")) + "".join(map(source, names))
 
 
 @cache

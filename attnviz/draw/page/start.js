@@ -53,10 +53,10 @@ async function start() {
 const whole = () => {
   for (const table of $("document").querySelectorAll("details")) {
     table.open = !document.documentElement.classList.contains("js");
-    const said = { tabindex: 0, role: "region", "aria-label": table.firstElementChild.textContent };
-    for (const room of table.querySelectorAll(".scroll")) for (const name in said) room.setAttribute(name, said[name]);
+    table.addEventListener("toggle", () => reach(table));
   }
   document.documentElement.classList.add("whole");
+  reach($("document"));
 };
 if (document.readyState === "loading") addEventListener("DOMContentLoaded", whole);
 else whole();

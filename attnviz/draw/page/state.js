@@ -2,7 +2,7 @@
 
 const state = {
   capture: 0, head: 0, query: 0, key: -1, locked: false, hover: false,
-  mode: "raw", scope: "head", direction: "to", sort: "layer", view: "both", between: "", full: "1", room: "", card: false, labels: new Set(), off: new Set(), pins: [], zoom: 0,
+  mode: "raw", scope: "head", direction: "to", sort: "layer", view: "both", between: "", full: String(Number(data.full)), room: "", card: false, labels: new Set(), off: new Set(), pins: [], zoom: 0,
 };
 /** The head that a click chose, while the pointer is on another one; -1 otherwise. */
 let kept = -1;
@@ -28,10 +28,10 @@ function filtered(values) {
   return values.map((value, at) => (rows[Math.floor(at / m)] === from && columns[at % m] === to ? value : NaN));
 }
 /** The weights from which colours are full, and what may have the whole width. */
-const FULL = { 1: "1", 0.5: ".5", 0.2: ".2", 0.1: ".1", 0.05: ".05", 0.01: ".01" }, ROOMS = { "": "", map: "", lines: "" };
+const FULL = { 1: "1", 0.5: ".5", 0.2: ".2", 0.1: ".1", 0.05: ".05", 0.01: ".01", [Number(data.full)]: data.full }, ROOMS = { "": "", map: "", lines: "" };
 const views = () => ({ all: "all heads", both: "heads + one", one: "one head" });
 const controls = () => ({ mode: modes(), scope: scopes(), direction: directions(), view: views() });
-const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["view", Math.max(...shown.heads.head) > 6 && innerWidth > 720 ? "all" : "both"], ["zoom", 0], ["between", ""], ["full", "1"], ["room", ""], ["capture", captures.length > 1 ? -1 : 0]];
+const PLAIN = [["mode", "raw"], ["scope", "head"], ["direction", "to"], ["sort", "layer"], ["view", Math.max(...shown.heads.head) > 6 && innerWidth > 720 ? "all" : "both"], ["zoom", 0], ["between", ""], ["full", String(Number(data.full))], ["room", ""], ["capture", captures.length > 1 ? -1 : 0]];
 
 /** Return the ways in which the weights of this text can be shown. */
 const modes = () => ({

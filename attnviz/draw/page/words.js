@@ -24,6 +24,17 @@ function refill(box, ...children) {
   if (at >= 0) (buttons[Math.min(at, buttons.length - 1)] ?? box.previousElementSibling).focus({ preventScroll: true });
 }
 
+/** Let keys reach what scrolls in a part of the page, under the title that stands above it. */
+function reach(part) {
+  for (const room of part.querySelectorAll(".scroll, .maps > div")) {
+    const scrolls = room.scrollWidth > room.clientWidth || room.scrollHeight > room.clientHeight, titles = [...document.querySelectorAll("h1, h2, summary")];
+    const name = titles.filter((title) => title.compareDocumentPosition(room) & 4).pop()?.textContent;
+    for (const [key, value] of Object.entries({ tabindex: 0, role: "group", "aria-label": name }))
+      if (scrolls) room.setAttribute(key, value);
+      else room.removeAttribute(key);
+  }
+}
+
 const CONTROLS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const code = (letter) => letter < " " ? String.fromCharCode(0x2400 + letter.charCodeAt(0))
   : `<U+${letter.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}>`;

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import counted
-from attnviz.draw.palette import PALETTES
+from attnviz.draw.palette import DEFAULT, PALETTES, contrasted
 from attnviz.draw.report import Report
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
@@ -71,7 +71,7 @@ class HeadMaps(Report):
     report: HeadsRecord
     look: HeadsView = field(default_factory=HeadsView)
     limit: float = 1.0
-    palette: str = "viridis"
+    palette: str = DEFAULT
     ascii: bool = False
     opened: str = ""
     explained: bool = False
@@ -161,24 +161,26 @@ class HeadMaps(Report):
         values: bool = False,
         top: int | None = None,
         explain: bool = False,
-        palette: str = "viridis",
+        palette: str = DEFAULT,
+        contrast: float = 1.0,
         ascii: bool = False,
     ) -> HeadMaps:
         """Return the same maps drawn in another way.
 
         values: True writes the weights into the cells. top: instead of maps, list this many
             strongest token pairs of each head. explain: True adds a glossary for newcomers.
-            palette: ``viridis``, ``magma``, ``blues`` or ``grey``. ascii: True draws with ASCII
-            only.
+            palette: ``blues``, ``viridis``, ``magma`` or ``grey``. contrast: the weight from which
+            cells have the full colour, in (0, 1]. ascii: True draws with ASCII only.
 
-        Raises UsageError for another palette, and if ``top`` is below 1.
+        Raises UsageError for another palette or contrast, and if ``top`` is below 1.
         """
         if palette not in PALETTES:
             raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
         if top is not None and top < 1:
             raise UsageError(f"expected at least one pair of each head, got top={top}")
         look = HeadsView(values=values, top=top)
-        return replace(self, look=look, palette=palette, ascii=ascii, explained=explain)
+        colours = contrasted(palette, contrast)
+        return replace(self, look=look, palette=colours, ascii=ascii, explained=explain)
 
     def show(self, head: HeadChoice) -> HeadMaps:
         """Return the same maps; their page, in a notebook or saved, will open at the given head.

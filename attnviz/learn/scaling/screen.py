@@ -9,13 +9,14 @@ from functools import partial
 from attnviz.attention.activations import NEARLY_ZERO
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, listed, percent
+from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import model_words
 from attnviz.learn.scaling.report import BIN_EDGES, ActivationCurve, ScalingCase, ScalingReport
 
 _LONGEST = 100
 _MOST_DRAWN = 4
 
-_TINTS = {"without": doc.Tint(216), "with": doc.Tint(112)}
+_TINTS = {"without": series_tint(1), "with": series_tint(0)}
 _TICKS = {-8: "1e-8", -6: "1e-6", -4: "1e-4", -2: ".01", 0: "1"}
 """The powers of ten that are labelled on the axis."""
 

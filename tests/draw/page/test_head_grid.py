@@ -98,8 +98,13 @@ def test_every_document_with_a_grid_has_it(opened, run, tmp_path):
         assert shown.js("document.documentElement.scrollWidth") == 320
 
 
-def test_a_document_without_a_grid_runs_nothing(run, tmp_path):
-    run("params", "tiny", "--save", "params.html")
-    page = (tmp_path / "params.html").read_text()
-    assert "<script" not in page
-    assert "script-src" not in page
+def test_maps_answer_the_pointer_and_the_theme_is_chosen(opened, run, tmp_path):
+    run("head", "L1H2", CAT, "--save", "head.html")
+    shown = opened(tmp_path / "head.html", ready=False, scheme="dark", width=390)
+    shown.page.locator(".maps .tip").nth(4).hover()
+    assert shown.text("#told").startswith("cat (2) → The (1): 0.0")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert shown.js(ground) == "rgb(14, 18, 23)"
+    shown.page.locator("#theme").click()
+    assert shown.js(ground) == "rgb(255, 255, 255)"
+    assert shown.page.locator(".maps > div").first.get_attribute("tabindex") == "0"  # it scrolls
