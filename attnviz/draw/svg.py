@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.drawing import Cells, Drawing, Filled, Image, Item, Label, Stroke, Tip
 from attnviz.draw.labels import visible
-from attnviz.draw.palette import contrasting, on_grounds, paper_table, to_hex, veils
+from attnviz.draw.palette import on_grounds, paper_table, to_hex, veils
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
