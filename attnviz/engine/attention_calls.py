@@ -23,7 +23,7 @@ from attnviz.engine.hook_points import NOTHING_LEFT, Function, FunctionWatch
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.engine.split_heads import HeadSplit, split_of
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.attention_interface import FoundAttention, answering
+from attnviz.models.attention_interface import FoundAttention, answering, is_observed
 
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
@@ -368,7 +368,7 @@ class StrayAttention(SoftmaxWatch):
         self.allowed = False
 
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        if not self.allowed:
+        if not self.allowed and is_observed():
             raise IncompleteError
         return compute()
 

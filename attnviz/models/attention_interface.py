@@ -103,6 +103,21 @@ def answering(answer: Answer) -> Iterator[None]:
         _answer.reset(token)
 
 
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Let this thread's modules use their own attention functions in this context."""
+    token = _answer.set(None)
+    try:
+        yield
+    finally:
+        _answer.reset(token)
+
+
+def is_observed() -> bool:
+    """Return whether the attention functions of this thread's modules are chosen by another."""
+    return _answer.get() is not None
+
+
 def uses_interface(model: PreTrainedModel) -> bool:
     """Return whether a model's code looks up its attention function by the name in its config."""
     return bool(model._can_set_attn_implementation())

@@ -19,8 +19,10 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from transformers import ProcessorMixin
 from transformers import modeling_utils as _untyped_loading
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from transformers.models.auto import processing_auto
 from transformers.utils import logging as _untyped_logging
 
 from attnviz.errors import LoadError, UnsupportedError
@@ -33,6 +35,11 @@ from attnviz.models.hub import Progress, find_checkpoint
 from attnviz.models.layouts import require_layout
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
+from attnviz.models.picture_texts import (
+    picture_text_model,
+    require_picture_text,
+    without_videos,
+)
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
@@ -67,6 +74,7 @@ def load_transformers(
     tp: bool = False,
     logits: bool = False,
     pictures: bool = False,
+    picture_texts: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
@@ -74,7 +82,8 @@ def load_transformers(
     ``placement.spread``; None for one device. tp: True splits it over the processes of torchrun.
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
     pictures: True opens the part that reads pictures, with its image processor; the result is a
-    ``PictureModel``.
+    ``PictureModel``. picture_texts: True opens a vision-language model with its processor, as a
+    ``PictureTextModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -103,6 +112,8 @@ def load_transformers(
     bare = _bare_class(config)
     if logits and bare is not None and (config.architectures or [None])[0] == bare.__name__:
         raise no_logits(name)
+    if picture_texts:
+        require_picture_text(name, config)
     if pictures:
         require_layout(config)
     else:
@@ -125,6 +136,8 @@ def load_transformers(
         processor = _open_processor(name, directory, trust_remote_code)
     else:
         tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
+        if picture_texts:
+            processor = _open_text_processor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft():
         model, notes = open_weights(
@@ -148,6 +161,11 @@ def load_transformers(
         revision = snapshot.revision or stated_revision(said)
         return picture_model(
             name, model, processor, device=place, revision=revision, notes=_of_pictures(notes)
+        )
+    if picture_texts:
+        revision = snapshot.revision or stated_revision(said)
+        return picture_text_model(
+            name, model, processor, device=place, revision=revision, notes=notes
         )
     return prepared(
         name,
@@ -300,17 +318,47 @@ def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
             f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
             "config.json"
         )
+    with _processing(name, "image processor"):
+        opened: Any = transformers.AutoImageProcessor
+        return opened.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+
+
+def _open_text_processor(name: str, directory: Path, config: Any) -> Any:
+    """Return the processor of pictures and texts in a checkpoint's directory.
+
+    Raises LoadError if there is none that transformers knows.
+    """
+    files_of = [directory / f"{kind}_config.json" for kind in ("processor", "preprocessor")]
+    settings = [read_json(path) for path in files_of if path.is_file()]
+    stated = [fields["processor_class"] for fields in settings if "processor_class" in fields]
+    with _processing(name, "processor"):
+        if stated:
+            known = processing_auto.processor_class_from_name(str(stated[0]))
+        else:
+            known = processing_auto.PROCESSOR_MAPPING.get(type(config), None)
+        if settings and isinstance(known, type) and issubclass(known, ProcessorMixin):
+            return without_videos(known).from_pretrained(directory, local_files_only=True)
+    what = f"transformers {_VERSION} does not know its {stated[0]}" if stated else "it has no file"
+    raise LoadError(
+        f"{name!r} does not say how it reads texts with pictures: {what}; copy "
+        "processor_config.json and preprocessor_config.json beside config.json"
+    )
+
+
+@contextmanager
+def _processing(name: str, kind: str) -> Iterator[None]:
+    """Open a processor, silently; LoadError says which package it lacks."""
     try:
-        with third_party(f"the image processor of {name!r} cannot be used"):
-            opened: Any = transformers.AutoImageProcessor
-            return opened.from_pretrained(
-                directory, local_files_only=True, trust_remote_code=trust_remote_code
-            )
+        with third_party(f"the {kind} of {name!r} cannot be used"):
+            yield
     except LoadError as error:
-        if "dependencies: torchvision" not in str(error):
-            raise
-        needs = f"the image processor of {name!r} needs torchvision: pip install torchvision"
-        raise LoadError(needs) from error
+        for package in ("torchvision", "num2words"):
+            if package in f"{error} {error.__cause__}".lower():
+                needs = f"the {kind} of {name!r} needs {package}: pip install {package}"
+                raise LoadError(needs) from error
+        raise
 
 
 def _plain_processor(model: Any) -> Any:

@@ -7,9 +7,9 @@ config or an input says decides; ``CLASS_TOKENS`` names families only for what n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain, repeat
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,9 @@ _CHOOSE = "choose a ViT, CLIP, SigLIP or DINO"
 _WINDOWS = f"has windows that shift from layer to layer, no map of a whole picture: {_CHOOSE}"
 
 _REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(("swin", "swinv2", "donut-swin", "maskformer-swin"), _WINDOWS),
-    **dict.fromkeys(("hiera", "dinat", "pvt", "pvt_v2", "segformer", "mgp-str"), _WINDOWS),
+    **dict.fromkeys(("swin", "swinv2", "donut-swin", "maskformer-swin", "hiera"), _WINDOWS),
     **dict.fromkeys(
-        ("convnext", "convnextv2", "dinov3_convnext", "resnet", "bit", "regnet", "efficientnet"),
+        ("convnext", "convnextv2", "dinov3_convnext", "resnet"),
         f"is a convolutional network, which has no attention: {_CHOOSE}",
     ),
     "vit_mae": "runs a random part of the patches in a random order: open its encoder as a ViT",
@@ -128,6 +127,191 @@ def require_layout(config: Any) -> str:
     return family
 
 
+def prompt_layout(
+    config: Any,
+    input_ids: Any,
+    inputs: Mapping[str, Any],
+    picture_sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[Box] = (),
+) -> TokenLayout:
+    """Return the kind and the place of each token of a vision-language model's expanded prompt.
+
+    config: of the whole model. input_ids: (token,) of one prompt, in which each picture has as many
+        image tokens as the model has features of it.
+    inputs: what the processor returned beside them. Models whose processor cuts a picture into
+        ``rows`` and ``cols`` of tiles (Idefics3, SmolVLM) need these two as well.
+    picture_sizes: the width and the height of each picture in pixels.
+    boxes: the part of each picture that the processor leaves, see ``seen_box``.
+
+    A picture that is read as tiles and as a whole has two grids, ``tiles`` and ``overview``. Boxes
+    of tiles take each tile as evenly filled with patches. Raises UnsupportedError if the image
+    tokens of the prompt are not those of a known order.
+    """
+    token = getattr(config, "image_token_id", None)
+    ids = np.asarray(input_ids).reshape(-1)
+    images = np.flatnonzero(ids == token)
+    runs = np.split(images, np.flatnonzero(np.diff(images) > 1) + 1) if len(images) else []
+    own_boxes = list(islice(chain(boxes, repeat(WHOLE)), len(picture_sizes)))
+    parts = list(_parts(config, inputs, picture_sizes, own_boxes, [len(run) for run in runs]))
+    if sum(map(len, parts)) != len(images):
+        raise UnsupportedError(
+            f"the prompt has {len(images):,} image tokens, but {len(picture_sizes)} pictures of "
+            f"{config.model_type!r} take {sum(map(len, parts)):,}: take the prompt from the "
+            "model's own processor"
+        )
+    whole = _joined(parts)
+    kinds = np.full(len(ids), "text", object)
+    kinds[images] = whole.kinds
+    places = np.full((3, len(ids)), -1, np.intp)
+    places[:, images] = whole.grid, whole.row, whole.column
+    if config.vision_config.model_type == "pixtral":  # a token of the text stands between two rows
+        between = (kinds[1:-1] == "text") & (kinds[:-2] == "patch") & (kinds[2:] == "patch")
+        same = places[0][:-2] == places[0][2:]
+        kinds[1:-1][between & same] = "newline"
+    return TokenLayout(tuple(kinds.tolist()), whole.grids, *places)
+
+
+def _parts(
+    config: Any,
+    inputs: Mapping[str, Any],
+    sizes: Sequence[tuple[int, int]],
+    boxes: Sequence[Box],
+    runs: Sequence[int],
+) -> Iterator[TokenLayout]:
+    """Yield the layouts of the image tokens, in their order in the prompt.
+
+    runs: the lengths of the runs of image tokens in the prompt.
+    """
+    tower = config.vision_config
+    high, wide = _pair(tower.patch_size)
+    merge = getattr(config, "spatial_merge_size", None) or getattr(tower, "spatial_merge_size", 1)
+    if "image_grid_thw" in inputs:
+        for at, grid in enumerate(np.asarray(inputs["image_grid_thw"]).tolist()):
+            cells = _in_blocks(grid[0], grid[1] // merge, grid[2] // merge, 1, 0)
+            yield _layout((), cells, at, boxes[at])
+        return
+    if tower.model_type == "pixtral":
+        for at, (tall, broad) in enumerate(np.asarray(inputs["image_sizes"]).tolist()):
+            cells = _raster(tall // high // merge, broad // wide // merge)
+            yield _layout((), cells, at, boxes[at])
+        return
+    pixels = tuple(inputs["pixel_values"].shape[-2:])
+    rows, columns = pixels[0] // high, pixels[1] // wide
+    if getattr(config, "image_grid_pinpoints", None):
+        groups = np.asarray(inputs.get("batch_num_images", [1] * len(sizes))).tolist()
+        tiled = [number == 1 for number in groups for _ in range(number)]  # others are read once
+        for at, size in enumerate(sizes):
+            yield from _unpadded(config, at, size, rows, boxes[at], tiled=tiled[at])
+    elif "rows" in inputs:
+        rows, columns = rows // config.scale_factor, columns // config.scale_factor
+        tiles = (np.asarray(inputs[name]).reshape(-1).tolist() for name in ("rows", "cols"))
+        for at, grid in enumerate(zip(*tiles, strict=True)):
+            yield from _tiled(at, grid, (rows, columns), boxes[at])
+    elif hasattr(config, "downsample_ratio"):
+        rows, columns = (round(side * config.downsample_ratio) for side in (rows, columns))
+        for at, (size, run) in enumerate(zip(sizes, runs, strict=False)):
+            number = run // (rows * columns)
+            yield from _tiled(at, _tile_grid(max(number - 1, 0), size), (rows, columns), boxes[at])
+    else:
+        if hasattr(config, "mm_tokens_per_image"):
+            rows = columns = round(config.mm_tokens_per_image**0.5)
+        full = getattr(config, "vision_feature_select_strategy", "default") == "full"
+        classes: tuple[TokenKind, ...] = ("cls",) * (CLASS_TOKENS[tower.model_type] * full)
+        step = (pixels[0] // rows, pixels[1] // columns)
+        for at, box in enumerate(boxes):
+            yield _layout(classes, _raster(rows, columns), at, _whole_patches(box, pixels, step))
+
+
+def _tiled(
+    picture: int, tiles: tuple[int, int], cells: tuple[int, int], box: Box
+) -> Iterator[TokenLayout]:
+    """Yield the tiles of a picture as one grid, tile by tile, then its overview.
+
+    tiles: their rows and columns, of 0 for a picture that is not cut. cells: the rows and columns
+    of the tokens of a tile.
+    """
+    if prod(tiles):
+        down, across = np.indices(tiles).reshape(2, -1, 1)
+        _, _, row, column = _raster(*cells)
+        places = ((down * cells[0] + row).reshape(-1), (across * cells[1] + column).reshape(-1))
+        whole = (tiles[0] * cells[0], tiles[1] * cells[1])
+        yield _layout((), (*whole, *places), picture, box, name="tiles")
+    yield _layout((), _raster(*cells), picture, box, name="overview" if prod(tiles) else "")
+
+
+def _tile_grid(number: int, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the rows and columns of tiles that are nearest to a picture's shape, as InternVL's.
+
+    size: the width and the height of the picture.
+    """
+    grids = [(rows, number // rows) for rows in range(1, number + 1) if number % rows == 0]
+    shape = size[0] / size[1]
+    return min(grids, key=lambda grid: abs(shape - grid[1] / grid[0]), default=(0, 0))
+
+
+def _unpadded(
+    config: Any, picture: int, size: tuple[int, int], side: int, box: Box, *, tiled: bool
+) -> Iterator[TokenLayout]:
+    """Yield the overview of a picture, then its tiles without their padding, as LLaVA-NeXT's.
+
+    A token for a new line stands after each row of the tiles. side: the patches at a side of a
+    tile. tiled: False for an overview alone, with one new line after it.
+    """
+    pixels = config.vision_config.image_size
+    share = side * _pair(config.vision_config.patch_size)[0] / pixels
+    name = "overview" if tiled else ""
+    yield _layout((), _raster(side, side), picture, _part(box, (0, 0, share, share)), name=name)
+    if not tiled:
+        yield _layout(("newline",), _raster(0, 0), picture, box)
+        return
+
+    def used(canvas: Sequence[int]) -> tuple[int, int]:
+        scale = min(canvas[1] / size[0], canvas[0] / size[1])
+        read = min(int(size[0] * scale) * int(size[1] * scale), size[0] * size[1])
+        return read, read - canvas[0] * canvas[1]
+
+    canvas = max(config.image_grid_pinpoints, key=used)
+    rows, columns = (edge // pixels * side for edge in canvas)
+    scale = min(columns / size[0], rows / size[1])
+    high, wide = (int(round(edge * scale, 7)) for edge in (size[1], size[0]))
+    wider = size[0] / size[1] > columns / rows
+    cut = (((rows - high) // 2 if wider else 0), (0 if wider else (columns - wide) // 2))
+    # The picture lies in the middle of the canvas, as large as fits.
+    filled = min(canvas[1] / size[0], canvas[0] / size[1])
+    edges = []
+    for at, (cells, edge) in enumerate(((rows, canvas[0]), (columns, canvas[1]))):
+        length = min(ceil(size[1 - at] * filled), edge)
+        start, step = (edge - length) // 2, edge / cells
+        ends = (cut[at] * step - start, (cells - cut[at]) * step - start)
+        edges.append([end / length for end in ends])
+    (top, low), (left, right) = edges
+    rows, columns = rows - 2 * cut[0], columns - 2 * cut[1]
+    most = str(getattr(config, "vision_aspect_ratio", "")).removeprefix("anyres_max_")
+    ratio = (rows * columns / (int(most) * side**2)) ** 0.5 if most.isdigit() else 1.0
+    if ratio > 1.1:
+        rows, columns = int(rows // ratio), int(columns // ratio)
+    _, _, row, column = _raster(rows, columns + 1)
+    cells = (rows, columns, row, column)
+    whole = _layout((), cells, picture, _part(box, (left, top, right, low)), name="tiles")
+    ends = column == columns
+    kinds = tuple(np.where(ends, "newline", "patch").tolist())
+    places = (np.where(ends, -1, own) for own in (whole.grid, row, column))
+    yield TokenLayout(kinds, whole.grids, *places)
+
+
+def _joined(layouts: Sequence[TokenLayout]) -> TokenLayout:
+    """Return the tokens of layouts one after the other, with the grids of all that have tokens."""
+    grids: list[Grid] = []
+    parts: list[NDArray[np.intp]] = []
+    for layout in layouts:
+        parts.append(np.where(layout.grid < 0, -1, layout.grid + len(grids)))
+        grids += layout.grids if len(layout.patches(0)) else ()
+    of = lambda values: np.concatenate([np.empty(0, np.intp), *values])  # noqa: E731
+    kinds = tuple(kind for layout in layouts for kind in layout.kinds)
+    row, column = of([part.row for part in layouts]), of([part.column for part in layouts])
+    return TokenLayout(kinds, tuple(grids), of(parts), row, column)
+
+
 def seen_box(processor: Any, width: int, height: int) -> Box:
     """Return the part of a picture that a model sees after its processor's padding and cropping.
 
@@ -135,6 +319,8 @@ def seen_box(processor: Any, width: int, height: int) -> Box:
     The box reaches beyond the picture where the processor pads it.
     """
     left, top, wide, high = 0, 0, width, height
+    if getattr(processor, "image_grid_pinpoints", None):  # padding is taken off after the tower
+        return WHOLE
     if type(processor).__name__.startswith("LlavaImageProcessor") and processor.do_pad:
         wide = high = max(width, height)
         left, top = -((wide - width) // 2), -((high - height) // 2)
@@ -220,12 +406,16 @@ def _whole_patches(box: Box, size: Sequence[int], patch: tuple[int, int]) -> Box
 
 
 def _layout(
-    before: tuple[TokenKind, ...], cells: _Cells, picture: int, box: Box, *, padding: int = 0
+    before: tuple[TokenKind, ...],
+    cells: _Cells,
+    picture: int,
+    box: Box,
+    *,
+    padding: int = 0,
+    name: str = "",
 ) -> TokenLayout:
     rows, columns, row, column = cells
     kinds = (*before, *("patch",) * len(row), *("padding",) * padding)
-    none = np.full(len(kinds), -1, np.intp)
-    places = [none.copy() for _ in range(3)]
-    for own, values in zip(places, (0, row, column), strict=True):
-        own[len(before) : len(before) + len(row)] = values
-    return TokenLayout(kinds, (Grid(picture, rows, columns, box),), *places)
+    places = np.full((3, len(kinds)), -1, np.intp)
+    places[:, len(before) : len(before) + len(row)] = np.zeros_like(row), row, column
+    return TokenLayout(kinds, (Grid(picture, rows, columns, box, name),), *places)

@@ -141,7 +141,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
         if options.backend == "numpy" and options.work.tokens is None and name != "mha":
             raise not_by_numpy(name, _NEEDS_TORCH)
-        if options.work.pictures:
+        if options.work.pictures or options.work.picture_texts:
             raise UsageError(
                 f"{name!r} reads text: give a vision model, such as --model facebook/dinov2-small"
             )
@@ -160,6 +160,11 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     from attnviz.models.placement import SPREAD, spread
 
     if source.shape is not None:
+        if options.work.picture_texts:
+            raise UsageError(
+                f"{name!r} has random weights and no processor: a text with pictures takes a "
+                "checkpoint; leave the text out to look at its tower"
+            )
         if options.tp or options.device == SPREAD:
             raise UsageError(
                 f"{name!r} has random weights, on one device: --tp and --device auto are for "
@@ -178,6 +183,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         spread=spread(options.max_memory, options.offload) if options.device == SPREAD else None,
         logits=options.work.logits,
         pictures=options.work.pictures,
+        picture_texts=options.work.picture_texts,
     )
 
 

@@ -89,12 +89,14 @@ class PictureModel(TransformersModel):
             return known
         file = read_picture(picture) if isinstance(picture, str) else picture
         with third_party(f"the processor of {self.info.name!r} cannot read {file.name!r}"):
-            made = self.processor(images=file.pixels, return_tensors="pt")
+            made = self.processor(
+                images=file.pixels, input_data_format="channels_last", return_tensors="pt"
+            )
         device, kind = device_of(self.model), self.model.dtype
         inputs = {
             name: value.to(device, kind if value.is_floating_point() else None)
             for name, value in made.items()
-            if isinstance(value, Tensor) and name in _arguments(self.model)
+            if isinstance(value, Tensor) and name in arguments_of(self.model)
         }
         seen = seen_box(self.processor, *file.size)
         (layout,) = tower_layouts(self.model.config, inputs, [seen])
@@ -140,13 +142,13 @@ def picture_model(
     if device is not None:
         with third_party(f"{name!r} cannot be moved to {device}"):
             model = model.to(device).eval().requires_grad_(False)
-    twin = _own_copy(vision_tower(model, name))
+    twin = own_copy(vision_tower(model, name))
     pooling = getattr(twin, "head", None) if getattr(twin, _POOLED, False) else None
     if pooling is not None:  # it does not look its attention up: it is run apart
         setattr(twin, _POOLED, False)
     trunk = getattr(twin, twin.base_model_prefix or "-", None)
-    if isinstance(trunk, PreTrainedModel) and PIXELS in _arguments(trunk):
-        twin._modules[twin.base_model_prefix] = trunk = _own_copy(trunk)
+    if isinstance(trunk, PreTrainedModel) and PIXELS in arguments_of(trunk):
+        twin._modules[twin.base_model_prefix] = trunk = own_copy(trunk)
     else:
         twin.base_model_prefix, trunk = "", twin
     known = described(name, twin, None, **facts)
@@ -163,7 +165,7 @@ def picture_model(
     return opened
 
 
-def _own_copy(model: Any) -> Any:
+def own_copy(model: Any) -> Any:
     """Return a copy that shares all parts and may have hooks and parts of its own."""
     twin = copy.copy(model)
     twin._modules = dict(twin._modules)
@@ -199,13 +201,13 @@ def vision_tower(model: Any, name: str) -> Any:
 
     Raises UnsupportedError if it has none.
     """
-    takes = _arguments(model)
+    takes = arguments_of(model)
     if PIXELS in takes and "input_ids" not in takes:
         return model
     config = getattr(model.config, "vision_config", None)
     for module in model.modules():
         own = isinstance(module, PreTrainedModel) and module is not model
-        if own and type(module.config) is type(config) and PIXELS in _arguments(module):
+        if own and type(module.config) is type(config) and PIXELS in arguments_of(module):
             return module
     raise UnsupportedError(
         f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "
@@ -213,5 +215,6 @@ def vision_tower(model: Any, name: str) -> Any:
     )
 
 
-def _arguments(module: Any) -> Sequence[str]:
+def arguments_of(module: Any) -> Sequence[str]:
+    """Return the names of the arguments of a module's call."""
     return tuple(inspect.signature(module.forward).parameters)

@@ -28,6 +28,7 @@ class Work:
     logits: whether a logit is explained, so that a checkpoint without a head is refused before its
         weights are read.
     pictures: whether the model reads a picture without a text, which only torch does.
+    picture_texts: whether the model reads a text with pictures, which only torch does.
     built_in: whether NumPy can do it with a built-in model only, and torch does with checkpoints.
     fits: returns whether NumPy can do it with this checkpoint.
     """
@@ -38,6 +39,7 @@ class Work:
     joined: bool = False
     logits: bool = False
     pictures: bool = False
+    picture_texts: bool = False
     built_in: bool = False
     fits: Callable[[StackModel], bool] = _any_model
 

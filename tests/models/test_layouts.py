@@ -1,5 +1,7 @@
 """Where patches stand: a tower without layers changes the token of a patch whose pixels change."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransforme
 from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionTransformer
 
 from attnviz.errors import UnsupportedError
-from attnviz.models.layouts import seen_box, tower_layouts
+from attnviz.models.layouts import prompt_layout, seen_box, tower_layouts
+
+from .picture_models import FAMILIES, tiny
 
 OTHER = {
     "Qwen2VLVision": Qwen2VisionTransformerPretrainedModel,
@@ -215,3 +219,66 @@ def test_what_a_processor_cuts_off(name, settings, high, wide):
     for axis, expected in own.items():
         inside = (expected > 0.05) & (expected < 0.95)
         assert np.abs(middle[axis] - expected)[inside].max() < 0.02
+
+
+def prompt(processor, pictures):
+    """Return the ids of a prompt with pictures, and the other inputs."""
+    text = f"{processor.image_token} dog " * len(pictures) + "what is in the picture"
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        inputs = dict(processor(images=pictures, text=text, return_tensors="pt"))
+    if "Idefics3" in type(processor).__name__:
+        extra = processor.image_processor(images=[pictures], return_row_col_info=True)
+        inputs |= {"rows": extra["rows"], "cols": extra["cols"]}
+    return inputs
+
+
+def embedded(model, inputs):
+    """Return what a model without layers makes of each token."""
+    given = {name: own for name, own in inputs.items() if name not in ("rows", "cols", "labels")}
+    with torch.no_grad():
+        return model(**given).logits[0]
+
+
+SIZES = {  # the heights and widths of pictures
+    "one": [(40, 24)],
+    "two": [(24, 40), (32, 32)],
+    "wide": [(17, 60)],
+}
+TILED = {"llava_next", "llava_onevision", "idefics3", "smolvlm", "internvl"}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_token_of_a_prompt_that_a_part_of_a_picture_changes(name, sizes):
+    model, processor = tiny(name)
+    pictures = [noise_picture(at, *size) // 4 + 96 for at, size in enumerate(SIZES[sizes])]
+    shown = [Image.fromarray(picture) for picture in pictures]
+    inputs = prompt(processor, shown)
+    boxes = [seen_box(processor.image_processor, *picture.size) for picture in shown]
+    layout = prompt_layout(
+        model.config, inputs["input_ids"][0], inputs, [picture.size for picture in shown], boxes
+    )
+    before = embedded(model, inputs)
+    assert len(layout) == len(before)
+    names = {"tiles", "overview"} if name in TILED else {""}
+    assert {grid.name for grid in layout.grids} == names
+    other = 0
+    for index, grid in enumerate(layout.grids):
+        left, top, right, low = grid.box
+        high, wide = pictures[grid.picture].shape[:2]
+        for row, column in {(0, 0), (grid.rows - 1, grid.columns // 2), (1, grid.columns - 1)}:
+            x = (left + (right - left) * (column + 0.5) / grid.columns) * wide
+            y = (top + (low - top) * (row + 0.5) / grid.rows) * high
+            if not (1 <= x < wide - 1 and 1 <= y < high - 1):
+                continue
+            changed = [picture.copy() for picture in pictures]
+            changed[grid.picture][int(y) - 1 : int(y) + 2, int(x) - 1 : int(x) + 2] = 255
+            again = prompt(processor, [Image.fromarray(picture) for picture in changed])
+            difference = (embedded(model, again) - before).abs().amax(-1).numpy()
+            own = layout.patches(index)
+            assert own[difference[own].argmax()] == layout.at(index, row, column)
+            assert not difference[layout.grid < 0].any()
+            others = [at for at, each in enumerate(layout.grids) if each.picture != grid.picture]
+            assert not difference[np.isin(layout.grid, others)].any()
+            other += 1
+    assert other >= len(layout.grids)

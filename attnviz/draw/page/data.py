@@ -409,7 +409,9 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
 def _panes(tokens: Tokens) -> list[dict[str, Any]]:
     """Return the pictures of the keys as a page shows them, one for each grid of patches."""
     layout, panes = tokens.layout, list[dict[str, Any]]()
-    for grid in layout.grids if layout is not None and layout.pictures else ():
+    if layout is None or not layout.pictures:
+        return panes
+    for grid in layout.grids:
         shown = Picture(layout.pictures[grid.picture])
         pixels = drawn_pixels(shown, size := picture_size(shown))
         box = [round(float(side), 6) for side in grid.box]

@@ -1,0 +1,241 @@
+"""Vision-language models: a prompt with pictures is a text, some tokens of which are patches.
+
+The model's own processor expands the prompt and makes what the model reads of the pictures. Image
+tokens get ids beyond the vocabulary, of their own for each prompt, and a hook of the model replaces
+them by the model's image token and adds the pictures: so whatever runs a model on token ids runs
+this one. The part of the model that reads the pictures runs unobserved.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.attention_interface import unobserved
+from attnviz.models.chats import finished_chat
+from attnviz.models.layouts import prompt_layout, require_layout, seen_box
+from attnviz.models.model import ChatTemplate
+from attnviz.models.pictures import PictureFile
+from attnviz.models.prepare import described
+from attnviz.models.split import device_of
+from attnviz.models.third_party import third_party
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.vision import arguments_of, own_copy
+from attnviz.records import Tokens
+
+_BY_TOKEN = "token_type_ids"
+"""The ending of the names of inputs that have a number for each token of the prompt."""
+
+_TILES = ("rows", "cols")
+"""What some processors know of their tiles and return only when asked."""
+
+
+class PicturePrompt(str):
+    """A prompt, and the pictures that stand before it."""
+
+    pictures: tuple[PictureFile, ...]
+
+    def __new__(cls, text: str, pictures: Sequence[PictureFile]) -> PicturePrompt:
+        made = super().__new__(cls, text)
+        made.pictures = tuple(pictures)
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """A prompt as the model reads it: its tokens, and the model's other inputs for its pictures."""
+
+    tokens: Tokens
+    inputs: dict[str, Tensor]
+    images: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PictureTextModel(TransformersModel):
+    """A model of texts with pictures: ``encode`` takes a ``PicturePrompt``, or a text alone.
+
+    processor: of pictures and texts. read: the prompts with pictures that were read.
+    """
+
+    processor: Any = None
+    read: dict[tuple[str, tuple[PictureFile, ...]], _Read] = field(default_factory=dict)
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the tokens of a text; of a prompt with pictures with the places of their patches.
+
+        A model with a chat template reads the prompt as a message of the user. Raises UsageError if
+        a prompt with pictures must be cut, or the model cannot read as many.
+        """
+        if not isinstance(text, PicturePrompt):
+            return super().encode(text, limit)
+        key = str(text), text.pictures
+        if key not in self.read:
+            self.read[key] = self._read(text)
+        tokens = self.read[key].tokens
+        if limit is not None and len(tokens) > limit:
+            raise UsageError(
+                f"the prompt and its pictures have {len(tokens):,} tokens, and {self.info.name!r} "
+                f"reads {limit:,}: pictures cannot be cut, so shorten the text or leave one out"
+            )
+        return tokens
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        source = getattr(self.processor, "chat_template", None)
+        own = super().chat_template
+        if not isinstance(source, str):
+            return own
+        named = self.tokenizer.special_tokens_map.items()
+        return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
+
+    def _read(self, prompt: PicturePrompt) -> _Read:
+        from PIL import Image
+
+        name, pictures = self.info.name, prompt.pictures
+        text = self._written(prompt)
+        images = [Image.fromarray(picture.pixels) for picture in pictures]
+        begun = str(getattr(self.tokenizer, "bos_token", None) or "\0")
+        framed = {"add_special_tokens": False} if text.startswith(begun) else {}
+        reads = self.processor.image_processor
+        with third_party(f"the processor of {name!r} cannot read this prompt"):
+            made = dict(self.processor(text=text, images=[images], return_tensors="pt", **framed))
+            if hasattr(reads, "return_row_col_info"):
+                asked = reads(images=[images], return_row_col_info=True)
+                made |= {each: asked[each] for each in _TILES}
+        ids = made.pop("input_ids")[0]
+        sizes = [picture.size for picture in pictures]
+        boxes = [seen_box(reads, *size) for size in sizes]
+        layout = prompt_layout(self.model.config, ids, made, sizes, boxes)
+        layout = replace(layout, pictures=tuple(picture.pixels for picture in pictures))
+        plain, places = self._tokens(ids.tolist()), layout.names()
+        image = _image_token(self.model)
+        texts = tuple(place or own for place, own in zip(places, plain.texts, strict=True))
+        special = tuple(
+            kind == "newline" or (kind == "text" and own)
+            for kind, own in zip(layout.kinds, plain.special, strict=True)
+        )
+        marked = torch.where(ids == image, self._first_own + len(self.read), ids)
+        device, kind = device_of(self.model), self.model.dtype
+        inputs = {
+            each: value.to(device, kind if value.is_floating_point() else None)
+            for each, value in made.items()
+            if isinstance(value, Tensor)
+            if each in arguments_of(self.model.base_model) and each != "attention_mask"
+        }
+        tokens = Tokens(tuple(marked.tolist()), texts, special, layout=layout)
+        return _Read(tokens, inputs, int((ids == image).sum()))
+
+    def _written(self, prompt: PicturePrompt) -> str:
+        """Return the prompt as the model's chat template writes it, or behind its image tokens."""
+        template, count = self.chat_template, len(prompt.pictures)
+        token = getattr(self.processor, "image_token", "<image>")
+        if template is not None:
+            parts = [{"type": "image"}] * count + [{"type": "text", "text": str(prompt)}]
+            chat = [{"role": "user", "content": parts}]
+            text = finished_chat(self.info.name, template, chat, answering=True)
+            if text.count(token) != count:
+                raise UnsupportedError(
+                    f"the chat template of {self.info.name!r} writes {text.count(token)} image "
+                    f"tokens for {count} pictures"
+                )
+            return text
+        return f"{token}\n" * (count - 1) + token + str(prompt)
+
+    @property
+    def _first_own(self) -> int:
+        """Return the first id that is no token of the model's."""
+        return max(self._vocabulary, _image_token(self.model) + 1)
+
+    def with_pictures(
+        self, module: Any, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Return the arguments of a call with the pictures that its image tokens stand for.
+
+        A prompt that was cut, as for a trial, is read without pictures: its image tokens are those
+        of a text.
+        """
+        ids = named.get("input_ids")
+        if ids is None or not bool((ids >= self._first_own).any()):
+            return None
+        own = ids >= self._first_own
+        plain = torch.where(own, _image_token(self.model), ids)
+        known, rows = list(self.read.values()), []
+        for row, marks in zip(ids, own, strict=True):
+            numbers = (row[marks] - self._first_own).unique().tolist()
+            read = known[numbers[0]] if len(numbers) == 1 else None
+            if read is None or int(marks.sum()) != read.images:
+                return args, {**named, "input_ids": plain}
+            rows.append(_as_long(read.inputs, len(row)))
+        pictures = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+        return args, {**named, "input_ids": plain, **pictures}
+
+
+def _as_long(inputs: dict[str, Tensor], tokens: int) -> dict[str, Tensor]:
+    """Return the inputs for a text of another length: each has a number for each token, or none.
+
+    What comes after the prompt is text.
+    """
+    changed = dict(inputs)
+    for name in inputs:
+        if name.endswith(_BY_TOKEN):
+            more = max(0, tokens - inputs[name].shape[1])
+            changed[name] = torch.nn.functional.pad(inputs[name], (0, more))[:, :tokens]
+    return changed
+
+
+def _image_token(model: Any) -> int:
+    return int(model.config.image_token_id)
+
+
+def require_picture_text(name: str, config: Any) -> None:
+    """Raise UnsupportedError if a model does not read texts with pictures, in a known order."""
+    if getattr(config, "image_token_id", None) is None:
+        raise UnsupportedError(
+            f"{name!r} ({config.model_type}) reads no text with pictures: leave the text out, or "
+            "choose a vision-language model such as Qwen2.5-VL, LLaVA or SmolVLM"
+        )
+    require_layout(config)
+
+
+def picture_text_model(
+    name: str, model: Any, processor: Any, *, device: torch.device | None = None, **facts: Any
+) -> PictureTextModel:
+    """Return a loaded vision-language model with its processor, in the form that is observed.
+
+    The model itself is not changed: what is observed is a copy that shares all of its parts.
+    facts: those of ``prepare.described``, such as the revision and notes.
+    Raises UnsupportedError if the places of its image tokens are not known.
+    """
+    require_picture_text(name, model.config)
+    if device is not None:
+        with third_party(f"{name!r} cannot be moved to {device}"):
+            model = model.to(device).eval().requires_grad_(False)
+    twin = own_copy(model)
+    trunk = twin.base_model
+    if trunk is not twin:
+        trunk = twin._modules[twin.base_model_prefix] = own_copy(trunk)
+    reads = trunk.get_image_features
+
+    @functools.wraps(reads)
+    def get_image_features(*args: Any, **named: Any) -> Any:
+        with unobserved():
+            return reads(*args, **named)
+
+    trunk.get_image_features = get_image_features
+    known = described(name, twin, processor.tokenizer, **facts)
+    opened = PictureTextModel(**vars(known), processor=processor)
+    for part in {twin, trunk}:
+        part.register_forward_pre_hook(opened.with_pictures, with_kwargs=True)
+    return opened
+
+
+def without_videos(processor: Any) -> Any:
+    """Return a class of processor without the part for videos, which needs torchvision."""
+    kept = [name for name in processor.get_attributes() if name != "video_processor"]
+    return type(processor.__name__, (processor,), {"get_attributes": classmethod(lambda _: kept)})

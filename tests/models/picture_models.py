@@ -1,0 +1,247 @@
+"""Tiny vision-language models of each family with random weights, and their processors."""
+
+import sys
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+from transformers.models.pixtral import image_processing_pil_pixtral
+
+from attnviz.models.picture_texts import without_videos
+
+# Pixtral's processor takes one function from a module that needs torchvision.
+sys.modules.setdefault(
+    "transformers.models.pixtral.image_processing_pixtral", image_processing_pil_pixtral
+)
+from transformers.models.pixtral.processing_pixtral import PixtralProcessor  # noqa: E402
+
+WORDS = "what is in the picture ? write a general description of image . dog cat : User Assistant"
+
+MARKS = {  # the special tokens of a family's prompt, by the names that its processor reads
+    "image_token": "<image>",
+    "boi_token": "<boi>",
+    "eoi_token": "<eoi>",
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<image>",
+    "video_token": "<video>",
+}
+OTHERS = ["[IMG_BREAK]", "[IMG_END]", "<fake_token_around_image>", "<global-img>", "\n", "\n\n"]
+OTHERS += [f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)]
+OTHERS += ["\n\n\n", "<end_of_utterance>"]
+
+
+def tokenizer():
+    """Return a tokenizer of words, with the marks of all families."""
+    special = ["<pad>", "<bos>", "<eos>", "<unk>", *dict.fromkeys(MARKS.values()), *OTHERS]
+    words = dict.fromkeys([*special, *WORDS.split()])
+    plain = Tokenizer(models.WordLevel({word: at for at, word in enumerate(words)}, "<unk>"))
+    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        extra_special_tokens=MARKS,
+        additional_special_tokens=OTHERS,
+    )
+
+
+TEXT = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 4, "head_dim": 4}
+TEXT |= {"num_key_value_heads": 2, "vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1}
+TEXT |= {"eos_token_id": 2, "max_position_embeddings": 4096}
+TOWER = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "patch_size": 4}
+TOWER |= {"image_size": 16}
+QWEN_TOWER = {"hidden_size": 16, "embed_dim": 16, "num_heads": 2, "intermediate_size": 8}
+QWEN_TOWER |= {"patch_size": 4, "spatial_merge_size": 2, "out_hidden_size": 16, "depth": 0}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 0]}
+SIDE = {"height": 16, "width": 16}
+
+
+def pictures(name, **settings):
+    """Return the image processor of a family, without torchvision."""
+    return getattr(transformers, f"{name}ImageProcessorPil")(**settings)
+
+
+def _llava():
+    images = pictures("CLIP", size={"shortest_edge": 16}, crop_size=SIDE)
+    make = transformers.LlavaProcessor
+    extra = {"patch_size": 4, "vision_feature_select_strategy": "default"}
+    return images, make, extra | {"num_additional_image_tokens": 1}
+
+
+def _llava_next():
+    pins = [[16, 32], [32, 16], [32, 32], [48, 16]]
+    images = pictures(
+        "LlavaNext", size={"shortest_edge": 16}, crop_size=SIDE, image_grid_pinpoints=pins
+    )
+    extra = {"patch_size": 4, "vision_feature_select_strategy": "default"}
+    return images, transformers.LlavaNextProcessor, extra | {"num_additional_image_tokens": 1}
+
+
+def _onevision():
+    pins = [[high, wide] for high in (16, 32, 48) for wide in (16, 32, 48)]
+    images = pictures("LlavaOnevision", size=SIDE, image_grid_pinpoints=pins)
+    extra = {"num_image_tokens": 16, "vision_feature_select_strategy": "full"}
+    return images, transformers.LlavaOnevisionProcessor, extra | {"vision_aspect_ratio": MAX}
+
+
+MAX = "anyres_max_3"
+
+
+def _qwen():
+    sizes = {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 10**6}
+    return pictures("Qwen2VL", **sizes), transformers.Qwen2VLProcessor, {}
+
+
+def _qwen3():
+    return _qwen()[0], transformers.Qwen3VLProcessor, {}
+
+
+def _idefics3():
+    sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}
+    return pictures("Idefics3", **sizes), Idefics3Processor, {"image_seq_len": 4}
+
+
+def _smolvlm():
+    sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}}
+    return pictures("SmolVLM", **sizes), Idefics3Processor, {"image_seq_len": 4}
+
+
+def _internvl():
+    sizes = {"size": SIDE, "crop_to_patches": True, "max_patches": 6}
+    return pictures("GotOcr2", **sizes), transformers.InternVLProcessor, {"image_seq_length": 4}
+
+
+def _paligemma():
+    images = pictures("Siglip", size=SIDE)
+    images.image_seq_length = 16
+    return images, transformers.PaliGemmaProcessor, {}
+
+
+def _gemma3():
+    images = pictures("Gemma3", size=SIDE)
+    return images, transformers.Gemma3Processor, {"image_seq_length": 4}
+
+
+def _pixtral():
+    images = pictures("Pixtral", patch_size=4, size={"longest_edge": 40})
+    extra = {"patch_size": 4, "spatial_merge_size": 2, "image_token": "<image>"}
+    return images, PixtralProcessor, extra
+
+
+def _pixtral_unmerged():
+    images, make, extra = _pixtral()
+    return images, make, extra | {"spatial_merge_size": 1}
+
+
+CLIP = {"model_type": "clip_vision_model", **TOWER, "projection_dim": 8}
+SIGLIP = {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False}
+LLAMA = {"model_type": "llama", **TEXT}
+QWEN_TEXT = {**TEXT, "rope_parameters": ROPE, "rope_scaling": ROPE}
+FAMILIES = {  # the config's class, settings, the tower, the text, and what makes the processor
+    "llava": ("Llava", {"vision_feature_layer": -1}, CLIP, LLAMA, _llava),
+    "llava_next": (
+        "LlavaNext",
+        {"vision_feature_layer": -1, "image_grid_pinpoints": _llava_next()[0].image_grid_pinpoints},
+        CLIP,
+        LLAMA,
+        _llava_next,
+    ),
+    "llava_onevision": (
+        "LlavaOnevision",
+        {
+            "vision_feature_layer": -1,
+            "vision_aspect_ratio": MAX,
+            "image_grid_pinpoints": _onevision()[0].image_grid_pinpoints,
+        },
+        SIGLIP,
+        {**LLAMA, "model_type": "qwen2"},
+        _onevision,
+    ),
+    "qwen2_vl": ("Qwen2VL", {}, QWEN_TOWER | {"hidden_size": 16, "mlp_ratio": 1}, QWEN_TEXT, _qwen),
+    "qwen2_5_vl": (
+        "Qwen2_5_VL",
+        {},
+        QWEN_TOWER | {"window_size": 16, "fullatt_block_indexes": [1]},
+        QWEN_TEXT,
+        _qwen,
+    ),
+    "qwen3_vl": (
+        "Qwen3VL",
+        {},
+        QWEN_TOWER | {"num_position_embeddings": 16, "deepstack_visual_indexes": []},
+        QWEN_TEXT,
+        _qwen3,
+    ),
+    "idefics3": ("Idefics3", {"scale_factor": 2}, TOWER, LLAMA, _idefics3),
+    "smolvlm": ("SmolVLM", {"scale_factor": 2}, TOWER, LLAMA, _smolvlm),
+    "internvl": (
+        "InternVL",
+        {"image_seq_length": 4, "vision_feature_layer": -1},
+        TOWER | {"patch_size": (4, 4), "image_size": (16, 16)},
+        {**LLAMA, "model_type": "qwen2"},
+        _internvl,
+    ),
+    "paligemma": (
+        "PaliGemma",
+        {"projection_dim": 16},
+        SIGLIP | {"projection_dim": 16},
+        {**LLAMA, "model_type": "gemma"},
+        _paligemma,
+    ),
+    "gemma3": (
+        "Gemma3",
+        {"mm_tokens_per_image": 4},
+        SIGLIP,
+        {**TEXT, "model_type": "gemma3_text", "sliding_window": 16, "query_pre_attn_scalar": 4},
+        _gemma3,
+    ),
+    "mistral3": (
+        "Mistral3",
+        {"spatial_merge_size": 2, "vision_feature_layer": -1},
+        TOWER | {"model_type": "pixtral", "head_dim": 4},
+        {**LLAMA, "model_type": "mistral"},
+        _pixtral,
+    ),
+    "pixtral": (
+        "Llava",
+        {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"},
+        TOWER | {"model_type": "pixtral", "head_dim": 4},
+        {**LLAMA, "model_type": "mistral"},
+        _pixtral_unmerged,
+    ),
+}
+
+
+def tiny(name, *, layers=0, tower_layers=0):
+    """Return a family's model with random weights and its processor.
+
+    A tower with no layers passes its embedded patches on. Where a model reads the states after a
+    layer, it has one that changes nothing.
+    """
+    config_class, settings, tower, text, make = FAMILIES[name]
+    images, processor_class, extra = make()
+    words = tokenizer()
+    still = tower_layers == 0 and "vision_feature_layer" in settings
+    count = "depth" if "depth" in tower else "num_hidden_layers"
+    config = getattr(transformers, f"{config_class}Config")(
+        vision_config={**tower, count: tower_layers + still},
+        text_config={**text, "num_hidden_layers": layers},
+        image_token_id=words.convert_tokens_to_ids("<image>"),
+        **settings,
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{config_class}ForConditionalGeneration")(config).eval()
+    for key, weight in model.named_parameters():
+        if "mm_input_projection" in key:  # zeros, of which nothing would be seen
+            torch.nn.init.normal_(weight)
+    if still:
+        for key, weight in model.named_parameters():
+            if "vision_tower" in key and "layers.0." in key:
+                weight.data.zero_()
+    make = without_videos(processor_class)
+    return model, make(image_processor=images, tokenizer=words, **extra)
