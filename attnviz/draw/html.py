@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
-from attnviz.draw.figure import arranged, document_drawing, heading_words, part_drawings
+from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.head_grid import grid_element
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import on_grounds
@@ -96,14 +96,9 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 yield f"<details open><summary>{safe(title)}</summary>"
                 yield from _table(part._replace(rows=rows), palette, heads)
                 yield "</details>"
-            case doc.Plot() | doc.Maps(texts=True):
+            case doc.Plot() | doc.Maps(texts=True) | doc.Pictures():
                 yield from _heading(part)
                 yield from map(_picture, part_drawings(part), repeat(palette))
-            case doc.Pictures():
-                yield from _heading(part)
-                drawings = part_drawings(part)
-                shown = arranged(part, drawings) if part.small else drawings
-                yield from map(_picture, shown, repeat(palette))
 
 
 def _picture(drawing: Drawing, palette: str) -> str:
@@ -177,16 +172,13 @@ def _shown(
             yield from _table(part, palette, names)
         case doc.Maps():
             yield from _maps(part, palette)
-        case doc.Pictures():
-            room = '<div class="scroll" tabindex="0">'
-            for drawing in arranged(part, part_drawings(part) if part.small else []):
-                yield f"{room}{svg_element(drawing, palette)}</div>"
-            yield from [] if part.small else pictures_element(part, palette)
+        case doc.Pictures(small=False):
+            yield from pictures_element(part, palette)
         case doc.HeadGrid() if part.cells:
             yield from grid_element(part, palette)
         case _:
             for drawing in part_drawings(part):
-                yield f'<div class="scroll">{svg_element(drawing, palette)}</div>'
+                yield f'<div class="scroll" tabindex="0">{svg_element(drawing, palette)}</div>'
 
 
 def _heading(part: doc.Part) -> Iterator[str]:
