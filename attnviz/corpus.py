@@ -76,13 +76,18 @@ class TextBlock:
 class TextCorpus:
     """Texts that can be read again and again, without being in memory together.
 
-    source: where they come from, safe to print. lines: yields them from the first one.
+    source: where they come from, safe to print. rows: yields them from the first one; a row of a
+        table without a text has an empty one.
     bytes: about how many bytes they have together; 0 if that is unknown.
     """
 
     source: str
-    lines: Callable[[], Iterator[Line]]
+    rows: Callable[[], Iterator[Line]]
     bytes: int = 0
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the texts from the first one."""
+        return (line for line in self.rows() if line.text)
 
 
 @dataclass
@@ -91,17 +96,22 @@ class Reading:
 
     It reads all texts, so that in the end it knows their number and a digest of them, by which
     shards that read different texts are told apart. texts, bytes: how many were read so far.
+    empty: how many rows without a text.
     """
 
     corpus: TextCorpus
     shard: Shard
     texts: int = 0
     bytes: int = 0
+    empty: int = 0
     _hash: Any = field(default_factory=hashlib.sha256)
 
     def __iter__(self) -> Iterator[TextBlock]:
         index, kept = 0, list[Line]()
-        for line in self.corpus.lines():
+        for line in self.corpus.rows():
+            if not line.text:
+                self.empty += 1
+                continue
             content = line.text.encode("utf-8", "surrogatepass")
             self._hash.update(len(content).to_bytes(8, "little") + content)
             self.texts += 1
@@ -241,8 +251,7 @@ def _lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 def _rows(source: str, rows: Iterable[Any], column: str | None) -> Iterator[Line]:
     """Yield the texts of a column of rows. source: its name in messages."""
     for number, row in enumerate(rows, start=1):
-        if (text := cell_text(row, column, f"{source} row {number}")).strip():
-            yield Line(number, text)
+        yield Line(number, cell_text(row, column, f"{source} row {number}"))
 
 
 def _parquet(path: Path) -> Iterator[Any]:

@@ -40,6 +40,7 @@ from attnviz.reading import (
     read_bytes,
 )
 from attnviz.resume import refuse_other_run
+from attnviz.texts import empty_note
 
 SCHEMA = "attnviz.record/1"
 
@@ -216,10 +217,11 @@ class CorpusRecord:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return a report's notes: on missing shards, and on the column of the texts in a table."""
+        """Return a report's notes: on missing shards, and on the table that has the texts."""
         lacks = (f"{self.missing}: attnviz merge adds all shards up",) if self.missing else ()
         source = str(self.shown.get("source", ""))
-        return (*lacks, *[f"the texts are those of {source}"] * (", column " in source))
+        named = [f"the texts are those of {source}"] * (", column " in source)
+        return (*lacks, *named, *empty_note(self.shown.get("empty", 0)))
 
     def save(self, path: Path) -> None:
         """Write the record to a file, whole or not at all; LoadError if the system refuses."""
@@ -268,6 +270,8 @@ def read_record(path: Path) -> CorpusRecord:
         for name, expected in _HEAD.items():
             if not fits(head[name], expected):
                 raise ValueError(f"its {name} is {head[name]!r:.40}")
+        if not fits(empty := head["shown"].get("empty", 0), WHOLE):
+            raise ValueError(f"its empty rows are {empty!r:.40}")
         parts = tuple(ShardPart(Shard(*shard), *rest) for shard, *rest in head["parts"])
         _check_parts(parts)
         texts = {int(index): text for index, text in head["texts"].items()}
@@ -353,7 +357,8 @@ def recorded(
         raise other
     if not part.digest:
         part = part._replace(whole=reading.texts, digest=reading.digest)
-        record = replace(record, parts=(part,))
+        shown = {**record.shown, **({"empty": reading.empty} if reading.empty else {})}
+        record = replace(record, parts=(part,), shown=shown)
         if file is not None:
             record.save(file)
     return record

@@ -82,16 +82,17 @@ def _csv_rows(
     names, number = list[str](), 1
     try:
         for cells in reader:
-            if len(cells) < 2 and not "".join(cells).strip():
+            blank = len(cells) < 2 and not "".join(cells).strip()
+            if blank and (not cells or len(names) != 1):
                 pass  # a blank line
             elif not names:
                 names = [cell.strip() for cell in cells]
                 if len(set(names)) < len(names):
                     raise LoadError(f"{source} line {number} names a column twice")
             elif len(cells) != len(names):
+                columns = f"{len(cells)} column{'s' * (len(cells) != 1)}"
                 raise LoadError(
-                    f"{source} line {number} has {len(cells)} columns, the first line names "
-                    f"{len(names)}"
+                    f"{source} line {number} has {columns}, the first line names {len(names)}"
                 )
             else:
                 yield number, dict(zip(names, cells, strict=True))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.draw.labels import visible
+from attnviz.draw.numbers import counted
 from attnviz.errors import LoadError, UsageError
 from attnviz.ranks import is_together
 from attnviz.reading import (
@@ -64,12 +65,14 @@ class Texts(NamedTuple):
     source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed a text.
     lines: the line number of each text in its file, from 1; empty unless the texts are lines of a
         file. first: the index of the first text, if they are a part of the file.
+    notes: sentences that a reader must know, such as how many rows had no text.
     """
 
     texts: tuple[str, ...]
     source: str
     lines: tuple[int, ...] = ()
     first: int = 0
+    notes: tuple[str, ...] = ()
 
     def place(self, index: int) -> str:
         """Return a text's name for messages: ``the text``, or ``text 3 (line 4)``."""
@@ -180,10 +183,17 @@ def read_texts_file(path: Path, option: str, column: str | None = None) -> Texts
     UsageError if there is no text, or it is not clear which column has the texts.
     """
     name, lines = lines_of(path)
-    if not (entries := list(texts_in(path, name, lines, column))):
+    every = list(texts_in(path, name, lines, column))
+    if not (entries := [entry for entry in every if entry[1]]):
         raise UsageError(f"{option} {name} has no text: expected one text a line")
     numbers, texts = zip(*entries, strict=True)
-    return Texts(texts, source_of(path, name, column), numbers)
+    notes = empty_note(len(every) - len(entries))
+    return Texts(texts, source_of(path, name, column), numbers, notes=notes)
+
+
+def empty_note(rows: int) -> tuple[str, ...]:
+    """Return a note on so many rows of a table without a text; none for 0."""
+    return (f"{counted(rows, 'row')} of the table left out: no text there",) if rows else ()
 
 
 def source_of(path: Path, name: str, column: str | None) -> str:
@@ -203,7 +213,7 @@ def texts_in(
     """Yield (number, text) for each text of a file: its lines, or a column of its rows.
 
     A table is CSV, TSV, JSON lines or a JSON array, as its ending or first line tells. Empty lines
-    and cells are skipped.
+    are skipped; an empty cell, of white space or null, gives an empty text.
 
     path, name: of the file. lines: without line ends. column: the one that a person chose; None for
         ``text``.
@@ -218,27 +228,29 @@ def texts_in(
                 yield at, line if plain else text_field(line, at, name, column or TEXT_COLUMN)
         return
     for at, row in table_rows(layout, every, name):
-        text = row if isinstance(row, str) else cell_text(row, column, f"{name} row {at}")
-        if text.strip():
-            yield at, text
+        yield at, cell_text(row, column, f"{name} row {at}")
 
 
 def cell_text(row: Any, column: str | None, place: str) -> str:
-    """Return the text in a column of a table's row; an empty cell gives an empty text.
+    """Return the text in a column of a table's row; empty if that is white space, null or NaN.
 
-    row: the cells by column. column: None for ``text``. place: of the row, for messages.
-    Raises LoadError if there is no such column, or something else than a text in it.
+    row: the text, or the cells by column. column: None for ``text``. place: of the row, for
+        messages. Raises LoadError if there is no such column, or something else than a text in it.
     """
-    if not isinstance(row, Mapping):
-        raise LoadError(f"{place} is no text and no object: expected texts, or objects of columns")
     wanted = TEXT_COLUMN if column is None else column
-    if wanted not in row or not isinstance(row[wanted], str | None):
-        known = ", ".join(visible(str(name)) for name in row)
-        raise LoadError(
-            f"{place} has no text in {visible(wanted)!r}: it has {known}; name the column of the "
-            "texts with --column"
-        )
-    return row[wanted] or ""
+    if isinstance(row, Mapping):
+        if wanted not in row:
+            known = ", ".join(visible(str(name)) for name in row)
+            raise LoadError(
+                f"{place} has no text in {visible(wanted)!r}: it has {known}; name the column of "
+                "the texts with --column"
+            )
+        place, row = f"{visible(wanted)!r} of {place}", row[wanted]
+    if row is None or row != row:  # how libraries write a cell without a value
+        return ""
+    if not isinstance(row, str):
+        raise LoadError(f"{place} is no text and no object: {visible(str(row)):.40}")
+    return row if row.strip() else ""
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
@@ -352,18 +364,14 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def text_field(line: str, number: int, name: str, field: str = TEXT_COLUMN) -> str:
-    """Return a field of a JSON line; LoadError if the line is damaged.
+    """Return a field of a JSON line, as ``cell_text``; LoadError if the line is damaged.
 
     number: of the line, from 1. name: of the file, for the message.
     """
-    entry, cause = None, None
     try:
-        entry = parse_json(line, name)
+        return cell_text(parse_json(line, name), field, "")
     except LoadError as error:
         cause = error
-    text = entry.get(field) if isinstance(entry, dict) else entry
-    if isinstance(text, str) and text.strip():
-        return text
     quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
     raise LoadError(
         f'{name} line {number} is damaged: expected {{"{visible(field)}": "..."}}, got '

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "resume": {"draw"} | GROUND,
     "corpus": {"draw", "texts"} | GROUND,
     "forms": {"draw", "measures"} | GROUND,
-    "mergeable": {"corpus", "draw", "forms", "measures", "resume"} | GROUND,
+    "mergeable": {"corpus", "draw", "forms", "measures", "resume", "texts"} | GROUND,
     "cli": CAPABILITIES
     | {"draw", "engine", "models", "measures", "prompts", "texts", "regions"}
     | {"corpus", "mergeable"}

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.corpus import open_corpus
+from attnviz.corpus import Reading, Shard, open_corpus
 from attnviz.errors import LoadError, UsageError
 from attnviz.texts import (
     BUILT_IN_TEXT,
     as_utf8,
+    empty_note,
     natural_texts,
     read_rows,
     read_text,
@@ -136,13 +137,7 @@ def test_json_lines(tmp_path):
 
 
 def test_a_damaged_line_is_named(tmp_path):
-    for line in (
-        '{"text": "cut',
-        '{"words": "no text"}',
-        '{"text": 3}',
-        '["text"]',
-        '{"text": " "}',
-    ):
+    for line in ('{"text": "cut', '{"words": "no text"}', '{"text": 3}', '["text"]'):
         path = written(tmp_path, "many.jsonl", f'{{"text": "one"}}\n\n{line}\n'.encode())
         with pytest.raises(LoadError, match=r"many\.jsonl line 3 is damaged: expected"):
             read_texts_file(path, "--texts")
@@ -190,6 +185,25 @@ def test_a_table_is_its_column_of_texts(tmp_path, name, content, numbers):
     texts = read_texts_file(path, "--texts")
     assert (list(texts.texts), texts.lines) == (ROWS, numbers)
     assert [line.text for line in open_corpus(path).lines()] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "id,text\n1,One.\n2,\n\n3, \n4,Two.\n"),
+        ("t.csv", 'text\nOne.\n""\n \nTwo.\n\n'),
+        ("t.json", '["One.", null, "", "Two."]'),
+        ("t.json", '[{"text": "One."}, {"text": NaN}, {"text": " "}, {"text": "Two."}]'),
+        ("t.jsonl", '{"text": "One."}\n{"text": null}\n\n{"text": ""}\n{"text": "Two."}\n'),
+    ],
+)
+def test_rows_without_a_text_are_left_out_and_counted(tmp_path, name, content):
+    path = written(tmp_path, name, content.encode())
+    texts, reading = read_texts_file(path, "--texts"), Reading(open_corpus(path), Shard())
+    assert texts.texts == tuple(line.text for block in reading for line in block.lines)
+    assert texts.texts == ("One.", "Two.")
+    assert texts.notes == empty_note(reading.empty) == empty_note(2)
+    assert "2 rows" in texts.notes[0]
 
 
 def test_another_column_is_chosen_and_named(tmp_path):
@@ -251,10 +265,10 @@ def test_json_lines_and_csv_are_the_same(tmp_path, name, content):
         ('{"a": "x", "d": "y"}\n', UsageError, "line 1 has 'd': expected a, b and nothing else"),
         ('{"a": 0.3}\n', UsageError, "line 1: 'a' is no text"),
         ('{"b": "x"}\n', UsageError, "line 1 has no a: expected a"),
-        ("a,b\nx\n", LoadError, "line 2 has 1 columns, the first line names 2"),
+        ("a,b\nx\n", LoadError, "line 2 has 1 column, the first line names 2"),
         ('a\n"x\n', LoadError, "line 2 is no CSV"),
         ("a,a\nx,y\n", LoadError, "line 1 names a column twice"),
-        ("a\n \n\xff", LoadError, "not UTF-8"),
+        ("a\nx\n\xff", LoadError, "not UTF-8"),
     ],
 )
 def test_what_cannot_be_read(tmp_path, content, kind, said):

@@ -52,7 +52,7 @@ from attnviz.models.work import CORPUS_WORK, Work
 from attnviz.progress import UNWATCHED, Watch
 from attnviz.reading import WHOLE, fits
 from attnviz.records import AttentionRecord, Bools, Input, Kind, Tokens
-from attnviz.texts import encode_texts
+from attnviz.texts import empty_note, encode_texts
 
 Table = NDArray[np.float64]
 
@@ -398,6 +398,7 @@ def report_of(record: CorpusRecord) -> AtlasReport:
         record=record,
         source=shown["source"],
         complete=not record.missing,
+        notes=empty_note(shown.get("empty", 0)),
         index_base=shown["index_base"],
     )
 

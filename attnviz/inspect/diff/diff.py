@@ -112,7 +112,8 @@ def _of_models(
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
     a, b, repeated = distinct(a, b)
-    notes = [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
+    notes = [*a.texts.notes, *(b.texts.notes if two_texts else ())]
+    notes += [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
     condition = _condition(request, a, b, two_texts)
     model = opening(a)
     if are_same(a, b):  # every number would be zero

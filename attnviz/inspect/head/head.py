@@ -201,6 +201,7 @@ def head_cards(
             top=request.top,
             text=text,
             source=texts.source,
+            notes=texts.notes,
             seed=request.seed,
             complete=steps.complete,
             index_base=request.index_base,

@@ -139,6 +139,10 @@ def whole_maps(
                     raise
                 raise UsageError(f"{given.place(index)}: {error}") from error
     maps = [run.maps for run in runs]
+    if isinstance(given, Texts):
+        record = maps[0].record
+        info = replace(record.model, notes=record.model.notes + given.notes)
+        maps[0] = replace(maps[0], record=replace(record, model=info))
     words = [run.word for run in runs if run.word is not None]
     ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in maps}
     if isinstance(given, str) and len(ways) < len(runs):

@@ -126,7 +126,7 @@ def prune(
         seed=request.seed,
         seconds=took,
         index_base=request.index_base,
-        notes=(*notes, *([] if steps else [none])),
+        notes=(*texts.notes, *notes, *([] if steps else [none])),
     )
 
 

@@ -151,10 +151,10 @@ def report(
             model, places, text, texts, asked, steps, scored=scored, ablation=ablation
         )
         maps = every_map(model, text, asked)
-    notes: tuple[str, ...] = ()
+    notes = texts.notes
     if ablation is not None and len(places) < request.cards:
         fewer = f"cards of {counted(len(places), 'head')}, not {request.cards:,}"
-        notes = (f"{fewer}: no other ablated head costs loss",)
+        notes += (f"{fewer}: no other ablated head costs loss",)
     return ModelReport(
         model=model.info,
         counted=params,

@@ -159,7 +159,7 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
     )
     kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
     copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
-    notes = (*model.notes_for(max(tokens, key=len)), *joined, *copies)
+    notes = (*model.notes_for(max(tokens, key=len)), *joined, *texts.notes, *copies)
     if request.mode == "resample":
         able, left_out = _with_partners(inputs, stand_ins, kind)
         kept = sorted({*kept} & {*able})
