@@ -105,9 +105,9 @@ def _picture(drawing: Drawing, palette: str) -> str:
     """Return a drawing with a style of its own, which the policy of the page does not touch."""
     content = b64encode(svg_document(drawing, palette).encode()).decode()
     address = f"data:image/svg+xml;base64,{content}"
-    return (
-        f'<div class="scroll" tabindex="0"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
-    )
+    name = safe(drawing.name)
+    reached = f'tabindex="0" role="group" aria-label="{name}"'  # by keys, where it scrolls
+    return f'<div class="scroll" {reached}><img alt="{name}" src="{address}"/></div>'
 
 
 def _written(group: doc.Group) -> Iterator[doc.Part]:

@@ -41,7 +41,7 @@ const hex = (word) => "#" + [0, 8, 16].map((by) => ((word >> by) & 255).toString
 
 /** The whole map with its axes, its scale and, where cells are few, its numbers. */
 function svgOf() {
-  const { n, m } = shown, values = current(), cell = Math.max(n, m) > 20 ? 18 : 34, left = 130, top = 150, parts = [], { ink, soft, ground } = colour;
+  const { n, m } = shown, values = current(), size = Math.max(n, m), cell = size > 40 ? Math.max(2, Math.floor(1000 / size)) : size > 20 ? 18 : 34, every = Math.ceil(15 / cell), left = 130, top = 150, parts = [], { ink, soft, ground } = colour;
   const right = Math.max(left + m * cell + 90, 560), bottom = top + n * cell + 64;
   const text = (x, y, content, more = "") => parts.push(`<text x="${x}" y="${y}" ${more}>${xml(content)}</text>`);
   const square = (i, j) => `x="${left + j * cell}" y="${top + i * cell}" width="${cell}" height="${cell}"`;
@@ -61,11 +61,12 @@ function svgOf() {
     const room = `x="${left}" y="${top}" width="${m * cell}" height="${n * cell}"`;
     parts.push(`<image ${room} style="image-rendering:pixelated" href="${image}"/>`);
   }
-  shown.queries.tokens.forEach((token, i) => text(left - 6, top + (i + 0.5) * cell + 5, cutTo(token, 15), 'text-anchor="end"'));
-  shown.keys.tokens.forEach((token, j) => parts.push(`<text transform="translate(${left + (j + 0.6) * cell} ${top - 6}) rotate(-45)">${xml(cutTo(token, 15))}</text>`));
+  const named = ({ tokens }, put) => tokens.forEach((token, at) => at % every || put(cutTo((every > 1 ? `${at} ` : "") + token, 15), at));
+  named(shown.queries, (token, i) => text(left - 6, top + (i + 0.5) * cell + 5, token, 'text-anchor="end"'));
+  named(shown.keys, (token, j) => parts.push(`<text transform="translate(${left + (j + 0.6) * cell} ${top - 6}) rotate(-45)">${xml(token)}</text>`));
   const end = Number(state.full) * (shown.limit || 1), ticks = shown.limit ? [-end, 0, end] : [0, 0.05, 0.25, 0.5, 1].map((part) => part * end);
   for (let x = 0; x < 240; x += 2) parts.push(`<rect x="${left + x}" y="${bottom - 44}" width="2.5" height="12" fill="${hex(scale()[Math.round((x / 238) * 255)])}"/>`);
-  for (const tick of ticks) text(left + step(tick) / 255 * 240, bottom - 16, share(tick), 'text-anchor="middle" font-size="12"');
+  for (const tick of ticks) text(left + step(tick) / 255 * 240, bottom - 16, tick ? share(tick) : "0", 'text-anchor="middle" font-size="12"');
   text(left - 6, bottom - 33, shown.limit ? "change" : "weight", `text-anchor="end" fill="${soft}"`);
   const look = `font-family="sans-serif" font-size="14" fill="${ink}"`;
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${right} ${bottom}" ${look}>${parts.join("")}</svg>`;

@@ -88,12 +88,19 @@ function drawGrid() {
     nodes.push(cells[i] = cell);
   }
   const focused = grid.contains(document.activeElement);
-  grid.replaceChildren(sheet, ...nodes);
+  grid.replaceChildren(sheet);
   $("heads-title").textContent = shown.of_heads ? "Heads" : "Maps";
   const passing = shown.names.filter((_, i) => passes(i)).length;
   $("count").textContent = passing === shown.count ? `${shown.count}` : `${passing} of ${shown.count}`;
-  markCells(focused);
-  drawThumbs();
+  const turn = (drawGrid.turn = {}), put = () => { // some a frame
+    if (drawGrid.turn !== turn) return;
+    grid.append(...nodes.splice(0, paper ? nodes.length : 200));
+    if (nodes.length) return setTimeout(put);
+    markCells(focused);
+    if (paper) drawThumbs();
+    else redraw("thumbs");
+  };
+  put();
 }
 
 /** Paint the thumbnails on one sheet behind the buttons, some milliseconds a frame; on paper at once. */
@@ -129,11 +136,11 @@ function drawThumbs() {
         pen.strokeRect(x + at(finding.key), y + at(finding.query), size, size);
       }
     }
-    if (waiting.length) requestAnimationFrame(step);
+    if (waiting.length) setTimeout(step);
     else document.body.dataset.painted ??= performance.now().toFixed(0);
   };
   if (paper) step();
-  else requestAnimationFrame(step);
+  else setTimeout(step);
 }
 
 /** Mark the chosen and the pinned heads; the focus follows the chosen one, if it is or was in the grid. */

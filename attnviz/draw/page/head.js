@@ -77,8 +77,9 @@ function drawHead() {
   }
   const above = $("map").getBoundingClientRect().top + scrollY;
   $("pictures").style.setProperty("--room", (state.view === "all" ? 300 : Math.max(380, innerHeight - (state.room ? 120 : above + 64))) + "px");
-  mapView.image = null;
-  drawToken();
+  Object.assign(mapView, { image: null, stale: true });
+  if (paper) drawToken();
+  else redraw("token");
   if ($("weights").open) drawWeights();
 }
 
@@ -106,14 +107,16 @@ function lock(same) {
   set({ locked: !(state.locked && same), hover: true }, "token");
 }
 
+/** Draw what a token changes: first what asks for places, so that a hover lays the page out once. */
 function drawToken() {
+  if (mapView.stale) drawStep(); // above the map
+  drawMap();
+  drawLines();
+  keepInView();
   shadeWords();
   drawPictures();
   drawTop();
   drawStep();
   tellBeside();
-  drawMap();
-  drawLines();
-  keepInView();
   drawNeuron();
 }

@@ -13,7 +13,7 @@ function drawLines() {
   const centre = (at) => start + (at + 0.5) * row - top;
   pen.clearRect(0, 0, wide, high);
   const maps = [heads(), ...pinned().map((head) => [head])].map((chosen) => filtered(shown.map(chosen, state.mode)));
-  const dim = state.hover || state.locked, room = maps.length * 34 + 80;
+  const hues = maps.map((_, at) => seriesColour(at)), dim = state.hover || state.locked, room = maps.length * 34 + 80;
   const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
   const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
   const first = Math.max(0, Math.floor(top / row) - 1), last = Math.min(n, Math.ceil((top + high) / row) + 1);
@@ -22,7 +22,7 @@ function drawLines() {
     const strongly = strength(value);
     pen.globalAlpha = strong ? 0.15 + 0.85 * strongly : strongly * (dim ? 0.1 : 0.45);
     pen.lineWidth = strong ? 1 + 3.5 * strongly : 1.25;
-    pen.strokeStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
+    pen.strokeStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : hues[at];
     const shift = (at - (maps.length - 1) / 2) * Math.min(2.5, (row * 0.7) / maps.length);
     pen.setLineDash(state.scope === "over" ? [] : DASHES[at % DASHES.length]);
     pen.beginPath();
@@ -62,7 +62,7 @@ function drawLines() {
       }
       if (reached) reached.forEach(([at, value]) => {
         pen.globalAlpha = Math.sqrt(strength(value));
-        pen.fillStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : seriesColour(at);
+        pen.fillStyle = shown.limit ? css(tint(Math.sign(value) * shown.limit)) : hues[at];
         const x0 = align === "right" ? from - wideOf - at * wideOf : to + 1 + at * wideOf;
         pen.fillRect(x0, centre(i) - row / 2 + 2, wideOf - 1, row - 4);
         pen.globalAlpha = 1;
@@ -82,7 +82,7 @@ function drawLines() {
         pen.fillText(signed(before[i], 1), wide - 34, centre(i));
       }
       numbers.forEach(([at, value]) => {
-        pen.fillStyle = maps.length > 1 ? seriesColour(at) : colour.soft;
+        pen.fillStyle = maps.length > 1 ? hues[at] : colour.soft;
         pen.fillText(told(value), (align === "right" ? slots * 28 - 4 : wide - 2) - (slots - 1 - at) * 28, centre(i));
       });
     }

@@ -1,6 +1,6 @@
 /* The map: rows are queries, columns keys; a crosshair, steps of zoom, names on both axes. */
 
-const mapView = { image: null };
+const mapView = { image: null, stale: true };
 
 /** Where everything is: the cell's side, the most steps of zoom, and the room for tokens at the left and on top. */
 function mapPlaces(wide, high, zoom) {
@@ -141,21 +141,27 @@ function tag(pen, value, x, y, side, wide) {
   pen.fillText(told(value), at + 16, y + side / 2 + 0.5);
 }
 
-function drawMap() {
+/** Find the places of the map anew. */
+function layMap() {
   const scroller = $("map");
+  mapView.stale = false;
   scroller.style.height = "";
   const style = getComputedStyle(scroller), room = parseFloat(style.maxHeight) || 600;
   const places = (mapView.places = mapPlaces(scroller.clientWidth, room, state.view === "all" ? 0 : state.zoom));
   state.zoom = Math.min(state.zoom, places.most);
   const bar = places.width > scroller.clientWidth + 1 ? 16 : 0;
   scroller.style.height = Math.min(room, places.height + bar) + "px";
-  const { pen, wide, high, left, top } = viewport(scroller, places.width, places.height);
-  paintMap(pen, places, left, top, wide, high);
   options($("contrast").lastElementChild, FULL, state.full);
   $("scale-words").textContent = (shown.limit ? `of ±${share(shown.limit)}` : "√ scale")
     + (exact() ? "" : "; ≈: each number says its error");
   for (const id of ["zoom-out", "zoom-fit"]) $(id).ariaDisabled = String(state.zoom === 0);
   $("zoom-in").ariaDisabled = String(places.cell >= 40);
+}
+
+function drawMap() {
+  if (mapView.stale) layMap();
+  const { places } = mapView, { pen, wide, high, left, top } = viewport($("map"), places.width, places.height);
+  paintMap(pen, places, left, top, wide, high);
 }
 
 /** The (query, key) under a pointer: -1 where there is none. */
@@ -171,6 +177,7 @@ function cellAt(event) {
 function zoomBy(steps, { query, key } = { query: state.query, key: state.key }) {
   const at = nearest(query < 0 ? state.query : query, key < 0 ? state.key : key);
   state.zoom = steps ? Math.max(0, state.zoom + steps) : 0;
+  mapView.stale = true;
   drawMap();
   const { cell, left, top } = mapView.places, scroller = $("map");
   const room = [scroller.clientWidth - left, scroller.clientHeight - top];

@@ -8,6 +8,7 @@ function drawPalette() {
     pen.fillRect(x, 0, 1, 10);
   }
   drawLegend();
+  if (!paper) return redraw("grid", "head");
   drawGrid();
   drawHead();
 }
@@ -45,6 +46,7 @@ async function start() {
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
   drawAll();
+  while (due.size) await new Promise(requestAnimationFrame);
   listen();
   document.body.dataset.ready = performance.now().toFixed(0);
 }
@@ -53,10 +55,9 @@ async function start() {
 const whole = () => {
   for (const table of $("document").querySelectorAll("details")) {
     table.open = !document.documentElement.classList.contains("js");
-    table.addEventListener("toggle", () => reach(table));
+    table.addEventListener("toggle", () => table.open && reach(table));
   }
   document.documentElement.classList.add("whole");
-  reach($("document"));
 };
 if (document.readyState === "loading") addEventListener("DOMContentLoaded", whole);
 else whole();

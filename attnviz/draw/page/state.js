@@ -124,7 +124,7 @@ function links(values = current()) {
   return found.filter(([, value]) => value === value).sort((a, b) => strength(b[1]) - strength(a[1]));
 }
 
-let due = new Set();
+const due = new Set();
 
 /** Redraw the named views once, with the next frame. */
 function redraw(...views) {
@@ -132,10 +132,13 @@ function redraw(...views) {
   views.forEach((view) => due.add(view));
 }
 
+/** Draw what is due, in as many tasks as it takes: each lasts some milliseconds, so that the pointer is answered. */
 function drawDue() {
-  const views = due;
-  due = new Set();
-  for (const view of Object.keys(DRAW)) if (views.has(view)) DRAW[view]();
+  const until = performance.now() + 8;
+  for (const view of Object.keys(DRAW)) {
+    if (due.delete(view)) DRAW[view]();
+    if (due.size && performance.now() > until) return void setTimeout(drawDue);
+  }
 }
 
 function set(changes, ...views) {

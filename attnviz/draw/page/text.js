@@ -33,28 +33,26 @@ function makeWords() {
 
 function shadeWords() {
   const from = state.direction === "from", values = current();
-  const sides = from ? ["keys", "queries"] : ["queries", "keys"];
-  for (const span of new Set([...words.queries, ...words.keys])) {
-    span.style.background = span.style.color = "";
-    span.className = ["special", "part"].find((name) => span.classList.contains(name)) ?? "";
-    if (shown.steps.length) span.classList.toggle("later", Number(span.dataset.at) > state.query);
-    span.title = "";
-    delete span.dataset.told;
+  const sides = from ? ["keys", "queries"] : ["queries", "keys"], span = words[sides[0]][active()], box = $("words");
+  const y = span && span.offsetTop - box.offsetTop, top = box.scrollTop, room = box.clientHeight;
+  for (const other of new Set([...words.queries, ...words.keys])) {
+    other.style.background = other.style.color = "";
+    other.className = ["special", "part"].find((name) => other.classList.contains(name)) ?? "";
+    if (shown.steps.length) other.classList.toggle("later", Number(other.dataset.at) > state.query);
+    other.title = "";
+    delete other.dataset.told;
   }
   for (const [at, value] of links(values)) {
-    const span = words[sides[1]][at], word = tint(value);
-    if (!span || strength(value) < 0.004) continue;
-    span.style.background = css(word);
-    span.style.color = inkOn(word);
-    span.title = from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at);
+    const other = words[sides[1]][at], word = tint(value);
+    if (!other || strength(value) < 0.004) continue;
+    other.style.background = css(word);
+    other.style.color = inkOn(word);
+    other.title = from ? read(value, at, Math.max(0, state.key)) : read(value, state.query, at);
   }
-  const span = words[sides[0]][active()];
   if (span) {
-    const box = $("words"), y = span.offsetTop - box.offsetTop;
     span.classList.add("q");
     box.setAttribute("aria-activedescendant", span.id);
-    const hidden = y < box.scrollTop || y + 24 > box.scrollTop + box.clientHeight;
-    if (!box.matches(":hover") && hidden) box.scrollTop = y - box.clientHeight / 2;
+    if (!box.matches(":hover") && (y < top || y + 24 > top + room)) box.scrollTop = y - room / 2;
   }
   const other = from ? state.query : state.key, place = found(), end = place && words.keys[place.key];
   if (end && !from && state.query === place.query) end.dataset.told = told(weight(place.query, place.key));
