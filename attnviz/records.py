@@ -27,10 +27,8 @@ HeadKey = tuple[Kind, int, int]
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
-
 PAIR = ("first", "second")
 """The names of the regions of two texts that are read together."""
-
 
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
 """The strings of tokens that stand for what a tokenizer does not know."""
@@ -175,7 +173,6 @@ class Input:
 
 NO_PREDICTIONS = "no token is predicted"
 """The end of a note that matters only if something is predicted."""
-
 
 OTHER_LAYERS = {
     **dict.fromkeys(("linear_attention", "conv", "mamba", "recurrent", "mlp", "moe"), False),

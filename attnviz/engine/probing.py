@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.capture import capture, kind_of
+from attnviz.engine.capture import Choice, capture, kind_of, target_tokens
 from attnviz.engine.head_run import Run
 from attnviz.engine.observer import BLOCK_CELLS, Held, Observer, SumsReader
 from attnviz.engine.segments import reading_segments
@@ -20,8 +20,6 @@ from attnviz.records import Input, Kind, Tokens
 ReadLayer = TypeVar("ReadLayer")
 
 _TRIAL = "The cat sat on the mat."
-_TARGET_TOKENS = 64
-"""The largest number of tokens of a decoder text that the model writes for itself."""
 
 _FEWEST = 8
 """The least number of tokens of a decoder text that a model wrote; a shorter one is not used."""
@@ -68,8 +66,7 @@ class Probing:
             return None
         if self.kind == "cross":
             try:
-                limit = min(model.target_context or _TARGET_TOKENS, _TARGET_TOKENS)
-                written = model.greedy_target(tokens, limit)
+                written = target_tokens(model, tokens, Choice())
             except UsageError:  # a model without a language-model head cannot write
                 written = Tokens.bare(())
             if len(written) >= _FEWEST:

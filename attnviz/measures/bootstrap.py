@@ -35,10 +35,10 @@ _FLIPS = 4096
 """The number of random sign flips; up to 13 texts all possible flips are used."""
 
 CHANCE = 0.02
-"""The chance below which a mean change is said to beat chance."""
+"""The chance below which a mean change, or a link between words, is said to beat chance."""
 
 DRAWS = 1000
-"""How many draws of signs the largest mean change is compared with."""
+"""How many draws of random signs the largest of many sums is compared with."""
 
 _ROUNDING = 1e-9
 

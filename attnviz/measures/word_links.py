@@ -39,18 +39,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.measures.bootstrap import CHANCE, DRAWS
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.measures.words import is_mark, word_ranges, word_text
 from attnviz.records import AttentionRecord, Bools, Tokens
 
 Floats = NDArray[np.float64]
-
-CHANCE = 0.02
-"""The chance below which a link is said to beat chance."""
-
-DRAWS = 1000
-"""How many draws of reversed heads a link is compared with."""
 
 AGREEING = 0.1
 """The excess above which a head counts as one that makes the link; two must, or it is no finding:

@@ -12,7 +12,6 @@ import torch
 from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from attnviz.engine.attribution.integrated import integrated_gradients
-from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.effects import ScanOptions, Variant
@@ -143,7 +142,7 @@ def test_other_words_change_the_chance_among_the_context(name):
 def test_the_lens_reads_the_end_after_each_block(name, end):
     model = model_of(name)
     attributor = TorchAttributor(opened(model), given())
-    found = torch_lens(attributor, given(), AskedLogit(None, end, None, ()))
+    found = attributor.lens(given(), AskedLogit(None, end, None, ()))
     place = CONTEXT[best(own_logs(model))[end]]
     assert (found.position, found.answer, found.end) == (place, place, end)
     states = model(torch.tensor([IDS]), output_hidden_states=True).hidden_states
@@ -158,7 +157,7 @@ def test_the_lens_reads_the_end_after_each_block(name, end):
         order = log.argsort(descending=True).tolist()
         assert [token for token, _ in reading.top] == [CONTEXT[at] for at in order]
     assert found.tallies
-    asked = torch_lens(attributor, given(), AskedLogit(6, end, None, ()))
+    asked = attributor.lens(given(), AskedLogit(6, end, None, ()))
     assert asked.blocks[-1].probability == pytest.approx(float(logs[-1][2].exp()), abs=1e-5)
 
 
@@ -180,7 +179,7 @@ def test_what_a_head_of_the_last_block_adds_to_each_start():
     model(torch.tensor([IDS]))
     for hook in hooks:
         hook.remove()
-    found = torch_lens(attributor, given(), AskedLogit(None, 0, None, ()))
+    found = attributor.lens(given(), AskedLogit(None, 0, None, ()))
     dim = seen["mixed"].shape[-1] // 3
     for head in range(3):
         part = slice(head * dim, (head + 1) * dim)

@@ -12,7 +12,6 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 
-from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.labels import POOLED, SEVERAL, with_labels
@@ -83,13 +82,11 @@ def test_parts_sum_to_the_label(name):
     for key, row in compared.rows.items():
         assert row.sum() == pytest.approx(compared.heads[key], abs=1e-5)
     assert len(compared.rows) == len(compared.heads)
-    lens = torch_lens(attributor, GIVEN, AskedLogit(None, None, None, ()))
+    lens = attributor.lens(GIVEN, AskedLogit(None, None, None, ()))
     assert lens.tallies
     assert lens.blocks[-1].probability == pytest.approx(float(own.softmax(-1).max()), abs=1e-6)
     assert [each.head for each in lens.heads] == list(found.heads)
-    two, zero = (
-        torch_lens(attributor, GIVEN, AskedLogit(None, at, None, ())).heads for at in (2, 0)
-    )
+    two, zero = (attributor.lens(GIVEN, AskedLogit(None, at, None, ())).heads for at in (2, 0))
     for one, other in zip(two, zero, strict=True):
         assert one.answer - other.answer == pytest.approx(compared.heads[one.head], abs=1e-5)
 
@@ -111,7 +108,7 @@ def test_a_head_writes_what_the_modules_make_of_it(name):
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_the_lens_leaves_later_blocks_out(name):
     model = classifier(name)
-    lens = torch_lens(opened(model), GIVEN, AskedLogit(None, 1, None, ()))
+    lens = opened(model).lens(GIVEN, AskedLogit(None, 1, None, ()))
     trunk = model.bert.encoder.layer if name == "bert" else model.model.layers
     for left in (0, 1):
         plain = classifier(name)
@@ -154,7 +151,7 @@ def test_a_text_may_have_several_labels(name):
     compared = attributor.attribute(GIVEN, answer=2, foil=0)
     assert compared.sum == pytest.approx(float(own[2] - own[0]), abs=1e-5)
     with pytest.raises(UnsupportedError, match="may have several labels"):
-        torch_lens(attributor, GIVEN, AskedLogit(None, None, None, ()))
+        attributor.lens(GIVEN, AskedLogit(None, None, None, ()))
 
 
 def test_where_there_is_no_one_label():

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.attribution.on_torch import batch_logits
+from attnviz.engine.attribution.followed_run import batch_logits
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import UnsupportedError

@@ -19,20 +19,19 @@ from torch import Tensor, nn
 
 from attnviz.attention.functional import Array
 from attnviz.engine.answers import ALONE, answer_places
-from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
-from attnviz.engine.attribution.on_torch import (
+from attnviz.engine.attribution.followed_run import (
     FollowedRun,
-    TorchAttributor,
+    Predicted,
     batch_logits,
     follow,
     lost,
     tolerance_of,
 )
+from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.device_sizes import sizes
 from attnviz.engine.hook_points import first_of, hooked, with_first
-from attnviz.engine.labels import require_one_choice
 from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
 from attnviz.engine.scan.half_products import Halves, sums_halves
@@ -45,24 +44,19 @@ _Edit = Callable[[int, Tensor], Tensor | None]
 """Receives the index of a block call and its output, and returns another one, or None."""
 
 
-def torch_lens(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
+def torch_lens(model: PatchableModel, given: Input, asked: AskedLogit, place: int) -> LensReading:
     """Return the predictions after each block, and what each head adds to them, at one token.
 
-    Raises UsageError for a position or token that does not exist, UnsupportedError if a text may
-    have several labels, if the model does more between its blocks than add to one residual stream,
-    or if what its heads write cannot be traced to the logits.
+    place: the index of the token. Raises UsageError for an answer that does not exist,
+    UnsupportedError if the model does more between its blocks than add to one residual stream, or
+    if what its heads write cannot be traced to the logits.
     """
-    model = attributor.model
-    require_one_choice(model)
-    if model.answers:
-        return _lens_of_answer(attributor, given, asked)
-    choice = _Choice(attributor.place_in(given, asked.position))
 
     def answer_in(own: Tensor) -> int:
         likeliest = own.argsort(descending=True, stable=True)
         return asked.words(int(likeliest[0]), len(own))[0]
 
-    return _reading(model, given, choice, answer_in)
+    return _reading(model, given, _Choice(place), answer_in)
 
 
 class _Choice(NamedTuple):
@@ -86,11 +80,12 @@ class _Choice(NamedTuple):
         return logits[..., 0, :] if self.tokens is None else logits[..., self.tokens, self.end]
 
 
-def _lens_of_answer(attributor: TorchAttributor, given: Input, asked: AskedLogit) -> LensReading:
-    """Return what is read of one end of an answer: tokens of the context stand for words."""
-    model, tokens = attributor.model, answer_places(given.text)
-    with model.hook_points.borrowed(), torch.no_grad():
-        predicted = attributor.predicted_answer(given, asked)
+def lens_of_answer(model: PatchableModel, given: Input, predicted: Predicted) -> LensReading:
+    """Return what is read of one end of an answer: tokens of the context stand for words.
+
+    predicted: that end. The errors are those of ``torch_lens``.
+    """
+    tokens = answer_places(given.text)
     choice = _Choice(predicted.place, tokens, predicted.answer)
     found = _reading(model, given, choice, lambda own: tokens.index(predicted.place))
 

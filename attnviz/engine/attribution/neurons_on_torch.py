@@ -13,18 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.engine.attribution.neurons import NeuronReading
-from attnviz.engine.attribution.on_torch import (
-    TorchAttributor,
+from attnviz.engine.attribution.followed_run import (
+    Predicted,
     difference,
     follow,
     parts_of,
     tolerance_of,
 )
-from attnviz.engine.attribution.parts import AskedLogit, Part
+from attnviz.engine.attribution.neurons import NeuronReading
+from attnviz.engine.attribution.parts import Part
 from attnviz.engine.feed_forward import Outputs, find_last_matrices
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.patchable import probe_of
+from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 
@@ -46,22 +46,21 @@ and at least, since some models round the constants of an activation."""
 
 
 def torch_neurons(
-    attributor: TorchAttributor, given: Input, asked: AskedLogit, layer: int
+    model: PatchableModel, given: Input, layer: int, predicted: Predicted
 ) -> NeuronReading:
     """Return what the neurons of one layer write towards a logit of a text.
 
-    asked: position, answer and foil. Raises UnsupportedError if the block of this layer is no sum
-    over neurons, such as one of experts.
+    predicted: the position, the answer and the foil. Raises UnsupportedError if the block of this
+    layer is no sum over neurons, such as one of experts.
     """
-    model = attributor.model
+    place, own, answer, foil, *_ = predicted
     with model.hook_points.borrowed():
         with torch.no_grad():
             last = find_last_matrices(model, probe_of(given))
             if layer not in last:
-                raise _no_neurons(attributor, layer)
+                raise _no_neurons(model, layer)
             down, others = last[layer]
             call = [one for one, (matrix, _) in last.items() if matrix is down].index(layer)
-            place, own, answer, foil, *_ = attributor.predicted(given, asked)
             seen = Outputs()
             seen.run(model, given, others)
         plain = follow(model, given, place)
@@ -72,7 +71,7 @@ def torch_neurons(
     )
     slope = None if run.neurons is None else slopes[run.neurons]
     if run.neurons is None or slope is None:
-        raise _no_neurons(attributor, layer)
+        raise _no_neurons(model, layer)
     (part, bias_before), (_, bias) = (
         _of_layer(parts_of(*each), layer) for each in ((plain, before), (run, slopes))
     )
@@ -93,7 +92,7 @@ def torch_neurons(
         tolerance=tolerance,
     )
     if len(values) != len(given.predicted) or not reading.tallies:
-        raise _no_neurons(attributor, layer)
+        raise _no_neurons(model, layer)
     return reading
 
 
@@ -143,8 +142,8 @@ def _activation(
     return None, None, None
 
 
-def _no_neurons(attributor: TorchAttributor, layer: int) -> UnsupportedError:
+def _no_neurons(model: PatchableModel, layer: int) -> UnsupportedError:
     return UnsupportedError(
-        f"--ffn: the feed-forward block of layer {layer} of {type(attributor.model.root).__name__} "
+        f"--ffn: the feed-forward block of layer {layer} of {type(model.root).__name__} "
         "is no sum over neurons, such as one of experts: choose another layer"
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from attnviz.engine.attribution.on_torch import calls_of, lost
+from attnviz.engine.attribution.followed_run import calls_of, lost
 from attnviz.engine.attribution.own_scores import wide_array
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass

@@ -55,12 +55,16 @@ class RecordedRun(NumpyStack):
 
         clean: the run over the clean text.
         """
-        if "embedding_norm" not in self.given:
+        if (name := "embedding_norm") not in self.given:
             return clean.embedded - self.embedded
-        name = "embedding_norm"
-        change = self.moved(name, clean.given[name] - self.given[name])
+        return self.embedding_of(clean.given[name] - self.given[name])
+
+    def embedding_of(self, rows: Floats) -> Floats:
+        """Return what rows of the tables of embeddings, (token, width), become before layer 0."""
+        if "embedding_norm" in self.given:
+            rows = self.moved("embedding_norm", rows)
         weight = self.tensors.optional("embedding_projection.weight")
-        return change if weight is None else project(change, weight)
+        return rows if weight is None else project(rows, weight)
 
     def _observe(self, layer: int, weights: Floats, outputs: Floats) -> None:
         self.weights.append(weights)

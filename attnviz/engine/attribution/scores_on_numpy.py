@@ -251,8 +251,7 @@ def _embedded(run: RecordedRun) -> Iterator[tuple[StreamPart, Floats]]:
     projection = run.tensors.optional("embedding_projection.weight")
     constant = np.zeros_like(run.embedded)
     for table, rows in embeddings(run, run.ids).items():
-        write = run.moved("embedding_norm", rows) if "embedding_norm" in run.given else rows
-        write = write if projection is None else project(write, projection)
+        write = run.embedding_of(rows)
         if rows.shape[-2] == 1 < constant.shape[-2]:  # the same for every token
             constant = constant + write
         else:

@@ -32,6 +32,7 @@ from attnviz.engine.replacing import Held, Replace, head_of
 from attnviz.engine.scan.runner import ChangedRuns, SiteRunner
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.measures.divergence import kl_divergence
 from attnviz.records import Input
 
 Measured = dict[PatchMetric, NDArray[np.float64]]
@@ -81,13 +82,9 @@ class PatchWork:
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
         """Return the metrics of one of the two unpatched runs."""
-        scores, clean = run.scores, self.clean.scores
-        chances = np.exp(clean)
-        with np.errstate(invalid="ignore"):
-            terms = np.where(chances > 0, chances * (clean - scores), chances)
         found: dict[PatchMetric, float] = {
-            "log_prob": float(scores[self.answer]),
-            "kl": max(float(terms.sum()), 0.0),  # NaN if the sum is NaN
+            "log_prob": float(run.scores[self.answer]),
+            "kl": float(kl_divergence(self.clean.scores, run.scores)),
         }
         if self.foil is not None:
             found["logit_diff"] = float(run.logits[self.answer] - run.logits[self.foil])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from attnviz.attention.functional import Array, Floats, namespace
 from attnviz.engine.answers import likeliest_answer
 from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes_of
 from attnviz.engine.likely import log_softmax
+from attnviz.measures.rows import on_host
 from attnviz.models.pool import spread
 
 if TYPE_CHECKING:  # torch only where needed
@@ -126,13 +127,13 @@ class Unembedding:
         if self.own is None:
             row = wide(self.weight[answer]) - wide(self.weight[foil])
             shift = 0.0 if self.bias is None else float(self.bias[answer] - self.bias[foil])
-            return float(wide(clean) @ row) + shift, _host(change @ row).astype(np.float64)
+            return float(wide(clean) @ row) + shift, on_host(change @ row).astype(np.float64)
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
         after = self.logits(changed)
         moved = after[:, answer] - after[:, foil] - before
         moved[(change == 0).all(-1)] = 0
-        return before, _host(moved).astype(np.float64)
+        return before, on_host(moved).astype(np.float64)
 
     @np.errstate(over="ignore", invalid="ignore")
     def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
@@ -147,7 +148,7 @@ class Unembedding:
             self._compare(clean[some], changed[:, some], words[some])
             for some in _slices(len(clean), self._positions(12))
         ]
-        loss, *others = (_host(xp.concat(part)) for part in zip(*parts, strict=True))
+        loss, *others = (on_host(xp.concat(part)) for part in zip(*parts, strict=True))
         return Comparison(loss, *(part.T for part in others))
 
     def _compare(self, clean: Array, changed: Array, wanted: Array) -> tuple[Array, ...]:
@@ -350,10 +351,6 @@ def wide(rows: Array) -> Array:
 def _slices(length: int, size: int) -> Iterator[slice]:
     for start in range(0, length, max(size, 1)):
         yield slice(start, min(start + size, length))
-
-
-def _host(array: Array) -> Any:
-    return array if isinstance(array, np.ndarray) else array.cpu().numpy()
 
 
 def _log_softmax(logits: Array) -> Array:

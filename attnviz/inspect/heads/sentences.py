@@ -32,10 +32,11 @@ from attnviz.inspect.heads.links import (
     word_links,
 )
 from attnviz.inspect.heads.report import HeadsReport, LongHeads
+from attnviz.measures.bootstrap import CHANCE
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
 from attnviz.measures.telling import Telling
-from attnviz.measures.word_links import CHANCE, NO_MORE, WordLink, agreed_links
+from attnviz.measures.word_links import NO_MORE, WordLink, agreed_links
 from attnviz.measures.words import WordPlaces, words_of_tokens
 from attnviz.prompts.naming import quoted_word
 from attnviz.records import (

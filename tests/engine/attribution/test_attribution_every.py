@@ -7,7 +7,6 @@ from contextlib import suppress
 import pytest
 import torch
 
-from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.patchable import patchable_transformers
@@ -101,7 +100,7 @@ def test_every_causal_class_tallies_and_is_read_or_is_refused():
         if not found.tallies or abs(found.logit - own) > found.tolerance:
             differ[kind] = found.sum, found.logit, own
         try:
-            lens = torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, ASKED)
+            lens = TorchAttributor(patchable, GIVEN).lens(GIVEN, ASKED)
         except UnsupportedError as error:
             refused[kind] = str(error)
         else:

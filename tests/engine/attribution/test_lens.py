@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from attnviz.engine.attribution.lens import block_readings, head_readings
-from attnviz.engine.attribution.lens_on_torch import torch_lens
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
@@ -74,7 +73,7 @@ def test_the_bundled_model(backend):
         found = read_lens(model, given, asked())
     else:
         patchable = backend_of(model).open_patchable("self", given)
-        found = torch_lens(TorchAttributor(patchable, given), given, asked())
+        found = TorchAttributor(patchable, given).lens(given, asked())
     assert [each.block for each in found.blocks] == [None, 0, 1, 2, 3, 4, 5]
     assert [each.rank for each in found.blocks] == RANKS
     assert [each.kl for each in found.blocks] == pytest.approx(KL, abs=1e-4)
@@ -121,7 +120,7 @@ def without_blocks(model, first):
 
 def read(kind):
     model, patchable = opened(kind)
-    return model, patchable, torch_lens(TorchAttributor(patchable, GIVEN), GIVEN, asked())
+    return model, patchable, TorchAttributor(patchable, GIVEN).lens(GIVEN, asked())
 
 
 @pytest.mark.parametrize("kind", one_in(2, [kind for kind in COMPARED if kind in causal_kinds()]))
@@ -142,7 +141,7 @@ def test_it_is_the_model_without_its_later_blocks(kind):
     foils = [word for word in (5, 7, 11) if word != found.answer]
     for foil in foils:
         why = attributor.attribute(GIVEN, answer=found.answer, foil=foil)
-        other = torch_lens(attributor, GIVEN, asked(answer=foil))
+        other = attributor.lens(GIVEN, asked(answer=foil))
         for mine, theirs in zip(found.heads, other.heads, strict=True):
             assert mine.answer - theirs.answer == pytest.approx(
                 why.heads[mine.head], abs=why.tolerance

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.attribution.neurons_on_torch import torch_neurons
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.patchable import patchable_transformers
@@ -54,7 +53,7 @@ def test_every_architecture_writes_what_its_modules_make(name):
     attributor = opened(name, model, given)
     parts = attributor.attribute(given, answer=ANSWER, foil=FOIL).parts
     for layer in {0, len(ARCHITECTURES[name].layers) - 1}:
-        found = torch_neurons(attributor, given, AskedLogit(None, ANSWER, FOIL, ()), layer)
+        found = attributor.neurons(given, AskedLogit(None, ANSWER, FOIL, ()), layer)
         neurons, bias, inner = written_by_hand(name, model, inputs, layer, place)
         assert found.written == pytest.approx(neurons, abs=1e-5)
         assert found.bias == pytest.approx(bias, abs=1e-5)
@@ -72,7 +71,7 @@ def test_every_architecture_writes_what_its_modules_make(name):
 def test_layers_that_share_a_block_are_told_apart():
     model, (_, given) = small_model("albert"), asked("albert")
     attributor = opened("albert", model, given)
-    found = [torch_neurons(attributor, given, AskedLogit(None, 5, 7, ()), at) for at in range(3)]
+    found = [attributor.neurons(given, AskedLogit(None, 5, 7, ()), at) for at in range(3)]
     assert all(reading.tallies for reading in found)
     assert not np.allclose(found[0].values, found[1].values)
 
@@ -81,7 +80,7 @@ def test_layers_that_share_a_block_are_told_apart():
 def test_experts_are_refused(name):
     model, (_, given) = small_model(name), asked(name)
     with pytest.raises(UnsupportedError, match="no sum over neurons, such as one of experts"):
-        torch_neurons(opened(name, model, given), given, AskedLogit(None, ANSWER, FOIL, ()), 1)
+        opened(name, model, given).neurons(given, AskedLogit(None, ANSWER, FOIL, ()), 1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_numpy_says_the_same(name, tmp_path):
     patchable = patchable_transformers(model.wide, "self", given, None)
     question = AskedLogit(-2, ANSWER, FOIL, ())
     for layer in {0, model.numpy.stack.shape.layers - 1}:
-        other = torch_neurons(TorchAttributor(patchable, given), given, question, layer)
+        other = TorchAttributor(patchable, given).neurons(given, question, layer)
         found = NumpyAttributor(model.numpy).neurons(given, question, layer)
         assert found.position == other.position
         for own, theirs in ((found.written, other.written), (found.values, other.values)):
