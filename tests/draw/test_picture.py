@@ -13,7 +13,7 @@ from attnviz.draw import document as doc
 from attnviz.draw import picture
 from attnviz.draw.html import document_html, plain_parts
 from attnviz.draw.markdown import part_markdown
-from attnviz.draw.palette import accent_colour, colour_table, veils
+from attnviz.draw.palette import DEFAULT, accent_colour, colour_table, veils
 from attnviz.draw.picture import pictures_block, resampled, sampled
 from attnviz.draw.picture_figure import outlines
 from attnviz.draw.svg import picture_png
@@ -47,11 +47,11 @@ def pixels(part, theme=None, room=80):
 def test_the_strongest_patch_hides_the_picture_and_weak_ones_darken_it():
     shown = pixels(pictures(HOT))
     assert (len(shown), len(shown[0])) == (8, 8)
-    darkened = tuple(round(255 * (1 - veils("viridis")[0][3])) for _ in range(3))
+    darkened = tuple(round(255 * (1 - veils(DEFAULT)[0][3])) for _ in range(3))
     for row, column in product(range(8), range(8)):
         hot = 4 <= row < 6 and 4 <= column < 6
         white = row < 4 and column < 4
-        known = colour_table("viridis")[255] if hot else darkened if white else BLACK
+        known = colour_table(DEFAULT)[255] if hot else darkened if white else BLACK
         assert shown[row][column] == known
     alone = pixels(pictures(doc.Picture(SQUARE)))
     assert {(r, c) for r, c in product(range(8), range(8)) if alone[r][c] == WHITE} == {
@@ -72,7 +72,7 @@ def test_the_contour_lies_round_its_patches_and_the_mark_on_its_own(monkeypatch)
     ring = {(r, c) for r, c in product(range(8), range(8)) if shown[r][c] == WHITE}
     assert ring == {*product((4, 5), (3, 6)), *product((3, 6), (4, 5))}
     marked = {
-        (r, c) for r, c in product(range(8), range(8)) if shown[r][c] == accent_colour("viridis")
+        (r, c) for r, c in product(range(8), range(8)) if shown[r][c] == accent_colour(DEFAULT)
     }
     assert marked == {*product(range(2), range(2))}
 
@@ -81,21 +81,21 @@ def test_places_without_a_token_are_grey():
     weights = WEIGHTS.copy()
     weights[0, 0] = np.nan
     shown = pixels(pictures(HOT._replace(weights=weights)))
-    red, green, blue, opacity = veils("viridis")[-1]
+    red, green, blue, opacity = veils(DEFAULT)[-1]
     assert red == green == blue
     assert shown[0][0] == (round(255 * (1 - opacity) + red * opacity),) * 3
     half = pixels(pictures(HOT._replace(box=(0.5, 0.0, 1.0, 1.0))))
     assert half[7][3] == (round(red * opacity),) * 3  # the model does not see the left half
-    assert half[4][6] == half[5][6] == colour_table("viridis")[255]
+    assert half[4][6] == half[5][6] == colour_table(DEFAULT)[255]
     nowhere = np.full((4, 4), np.nan)
     assert set(pixels(pictures(HOT._replace(weights=nowhere)))[7]) == {(round(red * opacity),) * 3}
 
 
 def test_a_weight_above_full_has_the_full_colour():
     shown = pixels(pictures(HOT._replace(full=0.25)))
-    assert shown[4][4] == colour_table("viridis")[255]
+    assert shown[4][4] == colour_table(DEFAULT)[255]
     faint = pixels(pictures(HOT._replace(full=2.0)))
-    *colour, opacity = veils("viridis")[128]  # √(.5 / 2)
+    *colour, opacity = veils(DEFAULT)[128]  # √(.5 / 2)
     assert faint[4][4] == tuple(round(part * opacity) for part in colour)
 
 
@@ -116,7 +116,7 @@ def test_every_patch_is_seen_on_few_cells_and_none_grows_on_many():
 def test_every_colour_depth_draws_what_it_can(system, sign):
     console = Console(color_system=system, width=60, file=io.StringIO(), force_terminal=True,
                       legacy_windows=False, _environ={})  # fmt: skip
-    theme = Theme.of(console, "viridis", False)
+    theme = Theme.of(console, DEFAULT, False)
     console.print(pictures_block(pictures(doc.Picture(SQUARE), HOT), theme, 60))
     drawn = console.file.getvalue()
     assert ("▀" in drawn) == bool(sign)
@@ -209,12 +209,11 @@ def test_outlines_enclose_exactly_the_cells():
 
 def test_a_page_has_an_image_with_its_sentence_and_a_choice_of_opacity():
     part = pictures(doc.Picture(SQUARE, alternative="A <square>."), HOT._replace(contour=0.5))
-    page = "\n".join(document_html(doc.Document("", "t", [doc.Group([part])]), "viridis"))
-    body = ElementTree.fromstring(f"<body>{page.split('<body>')[1].split('</body>')[0]}</body>")
+    page = "\n".join(document_html(doc.Document("", "t", [doc.Group([part])]), DEFAULT))
+    body = ElementTree.fromstring(f"<main>{page.split('<main>')[1].split('</main>')[0]}</main>")
     assert [image.get("alt") for image in body.iter("img")] == ["A <square>.", "A square."]
     assert [field.get("value") for field in body.iter("input")] == ["100", "50", "0"]
     assert "2,2: 0.5" in page
-    assert "<script" not in page
     assert "img-src data:" in page
 
 
