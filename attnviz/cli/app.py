@@ -62,6 +62,16 @@ _SHORT = 25
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
+_TOGETHER = {"prompts": ("why", "link", "lens"), "pairs": ("patch", "path")}
+"""The modules that have several commands, which read the same; each other command has its own."""
+
+
+def app_of(name: str) -> typer.Typer:
+    """Return the app of one command; only its module is imported."""
+    module = next((module for module, names in _TOGETHER.items() if name in names), name)
+    app: typer.Typer = getattr(import_module(f"attnviz.cli.{module}"), name)
+    return app
+
 
 LEAST_FOR_PAIRS = 80
 """The columns of a terminal from which on two short lines share one."""
@@ -141,8 +151,7 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            found = getattr(import_module(f"attnviz.cli.{args[0]}"), args[0])
-            self.add_command(typer.main.get_command(found), args[0])
+            self.add_command(typer.main.get_command(app_of(args[0])), args[0])
         return super().resolve_command(ctx, args)
 
 

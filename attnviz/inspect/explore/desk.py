@@ -23,9 +23,16 @@ from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
 from attnviz.inspect.explore.map import MapPane
-from attnviz.inspect.explore.saved import Session, is_saved, open_saved
 from attnviz.inspect.explore.saving import command_line, save_view
-from attnviz.inspect.explore.session import Frame, LiveSession, Mode, weigh
+from attnviz.inspect.explore.session import (
+    Frame,
+    LiveSession,
+    Mode,
+    Session,
+    is_saved,
+    open_saved,
+    weigh,
+)
 from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
 from attnviz.inspect.explore.view import SIDES, View, Written, places_of
 from attnviz.measures.words import joined

@@ -29,13 +29,14 @@ from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, 
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.inspect.retrieve.retrieve import (
     CacheSize,
+    Haystack,
+    HaystackStudy,
     above_chance,
     cache_sizes,
     checked_lengths,
     retrieval_heads,
     short_caches,
 )
-from attnviz.inspect.retrieve.study import Haystack, HaystackStudy
 from attnviz.measures.bootstrap import LEAST_TEXTS, few_note, student_t
 from attnviz.measures.exact_sums import Integers, exact_sum, known_exact, mean, variance
 from attnviz.mergeable import CorpusRecord, Tallies, read_record, recorded

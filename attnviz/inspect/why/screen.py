@@ -12,12 +12,13 @@ from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.answers import START_END
 from attnviz.inspect.why.inputs import InputEffects
-from attnviz.inspect.why.neurons import neuron_parts, neuron_words
 from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.inspect.why.written import (
     every_part,
     explained_logit,
     head_grid,
+    neuron_parts,
+    neuron_words,
     ranking_table,
     rankings,
     text_parts,

@@ -512,7 +512,7 @@ def test_a_smaller_terminal_and_back():
 
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
 def test_what_was_saved_has_no_model(run, tmp_path, key):
-    from attnviz.inspect.explore.saved import open_saved
+    from attnviz.inspect.explore.session import open_saved
 
     path = tmp_path / "heads.npz"
     assert run("heads", SENTENCE, "--save", str(path)).code == 0

@@ -16,8 +16,7 @@ from attnviz.draw.provenance import fits_two_lines, model_words, named, probabil
 from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.shown import incomplete
+from attnviz.inspect.interventions.means import Mean, incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.sign_flips import CHANCE
 from attnviz.measures.words import words_of_tokens

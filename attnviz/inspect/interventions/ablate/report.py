@@ -27,8 +27,7 @@ from attnviz.engine.effects import (
 )
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
-from attnviz.inspect.interventions.shown import place_name
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
 from attnviz.measures.sign_flips import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
@@ -241,7 +240,7 @@ class AblationReport(Report, Provenance):
 
     def plot(self, *, ax: Any = None) -> Any:
         """Draw the effect of each head, (layer, head), with Matplotlib, and return its axes."""
-        from attnviz.draw.matplotlib_axes import draw_matrix
+        from attnviz.draw.drawing_plot import draw_matrix
 
         values = np.full((self.model.layers, self.model.heads), np.nan)
         for effect in self.effects:

@@ -27,8 +27,8 @@ from attnviz.inspect.interventions.ablate.claims import (
     ranking_titles,
 )
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.shown import (
+from attnviz.inspect.interventions.means import (
+    Mean,
     base_rates,
     effect_grid,
     effect_table,
