@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from attnviz.api.opening import (
-    given_prompt,
-    in_own_modes,
-    is_module,
-    one_text,
-    open_given,
-)
+from attnviz.api.opening import given_prompt, in_own_modes, is_module, one_text, open_given
 from attnviz.errors import UsageError
 from attnviz.options import refuse_unknown, spelled_heads
 from attnviz.texts import Texts, texts_of

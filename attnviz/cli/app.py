@@ -11,13 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import (
-    SETTINGS,
-    WHOLE,
-    cut_help,
-    shell_columns,
-    with_plain_values,
-)
+from attnviz.cli.groups import SETTINGS, WHOLE, cut_help, shell_columns, with_plain_values
 
 GROUPS = {
     "Look": {
@@ -62,7 +56,13 @@ _SHORT = 25
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_TOGETHER = {"prompts": ("why", "link", "lens"), "pairs": ("patch", "path")}
+_TOGETHER = {
+    "prompts": ("why", "link", "lens"),
+    "pairs": ("patch", "path"),
+    "cards": ("head", "report"),
+    "corpora": ("atlas", "merge"),
+    "training": ("sweep", "train"),
+}
 """The modules that have several commands, which read the same; each other command has its own."""
 
 

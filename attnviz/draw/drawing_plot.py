@@ -21,7 +21,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.font_manager import FontEntry
 
 _BASE, _MONO_FONT = "DejaVu Sans", "DejaVu Sans Mono"  # these come with matplotlib

@@ -42,7 +42,7 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.options import RegionOptions
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
-from attnviz.records import AttentionRecord, Floats, HeadsRecord, Kind, LayerWeights, ModelInfo
+from attnviz.records import AttentionRecord, Floats, HeadsRecord, LayerWeights, ModelInfo
 from attnviz.regions import region_reader, saved_regions
 
 Mode = Literal["raw", "no-sink", "value-weighted"]
@@ -198,7 +198,11 @@ class LiveSession:
         wanted = self._wanted(text)
         passed = self._reader.read(wanted, removed)
         likely: tuple[Likely, ...] = ()
-        loss, known = None, self._known(passed.record.kind)
+        loss, kind = None, passed.record.kind
+        if kind not in self._labels:
+            ignored = self._choice.no_known_labels
+            self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
+        known = self._labels[kind]
         if passed.logits is not None and np.isfinite(passed.logits).all():
             logs = log_softmax(passed.logits[-1].astype(np.float64))
             losses = token_losses(passed.logits, wanted.given.predicted.ids)
@@ -238,12 +242,6 @@ class LiveSession:
                 raise UsageError(f"{what} {byte_text(needed)}, at most {most} are held: {advice}")
             require_room(what, _COPIES * needed, advice)
         return asked(self.model, text, choice)
-
-    def _known(self, kind: Kind) -> KnownLabels | None:
-        if kind not in self._labels:
-            ignored = self._choice.no_known_labels
-            self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
-        return self._labels[kind]
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of removing each single head, measured on a text.

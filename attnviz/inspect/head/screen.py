@@ -48,7 +48,7 @@ from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.interventions.path.screen import path_table, share_table
 from attnviz.inspect.patterns.report import PatternScores
-from attnviz.inspect.patterns.tables import behind, interval, score_table, short
+from attnviz.inspect.patterns.screen import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
 from attnviz.measures.registry import label_named
 from attnviz.measures.telling import LEAST, LIGHT, told

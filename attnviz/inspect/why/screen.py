@@ -25,14 +25,7 @@ from attnviz.inspect.why.written import (
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import (
-    LONGEST_TOKEN,
-    is_piece,
-    logits,
-    next_word,
-    placed,
-    quoted,
-)
+from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
 from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 

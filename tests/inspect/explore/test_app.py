@@ -18,7 +18,7 @@ from attnviz.errors import LoadError
 from attnviz.inspect.explore import desk
 from attnviz.inspect.explore.dialogs import KEYS, Field
 from attnviz.inspect.explore.grid import at_finding
-from attnviz.inspect.explore.map import Size
+from attnviz.inspect.explore.panes import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession
