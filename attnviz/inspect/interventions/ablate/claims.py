@@ -151,17 +151,18 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
 
 
-def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
-    """Return a clause on an ablated head whose effect may be zero, with its interval.
+def loss_over(report: AblationReport) -> str:
+    """Return on how many texts and tokens the loss was measured, as words."""
+    tokens = counted(report.token_count, "token")
+    return f"loss over {counted(report.text_count, 'text')} ({tokens})"
 
-    effect: of the ablation. called: the name of the head in the sentence.
-    """
+
+def unclear_words(report: AblationReport, effect: Effect) -> str:
+    """Return a clause on an ablated head whose effect may be zero, with its interval."""
     measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
     ends = interval_words(report, effect)
-    return (
-        f"Without {called} {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
-    )
+    return f"Without it {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:
