@@ -29,7 +29,7 @@ GROUPS = ("inspect", "count", "learn")
 """The folders that only hold capabilities."""
 
 CAPABILITIES = {
-    *("docs", "mechanism"),
+    *("docs", "mechanism", "merge"),
     *(path.parent.name for group in GROUPS for path in ROOT.glob(f"{group}/*/__init__.py")),
 }
 

@@ -19,8 +19,7 @@ from attnviz.engine.known_labels import SCHEMA as LABEL_FILE
 from attnviz.engine.known_labels import labels_json, labels_of
 from attnviz.engine.likely import Likely
 from attnviz.inspect.check.baseline import DISTANCES, Baseline, read_baseline, write_baseline
-from attnviz.inspect.generate.run import WrittenRun
-from attnviz.inspect.generate.run_file import read_run, write_run_lines
+from attnviz.inspect.generate.run import WrittenRun, read_run, write_run_lines
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores

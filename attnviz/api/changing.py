@@ -330,8 +330,16 @@ def check(
     that cannot be read or written, UnsupportedError if the attention cannot be observed.
     """
     from attnviz.inspect.check import check as question
+    from attnviz.inspect.check.ci import write_junit
     from attnviz.inspect.check.request import CheckRequest
+    from attnviz.models.resolve import LoadOptions
 
-    (checked,) = [None] if model is None else named_or_loaded([model], tokenizer)
-    request, written = CheckRequest.of(locals()), None if junit is None else Path(junit)
-    return question.check_file(checked, Path(file), request, junit=written, seed=seed)
+    request, path = CheckRequest.of(locals()), Path(file)
+    written = [] if junit is None else [Path(junit)]
+    (given,) = [None] if model is None else named_or_loaded([model], tokenizer)
+    rules, options = question.rules_of(path, request, written), LoadOptions(seed=seed)
+    checked = question.checked_model(given, rules, seed, options=lambda name: options)
+    report = question.check(checked, path, request, rules)
+    for place in written:
+        write_junit(place, report)
+    return report

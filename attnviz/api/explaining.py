@@ -89,14 +89,11 @@ def link(
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if the parts do not give its own weights.
     """
-    given = locals()
+    given = locals() | {"head": None if head is None else spelled_heads(head)[0]}
     from attnviz.inspect.link import link as question
     from attnviz.inspect.link.request import LinkRequest
     from attnviz.prompts.study import read_prompts
 
-    typed = {name: given[name] for name in ("query", "key", "than")}
-    given |= {name: None if value is None else str(value) for name, value in typed.items()}
-    given["head"] = spelled_heads(head)[0] if head is not None else None
     request = LinkRequest.of(given)
     read, source = read_prompts("link", request, texts=texts_of(prompts))
     opened = open_given(model, tokenizer, question.work(read, request))

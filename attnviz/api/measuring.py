@@ -253,6 +253,6 @@ def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
     Raises UsageError (also a ValueError) if a shard is missing, not finished or of another run,
     LoadError for a file that cannot be read.
     """
-    from attnviz.inspect.merge import merge as question
+    from attnviz.inspect import merge as question
 
     return question.merge(parts)

@@ -11,13 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import (
-    SETTINGS,
-    WHOLE,
-    cut_help,
-    shell_columns,
-    with_plain_values,
-)
+from attnviz.cli.groups import SETTINGS, WHOLE, cut_help, shell_columns, with_plain_values
 
 GROUPS = {
     "Look": {
@@ -61,6 +55,22 @@ _SHORT = 25
 """The columns of a line that leaves room for a second command."""
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
+
+_TOGETHER = {
+    "prompts": ("why", "link", "lens"),
+    "pairs": ("patch", "path"),
+    "cards": ("head", "report"),
+    "corpora": ("atlas", "merge"),
+    "training": ("sweep", "train"),
+}
+"""The modules that have several commands, which read the same; each other command has its own."""
+
+
+def app_of(name: str) -> typer.Typer:
+    """Return the app of one command; only its module is imported."""
+    module = next((module for module, names in _TOGETHER.items() if name in names), name)
+    app: typer.Typer = getattr(import_module(f"attnviz.cli.{module}"), name)
+    return app
 
 
 LEAST_FOR_PAIRS = 80
@@ -141,8 +151,7 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            found = getattr(import_module(f"attnviz.cli.{args[0]}"), args[0])
-            self.add_command(typer.main.get_command(found), args[0])
+            self.add_command(typer.main.get_command(app_of(args[0])), args[0])
         return super().resolve_command(ctx, args)
 
 

@@ -80,8 +80,13 @@ def explore(
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource, second_side
     from attnviz.inspect.explore.grid import at_finding
-    from attnviz.inspect.explore.saved import SavedSession, is_saved, open_saved
-    from attnviz.inspect.explore.session import LiveSession, open_session
+    from attnviz.inspect.explore.session import (
+        LiveSession,
+        SavedSession,
+        is_saved,
+        open_saved,
+        open_session,
+    )
     from attnviz.inspect.explore.view import View, Written
     from attnviz.regions import given_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from attnviz.cli.options import LoadedModel, Output, SeededModel, load_options
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
 from attnviz.draw.report import Report, report_files
-from attnviz.errors import AttnvizError
+from attnviz.errors import AttnvizError, LoadError, UsageError
 from attnviz.options import OwnShape
 from attnviz.ranks import follows
 
@@ -75,9 +76,7 @@ class Outlet:
             own = model if isinstance(model, OwnShape) else None
             options = load_options(name, model, seed, own, *shaping, limits_runs=limits_runs)
         if output.opens:
-            from attnviz.cli.browser import require_display
-
-            require_display()
+            _require_display()
         if output.save:
             from attnviz.draw.files import check_path
 
@@ -234,12 +233,17 @@ class Outlet:
             except AttnvizError as error:
                 failed = failed or error
         if self.output.opens:
-            from attnviz.cli.browser import open_page, temporary_page
+            import tempfile
+            import webbrowser
 
+            number, name = tempfile.mkstemp(prefix="attnviz-", suffix=".html")
+            os.close(number)
+            page = Path(name)  # stays when attnviz ends
             try:
-                self._save(report, document, page := temporary_page())
-                self.notices.print(f"the page is {visible(str(page))}", soft_wrap=True)
-                open_page(page)
+                self._save(report, document, page)
+                self.notices.print(f"the page is {visible(name)}", soft_wrap=True)
+                if not webbrowser.open(page.resolve().as_uri()):
+                    raise LoadError(f"no browser was found: open {page} yourself")
             except AttnvizError as error:
                 failed = failed or error
         try:
@@ -300,3 +304,14 @@ class Outlet:
         else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
+
+
+def _require_display() -> None:
+    """Raise UsageError over ssh without a display, where a browser would open elsewhere."""
+    remote = os.environ.get("SSH_CONNECTION") or os.environ.get("SSH_TTY")
+    shown = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if remote and (not shown or sys.platform == "darwin"):
+        raise UsageError(
+            "--open: this is a remote terminal without a display; write the page with "
+            "--save page.html, and open it where you sit"
+        )

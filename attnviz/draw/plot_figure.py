@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
 from attnviz.draw.numbers import percent, round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
+from attnviz.draw.plot import value_range
 
 _LEVEL_INK = "#8a94a3"
 _LEFT, _TOP = 62.0, 10.0

@@ -4,14 +4,13 @@
 """
 
 import inspect
-from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 import attnviz
 from attnviz import records
-from attnviz.cli.app import COMMANDS
+from attnviz.cli.app import COMMANDS, app_of
 from attnviz.count.params.request import Dtype
 from attnviz.engine import effects, observer, patching
 from attnviz.inspect.interventions.patch import request as patch
@@ -35,8 +34,7 @@ def choices(kind):
 
 @pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore", "use"}))
 def test_the_choices_of_an_option_are_those_of_its_keyword(name):
-    command = getattr(import_module(f"attnviz.cli.{name}"), name)
-    options = command.registered_commands[0].callback.__annotations__
+    options = app_of(name).registered_commands[0].callback.__annotations__
     keywords = inspect.signature(getattr(attnviz, name)).parameters
     for option, kind in options.items():
         listed = choices(get_args(kind)[0])

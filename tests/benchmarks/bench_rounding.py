@@ -19,8 +19,7 @@ import pytest
 
 import attnviz
 from attnviz.engine.probing import open_probing
-from attnviz.inspect.diff.compare import divergences, pairs_by_index
-from attnviz.inspect.diff.maps import model_maps
+from attnviz.inspect.diff.compare import divergences, model_maps, pairs_by_index
 from attnviz.texts import built_in_texts
 
 from ..inspect.forms import FAMILIES, loaded, stored

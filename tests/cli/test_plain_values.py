@@ -1,12 +1,11 @@
 """Plain values are converted as Typer converts them, which needs pydantic, but without it."""
 
-from importlib import import_module
 from typing import Any
 
 import pytest
 import typer
 
-from attnviz.cli.app import COMMANDS
+from attnviz.cli.app import COMMANDS, app_of
 from attnviz.cli.groups import _NOT_PLAIN, _converted
 
 from ..test_import_hygiene import SENTENCE, imported
@@ -24,7 +23,7 @@ def values(one: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_plain_value_is_what_typer_makes_of_it(name):
-    command = typer.main.get_command(getattr(import_module(f"attnviz.cli.{name}"), name))
+    command = typer.main.get_command(app_of(name))
     context = command.make_context("attnviz", [], resilient_parsing=True)
     for one in command.params:
         convert, one.callback, one.required = type(one).process_value, None, False
@@ -54,7 +53,7 @@ def test_plain_values_need_no_pydantic():
 
 
 def test_typer_reports_what_is_no_value():
-    command = typer.main.get_command(import_module("attnviz.cli.params").params)
+    command = typer.main.get_command(app_of("params"))
     for option, value, said in (
         ("--tokens", "x", "'--tokens': expected a whole number such as 512 or 32k, got 'x'"),
         ("--palette", "green", "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),

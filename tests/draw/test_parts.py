@@ -5,8 +5,8 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.draw.axes import Axes
-from attnviz.draw.grid_part import GridCell, GridPart, GridPicture, draw_part
-from attnviz.draw.map_part import MapPart, map_part
+from attnviz.draw.grid import GridCell, GridPart, GridPicture, draw_part
+from attnviz.draw.heatmap import MapPart, map_part
 from attnviz.draw.maps import Fit, Place
 from attnviz.draw.palette import Tint
 from attnviz.draw.theme import Theme

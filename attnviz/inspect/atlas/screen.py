@@ -11,7 +11,7 @@ from typing import Any
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import counted, listed, percent, whole_percent
-from attnviz.draw.page.data import Look, Page, PageCapture, PageHead
+from attnviz.draw.page.data import Look, Page, PageCapture
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import fits_two_lines, model_words, named, share
 from attnviz.inspect.atlas.report import (
@@ -125,7 +125,7 @@ def _strongest(report: AtlasReport) -> str:
     if place is None:
         return "No text has two words: no head can fire."
     query, key = link_ends(place.link)
-    weight, usual, even = _numbers(place)
+    weight, usual, even = map(share, (place.link.weight, place.usual, place.even))
     return (
         f"No head prefers a token beyond chance. {_name(report, best)} fires most above its "
         f"control: “{query}” attends to “{key}”, {weight} (control {usual}, uniform {even})."
@@ -210,10 +210,6 @@ def _place_columns(
         doc.ColumnOf("control", of_place(lambda place: share(place.usual))),
         doc.ColumnOf("uniform", of_place(lambda place: share(place.even)), keep=5),
     ]
-
-
-def _numbers(place: Fired) -> list[str]:
-    return [share(place.link.weight), share(place.usual), share(place.even)]
 
 
 def _grid(report: AtlasReport) -> doc.HeadGrid:
@@ -333,24 +329,18 @@ def _capture(report: AtlasReport, text: int, maps: HeadsRecord) -> tuple[PageCap
     places = {(head.layer, head.head): at for at, head in enumerate(capture.heads)}
     look, heads = list[Look](), list(capture.heads)
     for head in report.ranking:
-        at = places[head.layer, head.head]
-        heads[at] = _page_head(capture.heads[at], head)
-        place = head.strongest
+        at, place = places[head.layer, head.head], head.strongest
+        values = {**heads[at].values, FIRES: head.scores[FIRES], _SHARE: head.share}
+        heads[at] = replace(heads[at], values=values)
+        if place is not None:
+            facts = f"fires most {_words(place)} · {heads[at].facts}"
+            heads[at] = replace(heads[at], facts=facts)
         if place is not None and place.link.text == text:
             look.append(Look(0, at, place.link.query, place.link.key, _words(place)))
     order = [*dict.fromkeys([*(place.head for place in look), *capture.order])]
     query = look[0].query if look else capture.query
     shown = replace(capture, heads=heads, order=order, head=order[0], query=query)
     return shown, look[:_LOOK]
-
-
-def _page_head(drawn: PageHead, head: HeadAtlas) -> PageHead:
-    """Return the head of a page with the numbers and the strongest link that the atlas has."""
-    facts, place = drawn.facts, head.strongest
-    if place is not None:
-        facts = f"fires most {_words(place)} · {facts}"
-    values = {**drawn.values, FIRES: head.scores[FIRES], _SHARE: head.share}
-    return replace(drawn, facts=facts, values=values)
 
 
 def _words(place: Fired) -> str:

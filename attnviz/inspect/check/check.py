@@ -5,24 +5,38 @@ With ``init`` the file and its baseline are written first, from what the model d
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
-from attnviz.inspect.check.baseline import check_beside, check_renewable, write_baseline
-from attnviz.inspect.check.ci import write_junit
-from attnviz.inspect.check.initial import baseline_path, initial_rules
+from attnviz.inspect.check.baseline import (
+    Baseline,
+    check_beside,
+    check_finite,
+    check_renewable,
+    write_baseline,
+)
 from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import CheckReport
 from attnviz.inspect.check.request import CheckRequest
 from attnviz.inspect.check.rules import RuleFile, outcome, read_rules
 from attnviz.inspect.patterns.probes import probe_tokens
-from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, load
+from attnviz.inspect.patterns.report import PatternReport, PatternScores
+from attnviz.measures.divergence import js_divergence
+from attnviz.measures.labels import best_label, clear_deviations, strengths
+from attnviz.measures.registry import RELATIONS, label_named, said_name
+from attnviz.models.model import Model, require_number
+from attnviz.models.resolve import LoadOptions, in_other_numbers, load
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance
 
@@ -133,18 +147,163 @@ def check(
     )
 
 
-def check_file(
-    model: str | Model | None, file: Path, request: CheckRequest, *, junit: Path | None, seed: int
-) -> CheckReport:
-    """Check a model, given by its name or loaded, by the rules in a file.
+# The first file of rules -----------------------------------------------------------------------
 
-    model: None for the one that the file names. file: of the rules. junit: a file to be written as
-    JUnit XML, if any. seed: of the random tokens. Raises what ``check`` raises.
+
+_COUNTS = ("total", "kv_cache.values_per_token")  # they do not depend on the stored dtype
+_FACTOR = 2.0  # over the noise of one rounded side: the other may be rounded the other way
+_JS_FACTOR = 8.0
+"""The same for divergences. Their root is a distance (Endres and Schindelin 2003), so that two
+sides may differ by four times what either differs from the exact one. That in turn may be twice
+what was measured in a single run (tests/benchmarks/bench_rounding.py)."""
+
+# The least margins, for a model whose numbers are already as coarse as those of the noise; that of
+# the sum of a row is how far rounding each weight to the eight bits of bfloat16 can move it.
+_LEAST_SCORE, _LEAST_LOSS, _LEAST_JS, _LEAST_ROW = 0.005, 0.001, 1e-6, 2.0**-8
+
+
+def baseline_path(path: Path) -> Path:
+    """Return the path of a baseline for a file of rules: ``checks.attnviz.json`` next to it."""
+    return path.with_name(f"{path.stem}.attnviz.json")
+
+
+def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
+    """Return the content of a new file of rules, with margins measured on this model.
+
+    measured: the model. path: where the file will be written. name: the model's, as it was typed.
+    Do not use the model afterwards: its parameters were converted (see ``in_other_numbers``).
+    Raises UnsupportedError for a model that cannot be run in another number format, LoadError or
+    UsageError if its attention or its loss is not finite.
     """
-    rules = rules_of(file, request, [] if junit is None else [junit])
-    options = LoadOptions(seed=seed)
-    checked = checked_model(model, rules, seed, options=lambda name: options)
-    report = check(checked, file, request, rules)
-    if junit is not None:
-        write_junit(junit, report)
-    return report
+    check_finite(measured.baseline)
+    now, report, losses = measured.baseline, measured.patterns, _losses(measured)
+    apart = max(text.apart for text in measured.built_in)
+    counts = {}
+    with suppress(UsageError):  # a model that params cannot count gets no rules on counts
+        counts = {name: measured.params[name] for name in _COUNTS if measured.params.get(name)}
+    other = in_other_numbers(measured.model)
+    noise = replace(measured, given=other.model, baselines={})
+    check_finite(noise.baseline)
+    margins = _margins(now, noise.baseline)
+    lines = [
+        f"model = {_quoted(_model(name, path))}",
+        "",
+        "# Written by attnviz check --init from what the model does now. Margins are",
+        "# twice the most that noise moved any head, measured in the same run: the",
+        f"# model against itself {other.words}. For scores: {margins[False]:.2g},",
+        f"# for relations, which move by whole pairs of words: {margins[True]:.2g}.",
+        "# For divergences, which are squared errors, eight times that most.",
+    ]
+    if measured.model.info.weights == "random":
+        lines += ["# Random weights: no head has a label."]
+
+    def add(*rule: str) -> None:
+        lines.extend(("", "[[check]]", *rule))
+
+    for label in report.labels:
+        heads = report.labelled(label)
+        if not heads:
+            continue
+        best, least = heads[0], sum(_keeps_label(report, entry, margins) for entry in heads)
+        floor = math.floor(((best.score or 0.0) - margins[label in RELATIONS]) * 1000) / 1000
+        score = f'score = "{said_name(label)}"'
+        add(f'head = "L{best.layer}H{best.head}"', score, f"at_least = {floor:g}")
+        if least:
+            add(f'heads_labelled = "{label_named(label).said}"', f"at_least = {least}")
+    floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
+    bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
+    add(f"against = {_quoted(baseline_path(path).name)}", bound)
+    if losses is not None:
+        coarse = _losses(noise) or losses
+        moves = [abs(b.mean() - a.mean()) for a, b in zip(losses, coarse, strict=True) if len(a)]
+        wider = max(_FACTOR * max(moves), _LEAST_LOSS)
+        at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
+        add('loss_on = "built-in texts"', f"at_most = {at_most:g}")
+    apart = max(apart, *(each.apart for each in noise.built_in))
+    add("rows_sum_to_one = true", f"at_most = {_above(max(_FACTOR * apart, _LEAST_ROW)):g}")
+    for number, count in counts.items():
+        value = f"{count:g}" if count != int(count) else str(int(count))
+        add(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
+    """Return the largest divergence that noise causes in any head: in bits, mean over texts.
+
+    measured, noise: the same model in its own number format and in another. The result is at least
+    the divergence of the means, in which opposite changes of single texts cancel.
+    """
+    moved = [
+        js_divergence(*(text.sums / text.sums.sum(-1, keepdims=True) for text in pair))
+        for pair in zip(measured.built_in, noise.built_in, strict=True)
+    ]
+    queries = [text.sums.sum() for text in measured.built_in]
+    return float(np.average(moved, axis=0, weights=queries).max())
+
+
+def _above(value: float) -> float:
+    """Return a value rounded up to two significant digits."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / step) * step
+
+
+def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
+    """Return margins for scores: twice the largest change of any score by noise.
+
+    The key True is for relations, False for all other scores. A relation changes by whole word
+    pairs, so its margin would hide changes of the other scores.
+    """
+    moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
+    for head, scores in now.scores.items():
+        for name, score in scores.items():
+            other = noise.scores[head][name]
+            if score is not None and other is not None:
+                moved[name in RELATIONS].append(_FACTOR * abs(score - other))
+    return {relation: max(changes) for relation, changes in moved.items()}
+
+
+def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
+    """Return whether a head keeps its label if noise lowers its score and raises all others."""
+    scores = {
+        name: None
+        if score is None
+        else score + margins[name in RELATIONS] * (-1 if name == head.label else 1)
+        for name, score in head.scores.items()
+    }
+    relations = sum(name in RELATIONS for name in report.labels)
+    return head.label == best_label(
+        strengths(report.labels, scores, head.base_rate),
+        scores,
+        head.base_rate,
+        head.measured,
+        deviations=clear_deviations(len(report.heads) * relations),
+    )
+
+
+def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
+    """Return for each built-in text the losses of its tokens in nats.
+
+    None if the model predicts no tokens. Raises LoadError or UsageError if a loss is not finite.
+    """
+    losses = [text.losses for text in measured.built_in if text.losses is not None]
+    if len(losses) < len(measured.built_in):
+        return None
+    every = float(np.concatenate(losses).sum())
+    require_number("loss over the built-in texts", every, measured.model.info)
+    return losses
+
+
+def _model(name: str, path: Path) -> str:
+    """Return a model's name as it is written into the file of rules at ``path``.
+
+    name: as it was typed; a relative directory is made relative to the folder of ``path``.
+    """
+    if name[:1] != "." or not os.path.isdir(name):
+        return name
+    beside = os.path.relpath(name, path.parent)
+    return f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
+
+
+def _quoted(text: str) -> str:
+    """Return a string as a basic string of TOML, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

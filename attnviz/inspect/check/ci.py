@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,17 +49,15 @@ def _measured(outcome: Outcome) -> str:
     return said("; ".join(word for word in words if word))
 
 
-def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+def github_lines(report: CheckReport) -> Iterator[str]:
     """Yield GitHub Actions' commands that annotate a file, one for each rule that does not hold.
 
-    environment: the environment variables; GITHUB_WORKSPACE is the root of the checkout.
-
-    Files are named from the root of the checkout, whatever the working directory.
+    Files are named from the root of the checkout, GITHUB_WORKSPACE, wherever attnviz runs.
     """
     path = report.path
     with suppress(OSError):  # the working directory is gone
         whole = Path(os.path.realpath(path))
-        root = os.path.realpath(environment.get("GITHUB_WORKSPACE") or ".")
+        root = os.path.realpath(os.environ.get("GITHUB_WORKSPACE") or ".")
         path = whole.relative_to(root) if whole.is_relative_to(root) else path
     for outcome in (*report.failed, *report.warned):
         level = "warning" if outcome.rule.warning else "error"

@@ -20,7 +20,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff import compare
-from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.compare import ModelMaps, model_maps
 from attnviz.inspect.diff.report import (
     ChangedMaps,
     DiffReport,

@@ -16,8 +16,15 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.desk import Actions, SideSource
 from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane
-from attnviz.inspect.explore.map import MapPane
-from attnviz.inspect.explore.panes import Act, GridPane, HeadingPane, Pane, WordsPane, grid_columns
+from attnviz.inspect.explore.panes import (
+    Act,
+    GridPane,
+    HeadingPane,
+    MapPane,
+    Pane,
+    WordsPane,
+    grid_columns,
+)
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.terminal_app import TerminalApp
 from attnviz.inspect.explore.view import View

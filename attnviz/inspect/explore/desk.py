@@ -22,10 +22,17 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.scan.run import Effects
 from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
-from attnviz.inspect.explore.map import MapPane
-from attnviz.inspect.explore.saved import Session, is_saved, open_saved
+from attnviz.inspect.explore.panes import MapPane
 from attnviz.inspect.explore.saving import command_line, save_view
-from attnviz.inspect.explore.session import Frame, LiveSession, Mode, weigh
+from attnviz.inspect.explore.session import (
+    Frame,
+    LiveSession,
+    Mode,
+    Session,
+    is_saved,
+    open_saved,
+    weigh,
+)
 from attnviz.inspect.explore.terminal_app import TerminalApp, Waiting
 from attnviz.inspect.explore.view import SIDES, View, Written, places_of
 from attnviz.measures.words import joined
@@ -185,7 +192,9 @@ class Actions(Desk):
     def move(self, right: int, down: int) -> None:
         view, focused = self.view, self.app.focused
         if view.written is not None and right:
-            self._walk(view.written, right)
+            self.going.clear()  # one more generated token, or one less
+            at = min(max(view.written.at + right, 0), len(view.written.steps))
+            self._change(replace(view.written, at=at, paused=True))
         elif focused is not None and focused.id == "grid":
             self.see(view.next_in_layer(right) if right else view.next_layer(down))
         else:
@@ -356,12 +365,6 @@ class Actions(Desk):
             (self.going.clear if self.going.is_set() else self.going.set)()
             paused = not self.going.is_set()
             self._change(replace(written, paused=paused, at=len(written.steps)))
-
-    def _walk(self, written: Written, step: int) -> None:
-        """Show one more generated token (step is 1), or one less (−1)."""
-        self.going.clear()
-        at = min(max(written.at + step, 0), len(written.steps))
-        self._change(replace(written, at=at, paused=True))
 
     # Change the text, keep it ----------------------------------------------------------------
 

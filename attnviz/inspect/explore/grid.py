@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.grid import names_width
-from attnviz.draw.grid_part import APART, GridCell, GridPart, GridPicture, draw_small_maps
+from attnviz.draw.grid import APART, GridCell, GridPart, GridPicture, draw_small_maps, names_width
 from attnviz.draw.labels import fit, token_labels, width
 from attnviz.draw.maps import small_map
 from attnviz.draw.numbers import NumberScale

@@ -22,8 +22,7 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import Frame, model_name, two_models
 from attnviz.inspect.explore.view import View, Written
-from attnviz.inspect.generate.run import Ending, WrittenRun
-from attnviz.inspect.generate.run_file import write_run_lines
+from attnviz.inspect.generate.run import Ending, WrittenRun, write_run_lines
 from attnviz.inspect.heads.look import WITHOUT_WITH, measures, page_capture, with_effects
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights

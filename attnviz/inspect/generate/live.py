@@ -36,24 +36,21 @@ _LONGEST_CHARACTER = 4
 
 
 @contextmanager
-def shown_live(
-    console: Console, theme: Theme, head: Head, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Advance]:
+def shown_live(console: Console, theme: Theme, head: Head) -> Iterator[Advance]:
     """Draw a generation on the terminal after each step; the picture is removed at the end.
 
     Yields the function to call after each step. console, theme: where and in which colours. head:
-    the (layer, head) whose attention weights colour the text. clock: returns seconds; pictures are
-    not drawn too often.
+    the (layer, head) whose attention weights colour the text. Pictures are not drawn too often.
     """
     drawn = -_PAUSE
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def advance(share: float, run: Callable[[], WrittenRun]) -> None:
             nonlocal drawn
-            if clock() - drawn >= _PAUSE:
+            if time.monotonic() - drawn >= _PAUSE:
                 block = picture(run(), head, theme, console.width, console.height)
                 live.update(block, refresh=True)
-                drawn = clock()
+                drawn = time.monotonic()
 
         yield advance
 

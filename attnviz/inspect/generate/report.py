@@ -15,8 +15,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import known_label_facts
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.run import WrittenRun
-from attnviz.inspect.generate.run_file import rounded, run_facts, step_facts, write_run_lines
+from attnviz.inspect.generate.run import WrittenRun, rounded, run_facts, step_facts, write_run_lines
 from attnviz.measures.labels import best_label, strength
 from attnviz.measures.regions import regions_of
 from attnviz.measures.registry import label_named

@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import (
-    cut,
-    cut_at_word,
-    token_label,
-    token_labels,
-    token_name,
-    word_label,
-)
+from attnviz.draw.labels import cut, cut_at_word, token_label, token_labels, token_name, word_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.page.data import (
     UNLABELLED,

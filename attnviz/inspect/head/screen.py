@@ -40,6 +40,7 @@ from attnviz.inspect.heads.sentences import quoted_ends
 from attnviz.inspect.interventions.ablate.claims import (
     effect_words,
     interval_words,
+    loss_over,
     unclear_words,
     without_words,
 )
@@ -48,7 +49,7 @@ from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.report import Listener
 from attnviz.inspect.interventions.path.screen import path_table, share_table
 from attnviz.inspect.patterns.report import PatternScores
-from attnviz.inspect.patterns.tables import behind, interval, score_table, short
+from attnviz.inspect.patterns.screen import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
 from attnviz.measures.registry import label_named
 from attnviz.measures.telling import LEAST, LIGHT, told
@@ -93,9 +94,8 @@ def document(card: HeadCard) -> doc.Document:
     """Return the document of a head's card, a one-page summary: a brief form, and the whole."""
     shown, sizes = f"{card.name} of {card.model.name}", list[tuple[str, bool]]()
     if card.ablation is not None:
-        texts = card.ablation.texts
-        sizes.append((card.source or counted(len(texts), "text"), False))
-        sizes.append((counted(sum(map(len, texts)), "token"), False))
+        sizes.append((card.source or counted(card.ablation.text_count, "text"), False))
+        sizes.append((counted(card.ablation.token_count, "token"), False))
     kind = [] if card.kind == "self" else [(f"{card.kind} attention", False)]
     facts = doc.Facts([*model_words(card.model), *kind, *sizes])
     return doc.Document(
@@ -142,9 +142,7 @@ def _measured(card: HeadCard) -> str:
     """Return a sentence on the data that each part of the card was measured on."""
     parts = ["map and prediction on this text"]
     if card.ablation is not None:
-        texts = card.ablation.texts
-        tokens = counted(sum(map(len, texts)), "token")
-        parts.append(f"loss over {counted(len(texts), 'text')} ({tokens})")
+        parts.append(loss_over(card.ablation))
     if card.scored is not None:
         parts.append("the label on the probes of attnviz patterns")
     if card.readers is not None or card.sources:
@@ -236,7 +234,7 @@ def _lost(card: HeadCard) -> list[str]:
     if not ends:
         return [f"{loss}; {counted(len(report.texts), 'text')}, no interval."]
     if not _matters(card):
-        return [f"{unclear_words(report, effect, 'it')}."]
+        return [f"{unclear_words(report, effect)}."]
     most = [f", most at {_quoted(hurt)}" for hurt in card.hurts[:1]]
     return [f"{loss}, 95% interval {ends}{hurts}." for hurts in (*most, "")]
 

@@ -30,17 +30,11 @@ from attnviz.inspect.heads.listed import (
     word_tables,
 )
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.heads.sentences import (
-    counts,
-    overview_words,
-    run_names,
-    score_words,
-    scored,
-)
+from attnviz.inspect.heads.sentences import counts, overview_words, run_names, score_words, scored
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text
+from attnviz.measures.words import Word, word_ranges, word_text
 from attnviz.records import HeadLabel, HeadScores, HeadsRecord, Tokens
 
 _GAP = 2
@@ -96,7 +90,14 @@ def first_groups(report: HeadsReport, columns: int, lines: int) -> Groups:
         hidden = max(len(table.rows) - most, 0)
         return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
     if view.words:
-        return _word(run, view.words[0], view.sink, columns, lines)
+        word = view.words[0]
+        tables = word_tables(run, word, view.sink, "attention {}", _LISTED)
+        groups = [_columns(columns, tables[:1], tables[1:])]
+        rest = lines - max((len(table.rows) for table in tables), default=0) - 2
+        if word[0] is not None:
+            texts = text_maps(run, view.sink, columns, rest, word[0])
+            groups.append(doc.Group(texts, yields=1))
+        return groups
     if view.top is not None:
         tables = [pairs_table(each, view.top, view.sink) for each in report.reports]
         return [doc.Group([table]) for table in tables]
@@ -474,15 +475,6 @@ def _ranking(run: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 # One word, several runs ----------------------------------------------------------------------
-
-
-def _word(run: HeadsRecord, word: WordPlaces, sink: bool, columns: int, lines: int) -> Groups:
-    tables = word_tables(run, word, sink, "attention {}", _LISTED)
-    groups = [_columns(columns, tables[:1], tables[1:])]
-    rest = lines - max((len(table.rows) for table in tables), default=0) - 2
-    if word[0] is not None:
-        groups.append(doc.Group(text_maps(run, sink, columns, rest, word[0]), yields=1))
-    return groups
 
 
 def _runs(report: HeadsReport, lines: int) -> Groups:

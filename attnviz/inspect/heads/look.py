@@ -23,20 +23,9 @@ from attnviz.draw.page.difference import LARGEST_CHANGE, largest_changes, with_d
 from attnviz.draw.provenance import share
 from attnviz.draw.regions import clearest
 from attnviz.inspect.heads.layout import distinctive
-from attnviz.inspect.heads.links import (
-    Link,
-    head_links,
-    link_words,
-    strongest_links,
-    word_links,
-)
+from attnviz.inspect.heads.links import Link, head_links, link_words, strongest_links, word_links
 from attnviz.inspect.heads.report import HeadsReport, kept_vectors
-from attnviz.inspect.heads.sentences import (
-    quoted_ends,
-    removed_words,
-    score_words,
-    scored,
-)
+from attnviz.inspect.heads.sentences import quoted_ends, removed_words, score_words, scored
 from attnviz.measures.registry import MEASURES, label_named, said_name
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.measures.sinks import sink_of

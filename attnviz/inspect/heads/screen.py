@@ -29,13 +29,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.draw.regions import region_group
 from attnviz.inspect.heads import listed, sentences
-from attnviz.inspect.heads.layout import (
-    distinctive,
-    first_arcs,
-    first_groups,
-    head_map,
-    label_grid,
-)
+from attnviz.inspect.heads.layout import distinctive, first_arcs, first_groups, head_map, label_grid
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport, LongHead, LongHeads

@@ -32,7 +32,7 @@ from attnviz.inspect.link.report import LinkChoice, LinkedPrompt, LinkReport, pa
 from attnviz.inspect.link.request import LinkRequest
 from attnviz.measures.bootstrap import few_note
 from attnviz.measures.telling import told
-from attnviz.measures.word_links import WordLink, agreed_links
+from attnviz.measures.word_links import agreed_links
 from attnviz.models.model import Model, Vocabulary
 from attnviz.models.work import Work, about_tokens
 from attnviz.progress import Advance
@@ -176,7 +176,10 @@ def _asked(
     key = place_in(keys, question.key, "--key")
     if chosen is not None and chosen.link is not None:
         head = chosen.link.layer, chosen.link.head
-        query, key = _tokens_of(chosen.link, weights[head])
+        asks, asked = chosen.link.query, chosen.link.key
+        between = weights[head][asks.start : asks.stop, asked.start : asked.stop]
+        above, left = divmod(int(np.nanargmax(between)), len(asked))  # the largest weight
+        query, key = asks.start + above, asked.start + left
     elif (place := place_in(record.queries, question.query, "--query")) is not None:
         query = place
     else:
@@ -209,13 +212,6 @@ def _asked(
                 f"from {seen[0]} to {seen[-1]}"
             )
     return AskedLink((record.kind, *head), query, key, than)
-
-
-def _tokens_of(link: WordLink, weights: np.ndarray) -> tuple[int, int]:
-    """Return the query and the key of the largest weight (query, key) between two words."""
-    between = weights[link.query.start : link.query.stop, link.key.start : link.key.stop]
-    query, key = divmod(int(np.nanargmax(between)), len(link.key))
-    return link.query.start + query, link.key.start + key
 
 
 def _seen(record: AttentionRecord, layer: int, query: int) -> list[int]:

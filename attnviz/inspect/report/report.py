@@ -12,13 +12,7 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import model_facts, table_of
-from attnviz.inspect.head.head import (
-    CARD_TEXT,
-    Steps,
-    every_map,
-    head_cards,
-    require_fit,
-)
+from attnviz.inspect.head.head import CARD_TEXT, Steps, every_map, head_cards, require_fit
 from attnviz.inspect.head.head import work as cards_work
 from attnviz.inspect.head.report import HeadCard
 from attnviz.inspect.head.request import CardRequest

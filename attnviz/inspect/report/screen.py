@@ -18,10 +18,10 @@ from attnviz.inspect.head.screen import card_groups, cards_page, lines_of
 from attnviz.inspect.head.screen import finding as card_finding
 from attnviz.inspect.interventions.ablate.claims import answer as ablation_answer
 from attnviz.inspect.interventions.ablate.claims import caveats as ablation_caveats
-from attnviz.inspect.interventions.ablate.claims import without_words
+from attnviz.inspect.interventions.ablate.claims import loss_over, without_words
 from attnviz.inspect.interventions.ablate.screen import head_grid, ranking_tables
-from attnviz.inspect.interventions.shown import incomplete
-from attnviz.inspect.patterns.tables import found_labels, label_grid, leaders_table
+from attnviz.inspect.interventions.means import incomplete
+from attnviz.inspect.patterns.screen import found_labels, label_grid, leaders_table
 from attnviz.inspect.report.report import ModelReport
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS
@@ -60,7 +60,7 @@ def _sizes(report: ModelReport) -> list[str]:
     if ablation is None:
         return ["report"]
     texts = report.source or counted(len(ablation.texts), "text")
-    sizes = ["report", texts, counted(sum(map(len, ablation.texts)), "token")]
+    sizes = ["report", texts, counted(ablation.token_count, "token")]
     if ablation.method == "budget":
         rest = counted(len(ablation.gradients) - len(ablation.effects), "head")
         sizes.append(f"budget: {rest} of {len(ablation.gradients):,} not ablated")
@@ -79,9 +79,7 @@ def _measured(report: ModelReport) -> str:
     if report.scored is not None:
         parts.append("labels on the probes of attnviz patterns")
     if report.ablation is not None:
-        texts = report.ablation.texts
-        tokens = counted(sum(map(len, texts)), "token")
-        parts.append(f"loss over {counted(len(texts), 'text')} ({tokens})")
+        parts.append(loss_over(report.ablation))
     return f"measured in this run: {', '.join(parts)}; seed {report.seed}."
 
 

@@ -29,13 +29,14 @@ from attnviz.inspect.retrieve.report import STREAMS, HeadRetrieval, LossChange, 
 from attnviz.inspect.retrieve.request import RetrieveRequest
 from attnviz.inspect.retrieve.retrieve import (
     CacheSize,
+    Haystack,
+    HaystackStudy,
     above_chance,
     cache_sizes,
     checked_lengths,
     retrieval_heads,
     short_caches,
 )
-from attnviz.inspect.retrieve.study import Haystack, HaystackStudy
 from attnviz.measures.bootstrap import LEAST_TEXTS, few_note, student_t
 from attnviz.measures.exact_sums import Integers, exact_sum, known_exact, mean, variance
 from attnviz.mergeable import CorpusRecord, Tallies, read_record, recorded
@@ -321,24 +322,19 @@ def _named(record: CorpusRecord, count: int) -> tuple[Head, ...]:
     if count < LEAST_TEXTS:
         return ()
     sums = record.tallies.sums
-    score, unasked, shuffled, _ = mean(sums["heads"], _seen(record))
+    score, unasked, shuffled, _ = mean(sums["heads"], sums["seen"])
     base = np.where(unasked >= shuffled, 0, 1)[None]
-    margin = mean(sums["margins"], _seen(record))
-    spread = variance(sums["margins"], sums["margin_squares"], _seen(record))
+    margin = mean(sums["margins"], sums["seen"])
+    spread = variance(sums["margins"], sums["margin_squares"], sums["seen"])
     margin, spread = (np.take_along_axis(each, base, 0)[0] for each in (margin, spread))
     return above_chance(score, margin, spread, count)
-
-
-def _seen(record: CorpusRecord) -> Integers:
-    """Return the number of haystacks in which each head was seen, (layer, head)."""
-    return record.tallies.sums["seen"]
 
 
 def _heads(record: CorpusRecord, count: int, named: Iterable[Head]) -> Iterator[HeadRetrieval]:
     """Yield what the sums say of each head. count: of the haystacks. named: those that retrieve."""
     if not count:
         return
-    sums, named, seen = record.tallies.sums, set(named), _seen(record)
+    sums, named, seen = record.tallies.sums, set(named), record.tallies.sums["seen"]
     score, unasked, shuffled, near = mean(sums["heads"], seen)
     spread = variance(sums["heads"][0], sums["squares"], seen)
     written = mean(sums["written"], sums["writing"]) if "writing" in sums else None

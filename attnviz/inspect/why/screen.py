@@ -12,26 +12,20 @@ from attnviz.draw.provenance import UNLIKELY, fits_two_lines, probability
 from attnviz.draw.signed import ranked_table
 from attnviz.engine.answers import START_END
 from attnviz.inspect.why.inputs import InputEffects
-from attnviz.inspect.why.neurons import neuron_parts, neuron_words
 from attnviz.inspect.why.report import ExplainedPrompt, HeadEffect, WhyReport
 from attnviz.inspect.why.written import (
     every_part,
     explained_logit,
     head_grid,
+    neuron_parts,
+    neuron_words,
     ranking_table,
     rankings,
     text_parts,
     write_maps,
 )
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.prompts.naming import (
-    LONGEST_TOKEN,
-    is_piece,
-    logits,
-    next_word,
-    placed,
-    quoted,
-)
+from attnviz.prompts.naming import LONGEST_TOKEN, is_piece, logits, next_word, placed, quoted
 from attnviz.prompts.shown import prompt_document
 from attnviz.records import Tokens
 

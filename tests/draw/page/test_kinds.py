@@ -2,13 +2,14 @@
 
 import itertools
 import json
+import tempfile
+import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import attnviz
-from attnviz.cli import browser as browsing
 from attnviz.inspect.head.head import CARD_TEXT
 from attnviz.inspect.rollout import rollout
 from attnviz.inspect.rollout import screen as rollout_screen
@@ -161,8 +162,8 @@ def test_what_was_saved_is_shown_without_its_model(opened, run, refused, tmp_pat
 
 def test_open_shows_the_page_or_says_why_not(run, refused, monkeypatch, tmp_path):
     asked: list[str] = []
-    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: asked.append(uri) or True)
-    monkeypatch.setattr(browsing.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(webbrowser, "open", lambda uri: asked.append(uri) or True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("SSH_CONNECTION", "SSH_TTY"):
         monkeypatch.delenv(name, raising=False)
     result = run("heads", "A cat.", "--open")
@@ -171,7 +172,7 @@ def test_open_shows_the_page_or_says_why_not(run, refused, monkeypatch, tmp_path
     assert asked == [page.as_uri()]
     assert str(page) in result.err
     assert "attnviz.page/1" in page.read_text()
-    monkeypatch.setattr(browsing.webbrowser, "open", lambda uri: False)
+    monkeypatch.setattr(webbrowser, "open", lambda uri: False)
     assert run("heads", "A cat.", "--open").code == 3
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)

@@ -26,7 +26,7 @@ from attnviz.inspect.check.baseline import (
     read_baseline,
     write_baseline,
 )
-from attnviz.inspect.check.initial import baseline_path, initial_rules
+from attnviz.inspect.check.check import baseline_path, initial_rules
 from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.report import Bounds, CheckReport, Outcome, Rule
 from attnviz.inspect.check.rules import Given, outcome, read_rules, score_rule

@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family_reading import llama_stack
 from attnviz.engine.probing import Probing
-from attnviz.inspect.diff.compare import divergences, noise_floor, over_texts, pairs_by_index
-from attnviz.inspect.diff.maps import model_maps
+from attnviz.inspect.diff.compare import (
+    divergences,
+    model_maps,
+    noise_floor,
+    over_texts,
+    pairs_by_index,
+)
 from attnviz.inspect.diff.report import Noise
 from attnviz.models.resolve import in_other_numbers
 from attnviz.records import Input

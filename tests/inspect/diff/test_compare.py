@@ -11,6 +11,8 @@ import attnviz
 from attnviz.attention.narrow_stack import to_bfloat16
 from attnviz.inspect.diff.compare import (
     Divergences,
+    ModelMaps,
+    TextMaps,
     divergences,
     matched_pairs,
     noise_floor,
@@ -18,7 +20,6 @@ from attnviz.inspect.diff.compare import (
     pairs_by_index,
     predictions,
 )
-from attnviz.inspect.diff.maps import ModelMaps, TextMaps
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
 from attnviz.records import ModelInfo, Tokens

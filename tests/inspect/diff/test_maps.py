@@ -8,8 +8,8 @@ import attnviz
 from attnviz.engine import observer
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.diff import maps
-from attnviz.inspect.diff.maps import model_maps
+from attnviz.inspect.diff import compare
+from attnviz.inspect.diff.compare import model_maps
 from attnviz.models.prepare import prepared
 from attnviz.records import Input
 
@@ -36,7 +36,7 @@ def read(model, reduce, stride=None):
 def test_rows_outputs_and_predictions_equal_those_of_whole_maps(name, monkeypatch):
     """With grouped heads, windows, learned sinks and an encoder."""
     model = made(name)
-    monkeypatch.setattr(maps, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(compare, "MOST_BYTES", 30_000)
     some = read(model, "fused")
     whole = read(model, "full", some.stride)
     assert some.stride > 1
@@ -63,7 +63,7 @@ def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch):
     assert found[1].predictions.kl == pytest.approx(found[0].predictions.kl, abs=1e-5)
     monkeypatch.setattr(observer, "_LONG", 20)
     monkeypatch.setattr(observer, "_LARGE", 20)
-    monkeypatch.setattr(maps, "MOST_BYTES", 4_000)
+    monkeypatch.setattr(compare, "MOST_BYTES", 4_000)
     with pytest.raises(UsageError, match="8 rows of attention take more than 4,000 bytes: shorten"):
         attnviz.diff(one, other, TEXT, noise_floor=0.01, truncate=True)
 

@@ -18,7 +18,7 @@ from attnviz.errors import LoadError
 from attnviz.inspect.explore import desk
 from attnviz.inspect.explore.dialogs import KEYS, Field
 from attnviz.inspect.explore.grid import at_finding
-from attnviz.inspect.explore.map import Size
+from attnviz.inspect.explore.panes import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.screen import finding_lines
 from attnviz.inspect.explore.session import LiveSession
@@ -512,7 +512,7 @@ def test_a_smaller_terminal_and_back():
 
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
 def test_what_was_saved_has_no_model(run, tmp_path, key):
-    from attnviz.inspect.explore.saved import open_saved
+    from attnviz.inspect.explore.session import open_saved
 
     path = tmp_path / "heads.npz"
     assert run("heads", SENTENCE, "--save", str(path)).code == 0

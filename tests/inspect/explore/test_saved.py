@@ -13,8 +13,7 @@ import attnviz
 from attnviz.cli import boundary
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.inspect.explore.saved import open_saved
-from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.session import LiveSession, open_saved
 from attnviz.models.bundled import Bundled
 from attnviz.options import RegionOptions
 

@@ -16,8 +16,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.inspect.explore.app import Explorer
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.saved import SavedSession
-from attnviz.inspect.explore.session import Frame, LiveSession
+from attnviz.inspect.explore.session import Frame, LiveSession, SavedSession
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens

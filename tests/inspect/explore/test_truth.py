@@ -11,8 +11,7 @@ from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
-from attnviz.inspect.explore.saved import open_saved
-from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.session import LiveSession, open_saved
 from attnviz.models.own import OwnAttention
 
 from .playing import SENTENCE, SESSION, explorer, line, play

@@ -12,8 +12,7 @@ from attnviz.engine import observer
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.heads import sums
-from attnviz.inspect.heads.heads import heads
+from attnviz.inspect.heads.heads import _Reading, heads
 from attnviz.inspect.heads.report import HeadsReport, LongHeads
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.heads.sentences import long_finding
@@ -153,14 +152,14 @@ def test_each_layer_is_told_as_progress(model, reduce):
 
 
 def test_an_interrupted_run_shows_its_layers(model, monkeypatch):
-    original, done = sums._Reading.sums, []
+    original, done = _Reading.sums, []
 
     def interrupted(self, text, kind, layer, found):
         original(self, text, kind, layer, found)
         done.append(layer)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sums._Reading, "sums", interrupted)
+    monkeypatch.setattr(_Reading, "sums", interrupted)
     found = read(model)
     assert done == [0]
     assert not found.complete

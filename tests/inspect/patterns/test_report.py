@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.draw.files import CsvTable
 from attnviz.inspect.patterns.report import PatternReport, PatternScores
-from attnviz.inspect.patterns.tables import score, short
+from attnviz.inspect.patterns.screen import score, short
 from attnviz.inspect.rollout.report import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 

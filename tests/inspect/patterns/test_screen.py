@@ -12,8 +12,7 @@ from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.patterns.report import Probe
-from attnviz.inspect.patterns.screen import finding
-from attnviz.inspect.patterns.tables import label_tint
+from attnviz.inspect.patterns.screen import finding, label_tint
 from attnviz.measures.registry import LABELS
 from attnviz.records import SINKS
 

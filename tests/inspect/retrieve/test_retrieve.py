@@ -20,8 +20,7 @@ from attnviz.inspect.retrieve.haystacks import (
     read_sentences,
 )
 from attnviz.inspect.retrieve.request import Needle, RetrieveRequest
-from attnviz.inspect.retrieve.retrieve import retrieval_heads
-from attnviz.inspect.retrieve.study import answered
+from attnviz.inspect.retrieve.retrieve import answered, retrieval_heads
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input, Tokens
 

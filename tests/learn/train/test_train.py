@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attnviz.cli.train import spread_lists
+from attnviz.cli.training import spread_lists
 
 from ...command_line import Result
 from ...terminals import POSIX

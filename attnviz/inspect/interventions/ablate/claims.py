@@ -16,8 +16,7 @@ from attnviz.draw.provenance import fits_two_lines, model_words, named, probabil
 from attnviz.engine.answers import START_END
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.shown import incomplete
+from attnviz.inspect.interventions.means import Mean, incomplete
 from attnviz.measures.bootstrap import CHANCE, LEAST_TEXTS
 from attnviz.measures.words import words_of_tokens
 from attnviz.prompts.naming import quoted_word
@@ -151,17 +150,18 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
     return f"Without {name} {measured} {moves} ({at:.3f} → {at + value:.3f})"
 
 
-def unclear_words(report: AblationReport, effect: Effect, called: str) -> str:
-    """Return a clause on an ablated head whose effect may be zero, with its interval.
+def loss_over(report: AblationReport) -> str:
+    """Return on how many texts and tokens the loss was measured, as words."""
+    tokens = counted(report.token_count, "token")
+    return f"loss over {counted(report.text_count, 'text')} ({tokens})"
 
-    effect: of the ablation. called: the name of the head in the sentence.
-    """
+
+def unclear_words(report: AblationReport, effect: Effect) -> str:
+    """Return a clause on an ablated head whose effect may be zero, with its interval."""
     measured, unit = _measured(report)
     value = _three_digits(effect.shown(report.metric).value, report.ranked_by.signed)
     ends = interval_words(report, effect)
-    return (
-        f"Without {called} {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
-    )
+    return f"Without it {measured} does not clearly change ({value}{unit}, 95% interval {ends})"
 
 
 def _measured(report: AblationReport) -> tuple[str, str]:

@@ -23,8 +23,13 @@ from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.effects import METRICS, Metric, Mode, Positions, Scores, Unit, Variant
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.forms import MANY, SIGNED, Form, Numbers
-from attnviz.inspect.interventions.ablate.ablate import AblationSeries, metric_of, observed
-from attnviz.inspect.interventions.ablate.effects import Whole, ablation_effects
+from attnviz.inspect.interventions.ablate.ablate import (
+    AblationSeries,
+    Whole,
+    ablation_effects,
+    metric_of,
+    observed,
+)
 from attnviz.inspect.interventions.ablate.plan import AblationPlan, plan_of
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest

@@ -15,8 +15,7 @@ from attnviz.engine.any_module import run_without
 from attnviz.engine.effects import Metric, Scores, Variant
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.own_modules import ModuleChoice, module_maps
-from attnviz.inspect.interventions.ablate.ablate import metric_of
-from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
+from attnviz.inspect.interventions.ablate.ablate import ablation_effects, mean_baseline, metric_of
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.measures.bootstrap import few_note

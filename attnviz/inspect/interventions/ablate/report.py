@@ -27,8 +27,7 @@ from attnviz.engine.effects import (
 )
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.edges import Edge
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
-from attnviz.inspect.interventions.shown import place_name
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
 from attnviz.measures.bootstrap import chance_of_largest
 from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 

@@ -27,17 +27,17 @@ from attnviz.inspect.interventions.ablate.claims import (
     ranking_titles,
 )
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
-from attnviz.inspect.interventions.means import Mean
-from attnviz.inspect.interventions.shown import (
+from attnviz.inspect.interventions.means import (
+    Mean,
     base_rates,
     effect_grid,
     effect_table,
     label_column,
 )
 from attnviz.measures.labels import label_look
-from attnviz.records import HeadLabel, Tokens
+from attnviz.records import Tokens
 
-_LABEL_ROOM = 19
+_LABEL = partial(label_text, max_width=19)
 _MOST_FOLLOWED = 4
 
 
@@ -122,7 +122,19 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
     most: the rows of the first table; the report's own number by default.
     """
     if report.method == "gradient":
-        return [_gradient_table(report, report.top if most is None else most)]
+        gradients, shown = report.gradients, report.by_gradient
+        scale = NumberScale.over(gradients.values(), signed=False)
+        return [
+            effect_table(
+                "Highest by gradient",
+                shown[: report.top if most is None else most],
+                doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
+                label_column(report.labels, lambda head: head, _LABEL),
+                scale=scale,
+                name=report.head_name,
+                mean=lambda head: Mean(gradients[head]),
+            )
+        ]
     if not report.singles:
         return []
     order, titles = report.ranking(most), ranking_titles(report)
@@ -131,20 +143,6 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
         return [doc.Facts([(line, True)])]
     tables = zip((order.matter, order.harm), titles, strict=True)
     return [_effect_table(report, some, report.singles, title) for some, title in tables if some]
-
-
-def _gradient_table(report: AblationReport, most: int) -> doc.Table:
-    gradients = report.gradients
-    scale = NumberScale.over(gradients.values(), signed=False)
-    return effect_table(
-        "Highest by gradient",
-        report.by_gradient[:most],
-        doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
-        label_column(report.labels, lambda head: head, _label),
-        scale=scale,
-        name=report.head_name,
-        mean=lambda head: Mean(gradients[head]),
-    )
 
 
 def _effect_table(
@@ -164,7 +162,7 @@ def _effect_table(
         title,
         effects,
         _metric_column(among, report.metric),
-        label_column(report.labels, lambda effect: effect.head, _label),
+        label_column(report.labels, lambda effect: effect.head, _LABEL),
         doc.ColumnOf("edge weight", weight),
         base_rates("control", mean, scale),
         *(_metric_column(among, name) for name in report.metrics_aside(effects)),
@@ -184,10 +182,6 @@ def _metric_column(among: Sequence[Effect], name: Metric) -> doc.ColumnOf[Effect
         return scale.text(value) + "%" * metric.percent if math.isfinite(value) else "-"
 
     return doc.ColumnOf(metric.label + scale.times, text)
-
-
-def _label(label: HeadLabel) -> str:
-    return label_text(label, _LABEL_ROOM)
 
 
 def _together(report: AblationReport) -> list[doc.Part]:

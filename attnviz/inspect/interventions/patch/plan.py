@@ -195,7 +195,7 @@ def plan_of(
         return open_patching(model, pairs, options, kind=kind)
 
     patching = opened("exact")
-    places, together = _chosen(patching, request, model)
+    places, together = _chosen(patching, request, model, kind)
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(tokens):,} pairs" if len(tokens) > 1 else ""
     watch.begin(f"patching {SITES[request.what].words} of {units}{many}")
@@ -276,16 +276,15 @@ def _start(option: str, typed: str | None, top: int, tokens: Tokens) -> AskedTok
 
 
 def _chosen(
-    patching: Patching, request: PatchRequest, model: Model
+    patching: Patching, request: PatchRequest, model: Model, kind: Kind
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the (layer, head) to patch one by one, and those to patch together.
 
-    patching: knows which heads of the model can be patched.
+    patching: knows which heads of the model can be patched. kind: the attention of the heads.
     A chosen head stands for its key/value head if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
     base, whole = request.index_base, request.what in WHOLE_LAYER
-    kind = attention_kind(model, Choice(kind=request.kind))
     layers, heads = model.info.layers, 1 if whole else model.info.heads
     counts = patching.heads(request.what)
     every = [(layer, head) for layer, count in counts.items() for head in range(count)]

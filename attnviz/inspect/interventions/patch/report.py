@@ -14,11 +14,10 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean, place_name
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
-from attnviz.inspect.interventions.shown import place_name
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 

@@ -128,7 +128,12 @@ def path(
     """
     if isinstance(model, OwnAttention):
         raise alone(model.info)
-    sender = _sender_of(model, request.sender, request.index_base)
+    sender = head_or_label(model, model.kinds[0], request.sender, request.index_base)
+    if sender[0] == model.info.layers - 1:
+        raise UsageError(
+            f"{request.sender} is in the last layer: no later head reads from it; attnviz why "
+            "shows what it writes"
+        )
     paths = all_paths(model, pairs, [sender[0]], seed=request.seed, advance=advance)
     report = paths.report(sender, request.into)
     return replace(report, top=request.top, index_base=request.index_base)
@@ -196,21 +201,6 @@ def all_paths(
 
 def _measured(pairs: PromptPairs) -> range:
     return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
-
-
-def _sender_of(model: Model, head: str, base: int) -> Place:
-    """Return the (layer, head) that is followed; raise UsageError if no later head reads from it.
-
-    head: as typed, one head. base: the number of the first layer and head, 0 or 1.
-    """
-    info = model.info
-    sender = head_or_label(model, model.kinds[0], head, base)
-    if sender[0] == info.layers - 1:
-        raise UsageError(
-            f"{head} is in the last layer: no later head reads from it; attnviz why shows what it "
-            "writes"
-        )
-    return sender
 
 
 def _listener(

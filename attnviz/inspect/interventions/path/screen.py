@@ -10,8 +10,8 @@ from attnviz.draw.numbers import NumberScale, counted, whole_percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
+from attnviz.inspect.interventions.means import base_rates, effect_grid, effect_table
 from attnviz.inspect.interventions.path.report import Listener, PathReport
-from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
 _GAP = 3

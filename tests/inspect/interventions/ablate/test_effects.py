@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnviz.engine.effects import Scores, Variant
-from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
+from attnviz.inspect.interventions.ablate.ablate import ablation_effects, mean_baseline
 from attnviz.measures.bootstrap import bootstrap_interval
 
 

@@ -1,17 +1,19 @@
-"""The command ``attnviz head``: everything that is known of one head, on one screen."""
+"""The commands that describe heads: ``attnviz head``, and ``attnviz report`` for many at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.errors import UsageError
 from attnviz.inspect.head.request import CardRequest, HeadRequest
-from attnviz.options import Options, argument
+from attnviz.inspect.report.request import ReportRequest
+from attnviz.options import Options, TextColumn, argument, option
 
-EXAMPLES = """
+HEAD = """
 attnviz head L1H2
 attnviz head induction "The cat sat on the mat." --save card.svg
 attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.html
@@ -19,7 +21,7 @@ attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.
 
 
 @dataclass(frozen=True)
-class _Texts(shared.TextOrTexts):
+class _HeadTexts(shared.TextOrTexts):
     """The arguments and options on texts: one for the map, others for the ablation of the head."""
 
     text: str | None = argument(
@@ -38,10 +40,10 @@ class _Which(Options):
     )
 
 
-@command(EXAMPLES, "--texts --file --top --kind")
+@command(HEAD, "--texts --file --top --kind")
 def head(
     which: _Which,
-    texts: _Texts,
+    texts: _HeadTexts,
     view: CardRequest,
     model: shared.ShapedModel,
     output: shared.Output,
@@ -67,3 +69,41 @@ def head(
     many = read_texts(None, None, texts.texts, texts.column)
     loaded = outlet.load_model(question.work(many, request))
     outlet.run("making the card", question.head, loaded, text, many, request)
+
+
+REPORT = """
+attnviz report
+attnviz report tiny --cards 1 --save report.html
+attnviz report ./my-checkpoint --texts stories.txt --save report.html
+attnviz report openai-community/gpt2-xl --budget 5m --save report.html
+"""
+
+
+@dataclass(frozen=True)
+class _Named(TextColumn, shared.ModelArgument):
+    """The argument that names the model, and the options on the texts."""
+
+    text: str | None = option(
+        "TEXT", "The text of the maps of the cards (default: a short one).", words=True
+    )
+    texts: Path | None = option(
+        "FILE",
+        "Ablate heads over these texts (default: built-in ones): one a line, or CSV, TSV or JSON "
+        "with a column text; - reads standard input.",
+        brief="Ablate heads over these texts, not the built-in ones.",
+    )
+
+
+@command(REPORT, "--texts --text --cards --budget")
+def report(
+    named: _Named, request: ReportRequest, model: shared.ShapedModel, output: shared.Output
+) -> None:
+    """Show what a model is: what its heads do, which matter, and cards for a few."""
+    from attnviz.inspect.report import report as question
+    from attnviz.texts import read_text, read_texts
+
+    outlet = Outlet.open(output, model, name=named.chosen(model.model))
+    text = None if named.text is None else read_text(named.text, None, "report --text")
+    many = read_texts(None, None, named.texts, named.column)
+    loaded = outlet.load_model(question.work(many, request))
+    outlet.run("making the report", question.report, loaded, text, many, request)

@@ -1,14 +1,17 @@
-"""The command ``attnviz atlas``: on what each head fires most, over many texts."""
+"""The commands on a corpus in shards: ``attnviz atlas``, and ``attnviz merge`` of any results."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.inspect.atlas.request import AtlasRequest
-from attnviz.options import ManyTexts
+from attnviz.options import ManyTexts, Options, argument
 
-EXAMPLES = """
+ATLAS = """
 attnviz atlas
 attnviz atlas tiny --top 3 --out atlas
 attnviz atlas openai-community/gpt2 --texts stories.jsonl --out gpt2-atlas
@@ -16,7 +19,7 @@ attnviz atlas ./my-checkpoint --texts corpus.jsonl --shard 0/4 --resume part-0.r
 """
 
 
-@command(EXAMPLES, "--texts --out --top --shard")
+@command(ATLAS, "--texts --out --top --shard")
 def atlas(
     named: shared.ModelArgument,
     many: ManyTexts,
@@ -42,3 +45,27 @@ def atlas(
         report.write(request.out, loaded, output.colours)
         outlet.notices.print(f"the atlas is {request.out}", soft_wrap=True)
     outlet.show(report.with_maps(loaded) if output.pages else report)
+
+
+MERGE = """
+attnviz merge part-*.record --save result.json
+attnviz merge part-0.record part-1.record --full
+"""
+
+
+@dataclass(frozen=True)
+class _Parts(Options):
+    """The argument that names the files of all shards."""
+
+    parts: tuple[Path, ...] = argument(
+        "PART", "The files that --resume kept, one per shard.", ..., show_default=False
+    )
+
+
+@command(MERGE, "--full")
+def merge(parts: _Parts, output: shared.Output) -> None:
+    """Add the results of shards up into what one process would give."""
+    from attnviz.inspect import merge as question
+
+    outlet = Outlet.open(output)
+    outlet.show(question.merge(parts.parts))

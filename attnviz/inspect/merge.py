@@ -1,4 +1,4 @@
-"""Adds up the records of a corpus' shards, and reports what one process would have reported."""
+"""``attnviz merge``: adds up the records of shards, and reports what one process would have."""
 
 from __future__ import annotations
 

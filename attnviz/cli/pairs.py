@@ -1,4 +1,4 @@
-"""The command ``attnviz patch``: which heads carry the difference between two prompts."""
+"""The commands about pairs of prompts: ``attnviz patch`` and ``attnviz path``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.inspect.interventions.patch.request import PatchRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 
-EXAMPLES = """
+PATCH = """
 attnviz patch
 attnviz patch "Tom Brown ran. Tom" "Tom Harris ran. Tom"
 attnviz patch CLEAN CORRUPT --by-token --head L1H0,L1H2
@@ -16,7 +17,7 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 """
 
 
-@command(EXAMPLES, "--by-token --head --pairs --together --top")
+@command(PATCH, "--by-token --head --pairs --together --top")
 def patch(request: PatchRequest, model: shared.DrawnModel, output: shared.Output) -> None:
     """Patch activations between two prompts to find which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
@@ -29,3 +30,22 @@ def patch(request: PatchRequest, model: shared.DrawnModel, output: shared.Output
     )
     loaded = outlet.load_model(question.work(pairs, request))
     outlet.run("patching", question.patch, loaded, pairs, request, resume=request.resume)
+
+
+PATH = """
+attnviz path L0H0
+attnviz path L0H0 "Tom Brown ran. Tom" "Tom Harris ran. Tom"
+attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
+"""
+
+
+@command(PATH, "--into --pairs --top")
+def path(request: PathRequest, model: shared.DrawnModel, output: shared.Output) -> None:
+    """Follow one head: which later heads read what it writes."""
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
+
+    outlet = Outlet.open(output, model)
+    pairs = read_pairs(request.clean, request.corrupt, request.pairs, chat=request.chat)
+    loaded = outlet.load_model(question.work(pairs, request))
+    outlet.run("following paths", question.path, loaded, pairs, request)

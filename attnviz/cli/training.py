@@ -1,4 +1,4 @@
-"""The command ``attnviz train``: trains a small language model on text files."""
+"""The commands that train small models: ``attnviz sweep`` and ``attnviz train``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,40 @@ from typing import Any
 from attnviz.cli.groups import OptionsOnce, command
 from attnviz.cli.options import Device, Output
 from attnviz.cli.outlet import Outlet
+from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.train.request import TrainRequest
+
+SWEEP = """
+attnviz sweep
+attnviz sweep --heads 1,4 --seeds 1 --explain
+attnviz sweep --task copy --steps 300
+attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
+"""
+
+
+_LONG = 5.0
+"""Seconds from which the time of a sweep is reported."""
+
+
+@command(SWEEP, "--heads --task --steps --seeds --text")
+def sweep(request: SweepRequest, device: Device, output: Output) -> None:
+    """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
+    from attnviz.cli.terminal import messages
+    from attnviz.draw.numbers import spoken_time
+    from attnviz.learn.sweep import sweep as question
+    from attnviz.models.threads import ask_for
+
+    ask_for(device.threads)
+    outlet = Outlet.open(output)
+    with outlet.advancing("training models") as advance:
+        report = question.sweep(request, device=device.device, advance=advance)
+    if report.models:
+        outlet.show(report)
+        if report.seconds > _LONG:
+            outlet.notices.print(f"the sweep took {spoken_time(report.seconds)}")
+    if not report.complete:
+        messages(output.quiet).print(f"stopped: {report.trained_words}", soft_wrap=True)
+        raise KeyboardInterrupt
 
 
 class ListOptions(OptionsOnce):
@@ -45,7 +78,7 @@ def spread_lists(arguments: Sequence[str]) -> list[str]:
     return spread
 
 
-EXAMPLES = """
+TRAIN = """
 attnviz train story.txt --out my-model
 attnviz train books/ --valid held-out/*.txt --minutes 30 --out my-model
 attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny
@@ -54,7 +87,7 @@ attnviz heads --model my-model "The cat sat on the mat because the cat was tired
 """
 
 
-@command(EXAMPLES, "--out --valid --config --minutes --resume", ListOptions)
+@command(TRAIN, "--out --valid --config --minutes --resume", ListOptions)
 def train(request: TrainRequest, device: Device, output: Output) -> None:
     """Train a small language model with the library's own attention on your texts."""
     from attnviz.cli.terminal import messages

@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from attnviz.draw.curve import DOTS_ACROSS, DOTS_DOWN, plot_block
 from attnviz.draw.document import Curve, Mark, Plot
+from attnviz.draw.plot import DOTS_ACROSS, DOTS_DOWN, plot_block
 from attnviz.draw.theme import Theme
 
 PLAIN = Theme(colour=False)

@@ -1,0 +1,109 @@
+"""The commands about prompts: ``attnviz why``, ``attnviz link`` and ``attnviz lens``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.cli.outlet import Outlet
+from attnviz.inspect.lens.request import LensRequest
+from attnviz.inspect.link.request import LinkRequest
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.options import TextColumn, option
+
+_MANY = "Many prompts: one a line, or CSV, TSV or JSON with prompt, and where wanted"
+_BRIEF = "Many prompts: one a line, CSV, TSV or JSON."
+
+
+@dataclass(frozen=True)
+class _WhyPrompts(TextColumn, shared.PromptText):
+    """The argument and options on one prompt or many, each with a prediction to explain."""
+
+    texts: Path | None = option("FILE", f"{_MANY} answer, foil and position.", brief=_BRIEF)
+
+
+WHY = """
+attnviz why "Then Mary saw Tom. Then Mary saw"
+attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary
+attnviz why --texts prompts.jsonl --save parts.csv
+attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gpt2
+"""
+
+
+@command(WHY, "--answer --foil --texts --head --top", draws="weights, control, bootstrap")
+def why(
+    prompts: _WhyPrompts, request: WhyRequest, model: shared.ShapedModel, output: shared.ArrayOutput
+) -> None:
+    """Show what each head adds to the logit of the predicted token, exactly."""
+    from attnviz.inspect.why import why as question
+    from attnviz.prompts.study import read_prompts
+
+    outlet = Outlet.open(output, model)
+    read, source = read_prompts(
+        "why", request, prompts.text, prompts.file, prompts.texts, prompts.column
+    )
+    given = outlet.load_model(question.work(read, request)), read, request
+    report = outlet.run("taking logits apart", question.why, *given, long=False, source=source)
+    report.require_tally()
+
+
+@dataclass(frozen=True)
+class _LinkPrompts(TextColumn, shared.PromptText):
+    """The argument and options on one prompt or many, each with a link to explain."""
+
+    texts: Path | None = option("FILE", f"{_MANY} query, key and than.", brief=_BRIEF)
+
+
+LINK = """
+attnviz link "When Nancy met John, nobody knew why Nancy met"
+attnviz link "Then Mary saw Tom. Then Mary saw" --head L1H2 --key Tom
+attnviz link --texts prompts.jsonl --head L1H2 --save parts.csv
+"""
+
+
+@command(LINK, "--head --query --key --than --texts", draws="weights, control, bootstrap")
+def link(
+    prompts: _LinkPrompts,
+    request: LinkRequest,
+    model: shared.DrawnModel,
+    output: shared.ArrayOutput,
+) -> None:
+    """Show why a head looks at a token: who wrote the query and the key."""
+    from attnviz.inspect.link import link as question
+    from attnviz.prompts.study import read_prompts
+
+    outlet = Outlet.open(output, model)
+    read, source = read_prompts(
+        "link", request, prompts.text, prompts.file, prompts.texts, prompts.column
+    )
+    given = outlet.load_model(question.work(read, request)), read, request
+    report = outlet.run("taking attention apart", question.link, *given, long=False, source=source)
+    report.require_tally()
+
+
+LENS = """
+attnviz lens "When Nancy met John, nobody knew why Nancy met"
+attnviz lens "Then Mary saw Tom. Then Mary saw" --answer Mary --head L1H2
+attnviz lens "The Eiffel Tower stands in the city of" --model openai-community/gpt2
+"""
+
+
+@command(LENS, "--answer --position --head", draws="weights")
+def lens(
+    prompt: shared.PromptText,
+    request: LensRequest,
+    model: shared.ShapedModel,
+    output: shared.ArrayOutput,
+) -> None:
+    """Show what the model would predict after each block, and what heads write there."""
+    from attnviz.draw.labels import visible
+    from attnviz.inspect.lens import lens as question
+    from attnviz.regions import given_text
+
+    outlet = Outlet.open(output, model)
+    text = given_text(request, prompt.text, prompt.file, "lens")
+    source = "" if prompt.file is None else visible(str(prompt.file))
+    loaded = outlet.load_model(question.work(text, request))
+    outlet.show(question.lens(loaded, text, request, source=source))
