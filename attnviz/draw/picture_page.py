@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 from attnviz.draw.document import Picture, Pictures
 from attnviz.draw.drawing import Drawing
+from attnviz.draw.labels import visible
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.picture_figure import drawn_pixels, overlay, picture_size
 from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
+from attnviz.records import Tokens
 
 _SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
 """How strongly weights are drawn: the values that ``document.css`` knows, and their names."""
@@ -50,3 +53,22 @@ def _figure(shown: Picture, palette: str) -> Iterator[str]:
     below = safe(" · ".join(text for text, _ in shown.below))
     lines = filter(None, (f"<b>{safe(title[0])}</b>" * bool(title[0]), rest, below))
     yield f"</div><figcaption>{'<br/>'.join(lines)}</figcaption></figure>"
+
+
+def picture_panes(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return the pictures of the keys as a page shows them, one for each grid of patches."""
+    layout, panes = tokens.layout, list[dict[str, Any]]()
+    if layout is None or not layout.pictures:
+        return panes
+    for grid in layout.grids:
+        shown = Picture(layout.pictures[grid.picture])
+        pixels = drawn_pixels(shown, size := picture_size(shown))
+        box = [round(float(side), 6) for side in grid.box]
+        about = {
+            "name": visible(grid.name),
+            "rows": grid.rows,
+            "columns": grid.columns,
+            "wide": size[0],
+        }
+        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
+    return panes

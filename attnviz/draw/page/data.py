@@ -11,14 +11,13 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Picture
 from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
@@ -30,7 +29,6 @@ from attnviz.draw.palette import (
     to_hex,
     written_on,
 )
-from attnviz.draw.picture_figure import drawn_pixels, picture_size
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -220,6 +218,9 @@ class Page:
     link: str = ""
 
 
+Panes = Callable[[Tokens], list[dict[str, Any]]]
+
+
 class PageData(NamedTuple):
     """The data of an interactive page. json: its facts, escaped for a script element.
 
@@ -232,10 +233,11 @@ class PageData(NamedTuple):
     notes: Sequence[str]
 
 
-def page_data(page: Page, palette: str = DEFAULT) -> PageData:
+def page_data(page: Page, palette: str = DEFAULT, panes: Panes = lambda tokens: []) -> PageData:
     """Return the data of a page, without what would make it larger than ``LARGEST``.
 
-    palette: the name of the colours of weights, with their contrast.
+    palette: the name of the colours of weights, with their contrast. panes: returns the pictures of
+    the keys as a page shows them.
     """
     fine = sum(len(capture.heads) * capture.cells for capture in page.captures) <= FINE
     room = LARGEST // len(page.captures)
@@ -255,7 +257,9 @@ def page_data(page: Page, palette: str = DEFAULT) -> PageData:
             for look in page.look
             if look.head in kept[look.capture]
         ],
-        "captures": [_record(part, labels, blocks) for part in fitted],
+        "captures": [
+            {**_record(part, labels, blocks), "panes": panes(part.capture.keys)} for part in fitted
+        ],
         "labels": [_label(label) for label in labels],
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
@@ -382,7 +386,6 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
         "sink": [int(at) for at in capture.sink],
         "verbs": capture.verbs,
         "notes": [visible(note) for note in capture.notes],
-        "panes": _panes(capture.keys),
         "steps": [
             (
                 step.place,
@@ -420,27 +423,6 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
             "scale": np.stack([of_query, of_key], 1).round(6).tolist(),
         }
     return record
-
-
-def _panes(tokens: Tokens) -> list[dict[str, Any]]:
-    """Return the pictures of the keys as a page shows them, one for each grid of patches."""
-    layout, panes = tokens.layout, list[dict[str, Any]]()
-    if layout is None or not layout.pictures:
-        return panes
-    from attnviz.draw.svg import data_uri, picture_png
-
-    for grid in layout.grids:
-        shown = Picture(layout.pictures[grid.picture])
-        pixels = drawn_pixels(shown, size := picture_size(shown))
-        box = [round(float(side), 6) for side in grid.box]
-        about = {
-            "name": visible(grid.name),
-            "rows": grid.rows,
-            "columns": grid.columns,
-            "wide": size[0],
-        }
-        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
-    return panes
 
 
 def _places(tokens: Tokens) -> dict[str, list[int]]:

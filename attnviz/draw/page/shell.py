@@ -22,6 +22,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.maps import cell_steps
 from attnviz.draw.page.data import Page, PageCapture, page_data
 from attnviz.draw.palette import DIVERGING
+from attnviz.draw.picture_page import picture_panes
 from attnviz.draw.provenance import share
 from attnviz.draw.svg import png_uri, safe
 from attnviz.draw.terminal import page_reading
@@ -52,7 +53,7 @@ def page_html(
     palette: of the picture for readers without scripts. written: returns the other parts, given
     the names of heads to link to.
     """
-    data = page_data(page, palette)
+    data = page_data(page, palette, picture_panes)
     heads = {head.name for capture in data.captures for head in capture.heads}
     facts, notes = _facts(document)
     filled = {
