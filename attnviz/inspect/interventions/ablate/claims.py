@@ -44,7 +44,7 @@ def _size(report: AblationReport) -> str:
     if report.targets:
         size += f" and {sum(map(len, report.targets)):,} of the target"
     many = report.texts_wanted != 1
-    return f"{counted(report.text_count, 'text')}, {size}" if many else size
+    return f"{counted(report.text_count, report.noun)}, {size}" if many else size
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -54,19 +54,19 @@ def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
     if report.complete:
         return answer(report)
-    lead = incomplete(report.text_count, report.texts_wanted, "text", "ablations")
+    lead = incomplete(report.text_count, report.texts_wanted, report.noun, "ablations")
     return lead + answer(report)
 
 
 def answer(report: AblationReport) -> str:
     """Return the finding, without the remark on an interrupted scan."""
     if not report.text_count:
-        return "No text was measured."
+        return f"No {report.noun} was measured."
     if report.model.weights == "random":
         return "Random weights: differences are noise, not a ranking."
     if report.ranks:
         return _ranking_words(report)
-    end = " One text." * (report.text_count == 1)
+    end = f" One {report.noun}." * (report.text_count == 1)
     if report.edges:
         return _edge_words(report) + end
     if not report.effects:
@@ -75,17 +75,18 @@ def answer(report: AblationReport) -> str:
     if math.isnan(report.baseline.get("loss", 0.0)):
         return "The loss is not a number (NaN) even with every head: nothing can be ranked."
     if report.text_count > 1:
-        end = f" {report.text_count} texts are too few for a ranking."
+        end = f" {report.text_count} {report.noun}s are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     words = without_words(report, best, _called(report, best))
     words += f", the most of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
-        needs = f"{words}. One text is no ranking: give {LEAST_TEXTS} or more (--texts)."
+        option = "--image" if report.noun == "picture" else "--texts"
+        needs = f"{words}. One {report.noun} is no ranking: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
         return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
     within = "" if report.chance < CHANCE else ", but within chance"
-    one = "; one text" * (report.text_count == 1)
+    one = f"; one {report.noun}" * (report.text_count == 1)
     said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
     where = f"{words}{_most_hurt(report, best)}{said}"
     return where if fits_two_lines(where) else f"{words}{said}"
@@ -153,7 +154,7 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
 def loss_over(report: AblationReport) -> str:
     """Return on how many texts and tokens the loss was measured, as words."""
     tokens = counted(report.token_count, "token")
-    return f"loss over {counted(report.text_count, 'text')} ({tokens})"
+    return f"loss over {counted(report.text_count, report.noun)} ({tokens})"
 
 
 def unclear_words(report: AblationReport, effect: Effect) -> str:
@@ -261,7 +262,8 @@ def about(report: AblationReport) -> list[Part]:
     ]
     if report.text or not report.own_loss:
         first = f"the first: {report.text}" if many else report.text
-        parts.append(Quote("texts" if many else "text", first))
+        name = f"{report.noun}s" if many else report.noun
+        parts.append(Quote(name, first, lead=max(7, len(name) + 2)))
     if report.target is not None:
         parts.append(Quote("target", report.target))
     if source:
@@ -347,8 +349,13 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
     if len(report.singles) == 1:
         return f"{title} without it", ""
     if not report.ranks:
-        texts = "random weights" if report.model.weights == "random" else "these texts only"
-        return f"Largest changes, {'this text only' if report.text_count == 1 else texts}", ""
+        texts = (
+            "random weights" if report.model.weights == "random" else f"these {report.noun}s only"
+        )
+        return (
+            f"Largest changes, {f'this {report.noun} only' if report.text_count == 1 else texts}",
+            "",
+        )
     if report.metric == "logit_diff":
         return "The answer's lead falls most without", "The answer's lead grows without"
     if report.metric == "loss_delta":
@@ -373,7 +380,7 @@ def caveats(report: AblationReport) -> list[str]:
         f"rank correlation of gradient and exact, {tried} ablations: "
         f"{report.rank_correlation or 0.0:+.2f}; the gradient is "
         "approximate.": report.rank_correlation is not None,
-        f"interval: 95%, bootstrap-t over {counted(report.text_count, 'text')}, 2,000 draws; "
+        f"interval: 95%, bootstrap-t over {counted(report.text_count, report.noun)}, 2,000 draws; "
         "paired differences to the model with every head.": any(mean.interval for mean in first),
         f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would exclude "
         "0 by chance alone. Named first, or called harmful, is only what is significant among "
@@ -406,7 +413,7 @@ def control_words(report: AblationReport) -> str:
 def explanation(report: AblationReport) -> Explanation:
     """Return the glossary, with a description of the texts that the effects were measured on."""
     many, tokens = report.texts_wanted != 1, counted(report.token_count, "token")
-    texts = counted(report.text_count, "text") if many else "this text alone"
+    texts = counted(report.text_count, report.noun) if many else f"this {report.noun} alone"
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",

@@ -80,7 +80,8 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        hints.append("--texts FILE for intervals")
+        again = "--image FILE" if report.noun == "picture" else "--texts FILE"
+        hints.append(f"{again} for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
     return [*hints, "--explain"]
