@@ -23,7 +23,6 @@ from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
 from attnviz.draw.pixels import drawn_pixels, picture_size
-from attnviz.draw.svg import data_uri, picture_png
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -410,6 +409,8 @@ def _panes(tokens: Tokens) -> list[dict[str, Any]]:
     layout, panes = tokens.layout, list[dict[str, Any]]()
     if layout is None or not layout.pictures:
         return panes
+    from attnviz.draw.svg import data_uri, picture_png
+
     for grid in layout.grids:
         whole = layout.pictures[grid.picture]
         pixels = drawn_pixels(whole, size := picture_size(whole))
