@@ -10,7 +10,8 @@ from attnviz.draw.document import Picture, Pictures
 from attnviz.draw.drawing import Drawing
 from attnviz.draw.labels import visible
 from attnviz.draw.map_figure import scale_figure
-from attnviz.draw.picture_figure import drawn_pixels, overlay, picture_size
+from attnviz.draw.picture_figure import overlay
+from attnviz.draw.pixels import drawn_pixels, picture_size
 from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
 from attnviz.records import Tokens
 
@@ -40,8 +41,8 @@ def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
 
 
 def _figure(shown: Picture, palette: str) -> Iterator[str]:
-    wide, high = size = picture_size(shown)
-    address = data_uri(picture_png(drawn_pixels(shown, size)))
+    wide, high = size = picture_size(shown.pixels)
+    address = data_uri(picture_png(drawn_pixels(shown.pixels, size)))
     sides = f'width="{wide}" height="{high}"'
     yield f'<figure style="width:{max(wide, 180)}px"><div class="picture">'
     yield f'<img alt="{safe(shown.alternative)}" src="{address}" {sides}/>'
@@ -56,13 +57,13 @@ def _figure(shown: Picture, palette: str) -> Iterator[str]:
 
 
 def picture_panes(tokens: Tokens) -> list[dict[str, Any]]:
-    """Return the pictures of the keys as a page shows them, one for each grid of patches."""
+    """Return the pictures of the keys as an interactive page has them, one for each grid."""
     layout, panes = tokens.layout, list[dict[str, Any]]()
     if layout is None or not layout.pictures:
         return panes
     for grid in layout.grids:
-        shown = Picture(layout.pictures[grid.picture])
-        pixels = drawn_pixels(shown, size := picture_size(shown))
+        whole = layout.pictures[grid.picture]
+        pixels = drawn_pixels(whole, size := picture_size(whole))
         box = [round(float(side), 6) for side in grid.box]
         about = {
             "name": visible(grid.name),
