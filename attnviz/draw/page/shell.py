@@ -111,6 +111,12 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
     capture = captures[0]
     if capture.limit or not capture.of_heads:
         return ""
+    if capture.keys.layout is not None and capture.keys.layout.pictures:
+        return _line(
+            "The fuller a patch's colour, the more of the attention of one token (query) goes to "
+            "it; a line holds 60% of it. Point at a patch to look from there. The model saw what "
+            "lies under the colours."
+        )
     shown = "Each row is a token (query); the fuller a cell's colour, the more of its attention "
     shown += "goes to that column's token (key)."
     for query, weight in _first_weight(captures, page):

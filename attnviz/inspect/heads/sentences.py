@@ -182,7 +182,7 @@ def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
         return f"{few} too few for a test of links. Furthest above its control: {pair}."
     p = f"p = {probability(link.chance)}"
     if why == "nearest":
-        closest = f"{query} → {key} ({best}, {p}; threshold {share(CHANCE)})"
+        closest = f"{query} → {key} ({best}, {p}, not under {share(CHANCE)})"
         return f"No word pair beats chance; the closest is {closest}."
     if why == "local":
         return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."

@@ -108,8 +108,9 @@ _MEANINGS = {
 
 
 def _page(report: PictureReport, maps: HeadsReport) -> Page:
-    """Return the page of whole maps, which opens at the query and at the clearest head."""
-    page = heads_page(maps, [[]], opened=_ranked(report)[0].name)
+    """Return the page of whole maps, which opens at what the finding says: the last layer's mean."""
+    last = [head for head in report.measured if head.layer == report.measured[-1].layer]
+    page = heads_page(maps, [[]], opened=report.head_name(last[0]))
     heads = []
     for shown, head in zip(page.captures[0].heads, report.measured, strict=True):
         means = _MEANINGS.get(head.label, "")
@@ -120,7 +121,8 @@ def _page(report: PictureReport, maps: HeadsReport) -> Page:
         heads.append(replace(shown, label=own, score=math.nan, facts=facts, values=known))
     capture = replace(page.captures[0], heads=heads)
     token = report.query.token
-    link = page.link if token is None else f"{page.link}&q={token}"
+    mean = "&scope=layer" * (len(last) > 1)
+    link = page.link if token is None else f"{page.link}&q={token}{mean}&view=both"
     names = {"distance": "distance", "cls": "on CLS", "register": "on registers"}
     given = [name for name in names if heads[0].values[name] is not None]
     ways = [
@@ -169,18 +171,22 @@ def _region(report: PictureReport) -> str:
     largest = largest_part(weights)
     rows, columns = (np.flatnonzero(largest.any(axis)).tolist() for axis in (1, 0))
     held = float(weights[largest].sum()) / mean.total
-    part = "all" if held * mean.total >= 0.95 * float(weights.sum()) else f"{held:.0%}"
-    where = f"{part} in {_spans('rows', rows)}, {_spans('columns', columns)}"
+    whole = held * mean.total >= 0.95 * float(weights.sum())
+    where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
+    if held < _ONE_PART:
+        where = "in several parts"
+    elif not whole:
+        where = f"most of it in {where}"
     sentence = (
-        f"{_capital(_who(report))} keeps 60% of its weight on {mean.area:.0%} of the picture in "
-        f"{mean.name}, {where if held >= _ONE_PART else 'in several parts'}"
+        f"{_capital(_who(report))} gives 60% of its attention to {mean.area:.0%} of the picture "
+        f"({mean.name}; {where})"
     )
     times = _times_ordinary(report)
     if times is None:
         return sentence + "."
     if times >= _MORE:
-        return f"{sentence}: {times:.1f} times what patches give it."
-    return f"{sentence}: patches look there too."
+        return f"{sentence}, {times:.1f} times what the average patch gives there."
+    return f"{sentence}; the average patch looks there too."
 
 
 def _times_ordinary(report: PictureReport) -> float | None:
@@ -267,11 +273,11 @@ def _last(report: PictureReport) -> Sequence[HeadOnPicture]:
 def _mean_of_last(report: PictureReport) -> _Seen:
     """Return the mean of the query's rows over the heads of the last layer, or the only head."""
     heads = _last(report)
-    name = f"the mean of L{heads[0].layer + report.index_base}"
+    name = f"mean of L{heads[0].layer + report.index_base}"
     if len(heads) == 1:
         name = report.head_name(heads[0])
     elif heads[0].means is None:
-        name = "the mean of the pooling heads"
+        name = "mean of the pooling heads"
     return _seen(report, name, np.mean([head.row for head in heads], axis=0))
 
 

@@ -106,9 +106,8 @@ def test_a_sink_and_a_region_are_told(vit):
             for head in report.heads
         ),
     )
-    assert "on 25% of the picture in the mean of L1" in report.finding
-    assert "rows 0–1, columns 0–1" in report.finding
-    assert report.finding.endswith("times what patches give it.")
+    assert "to 25% of the picture (mean of L1; rows 0–1, columns 0–1)" in report.finding
+    assert report.finding.endswith("times what the average patch gives there.")
     assert "patch 2,0 in 8" in str(report)
 
 
