@@ -108,7 +108,7 @@ _MEANINGS = {
 
 
 def _page(report: PictureReport, maps: HeadsReport) -> Page:
-    """Return the page of whole maps, which opens at what the finding says: the last layer's mean."""
+    """Return the page of whole maps, which opens at the mean of the last layer, as the finding."""
     last = [head for head in report.measured if head.layer == report.measured[-1].layer]
     page = heads_page(maps, [[]], opened=report.head_name(last[0]))
     heads = []
