@@ -178,7 +178,7 @@ def _region(report: PictureReport) -> str:
     elif not whole:
         where = f"most of it in {where}"
     sentence = (
-        f"{_capital(_who(report))} gives 60% of its attention to {mean.area:.0%} of the picture "
+        f"{_capital(_who(report))} gives 60% of its attention on patches to {mean.area:.0%} of them "
         f"({mean.name}; {where})"
     )
     times = _times_ordinary(report)

@@ -106,7 +106,7 @@ def test_a_sink_and_a_region_are_told(vit):
             for head in report.heads
         ),
     )
-    assert "to 25% of the picture (mean of L1; rows 0–1, columns 0–1)" in report.finding
+    assert "to 25% of them (mean of L1; rows 0–1, columns 0–1)" in report.finding
     assert report.finding.endswith("times what the average patch gives there.")
     assert "patch 2,0 in 8" in str(report)
 
