@@ -178,8 +178,8 @@ def _region(report: PictureReport) -> str:
     elif not whole:
         where = f"most of it in {where}"
     sentence = (
-        f"{_capital(_who(report))} gives 60% of its attention on patches to {mean.area:.0%} of them "
-        f"({mean.name}; {where})"
+        f"{_capital(_who(report))} gives 60% of its attention on patches to {mean.area:.0%} of "
+        f"them ({mean.name}; {where})"
     )
     times = _times_ordinary(report)
     if times is None:
