@@ -305,6 +305,10 @@ def _clearest(report: PictureReport, most: int | None) -> doc.Pictures:
     mean = _mean_of_last(report)
     heads = [one for one in _ranked(report) if one.name != mean.name]
     shown = [alone, _drawn(report, mean), *[_drawn(report, one) for one in heads]]
+    only = report.asking[0]
+    if len(report.asking) == 1 and only.means is not None and report.query.name != "mean":
+        all_patches = f"{report.head_name(only)}, all patches"
+        shown.append(on_picture(report.layout, only.means, all_patches))
     count = most or (len(shown) if report.selected else 6)
     title = [
         (f"Where {_who(report)} looks", True),
