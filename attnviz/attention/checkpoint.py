@@ -90,10 +90,7 @@ def save_checkpoint(
     from safetensors.numpy import save
 
     directory = Path(directory)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    if shapes != config.tensor_shapes():
-        wrong = sorted(set(shapes.items()) ^ set(config.tensor_shapes().items()))
-        raise ValueError(f"the tensors are not those of the configuration: {wrong}")
+    config.require_tensors(tensors)
     stored = {name: _narrow(name, tensor, dtype) for name, tensor in tensors.items()}
     revision = tensor_revision(stored)
     # Other programs refuse a file that does not name its framework.

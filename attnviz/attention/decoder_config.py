@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnviz.attention.families import LLAMA
 from attnviz.attention.family_tensors import expected_tensors
 from attnviz.attention.numpy_stack import StackShape
@@ -87,6 +90,12 @@ class DecoderConfig:
         _, shapes = expected_tensors(LLAMA, vars(self), {**vars(self), "embedding": self.d_model})
         named = {f"model.{name}": shape for name, shape in shapes.items()}
         return named if self.tied else {**named, "lm_head.weight": (self.vocabulary, self.d_model)}
+
+    def require_tensors(self, tensors: Mapping[str, NDArray[np.floating]]) -> None:
+        """Raise ValueError unless ``tensors`` have the names and shapes of ``tensor_shapes``."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        if wrong := sorted(shapes.items() ^ self.tensor_shapes().items()):
+            raise ValueError(f"the tensors are not those of the configuration: {wrong}")
 
 
 def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:

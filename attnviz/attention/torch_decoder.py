@@ -68,10 +68,7 @@ class TorchDecoder(nn.Module):
         """Return a float32 decoder with these tensors, by Llama's names; ValueError for others."""
         decoder = cls(config)
         parameters = decoder._llama_parameters()
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        if shapes != config.tensor_shapes():
-            wrong = sorted(set(shapes.items()) ^ set(config.tensor_shapes().items()))
-            raise ValueError(f"the tensors are not those of the configuration: {wrong}")
+        config.require_tensors(tensors)
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(torch.from_numpy(np.array(tensors[name])))

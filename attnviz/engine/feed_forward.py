@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookedCall, enclosing_block, first_of, with_first
+from attnviz.engine.hook_points import HookedCall, enclosing_block, first_of, hooked, with_first
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
@@ -140,12 +139,11 @@ def _first_wrong(
 
     others = {id(each): each for layer in layers.values() for each in layer.matrices}
     found = Outputs()
-    with ExitStack() as hooks:
-        for module in held.values():
-            hooks.callback(module.register_forward_hook(hold).remove)
-        for key, module in others.items():
-            if key not in held:
-                hooks.callback(module.register_forward_hook(disturb).remove)
+    disturbed = [module for key, module in others.items() if key not in held]
+    with (
+        hooked(*(module.register_forward_hook(hold) for module in held.values())),
+        hooked(*(module.register_forward_hook(disturb) for module in disturbed)),
+    ):
         found.run(model, probe, {id(each.block): each.block for each in layers.values()}.values())
     ends = {
         number: zip(found.of[id(layer.block)], plain.of[id(layer.block)], strict=True)
@@ -209,9 +207,7 @@ class Outputs:
                 self.last[id(module)] = next(places)
 
         places = count()
-        with ExitStack() as hooks:
-            for module in modules:
-                hooks.callback(module.register_forward_hook(keep).remove)
+        with hooked(*(module.register_forward_hook(keep) for module in modules)):
             run_pass(model, probe, Untouched())
 
 

@@ -195,12 +195,13 @@ class HeadOutputs:
 
 
 @contextmanager
-def hooked(handle: RemovableHandle) -> Iterator[None]:
-    """Remove a torch hook on leaving this context. handle: what torch returned on adding it."""
+def hooked(*handles: RemovableHandle) -> Iterator[None]:
+    """Remove torch hooks on leaving this context. handles: what torch returned on adding them."""
     try:
         yield
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 class CallCounter:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
 from attnviz.engine.forward_pass import ForwardPass, plan_pass
-from attnviz.engine.hook_points import Function
+from attnviz.engine.hook_points import Function, hooked
 from attnviz.engine.linear_map import linear_maps, matrix_of, weight_axis
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
@@ -43,11 +43,13 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     forward = plan_pass(whole, {model.kinds[0]}, ids)
     names = {id(module): name for name, module in whole.named_modules()}
     probe = _MapsAfterSoftmax()
-    with ExitStack() as hooks, borrowed(whole, "eager"):
-        for module in whole.modules():
-            hooks.callback(module.register_forward_pre_hook(probe.pass_by).remove)
-        with linear_maps(forward.module, probe.enter), probe:
-            forward.run()
+    with (
+        borrowed(whole, "eager"),
+        hooked(*(module.register_forward_pre_hook(probe.pass_by) for module in whole.modules())),
+        linear_maps(forward.module, probe.enter),
+        probe,
+    ):
+        forward.run()
     heads = model.info.heads
     found = [_described(names, *mapped, heads) for mapped in probe.found]
     projections = [projection for projection in found if projection is not None]
@@ -202,10 +204,7 @@ class MixedValues(SoftmaxWatch):
                 self._found[by_module[module].pop(0)] = self._value, args[0]
             self._value = None
 
-        with ExitStack() as hooks:
-            for module in by_module:
-                hooks.callback(module.register_forward_pre_hook(enter).remove)
-            hooks.enter_context(self)
+        with hooked(*(module.register_forward_pre_hook(enter) for module in by_module)), self:
             yield
 
     def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:

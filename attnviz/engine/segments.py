@@ -39,6 +39,8 @@ def reading_segments(model: Model, tokens: Tokens) -> Iterator[None]:
 def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
     import torch
 
+    from attnviz.engine.hook_points import hooked
+
     trunk = model.model.base_model
     ids, segments = (torch.tensor(each) for each in (tokens.ids, tokens.segments))
 
@@ -56,8 +58,5 @@ def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
     if "token_type_ids" not in inspect.signature(trunk.forward).parameters:
         yield
         return
-    hook = trunk.register_forward_pre_hook(told, with_kwargs=True)
-    try:
+    with hooked(trunk.register_forward_pre_hook(told, with_kwargs=True)):
         yield
-    finally:
-        hook.remove()

@@ -13,13 +13,7 @@ from attnviz.models.prepare import prepared
 from attnviz.records import Input
 
 from ..small_models import whole_weights
-from .architectures import (
-    ARCHITECTURES,
-    eager_attentions,
-    inputs_of,
-    quick_or_long,
-    small_model,
-)
+from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long, small_model
 from .scans import input_of
 
 PLAIN = set(ARCHITECTURES) - {

@@ -12,13 +12,7 @@ from typing import Literal, NamedTuple
 
 from attnviz.count.params.cache import BITS, bits, count_cache, largest, settled_length
 from attnviz.count.params.cost import BuiltCount, CostReport
-from attnviz.count.params.specs import (
-    ExpertsSpec,
-    FeedForwardSpec,
-    LayerGroup,
-    LayerSpec,
-    total,
-)
+from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, LayerGroup, LayerSpec, total
 from attnviz.errors import UsageError
 from attnviz.models.shapes import configs_directory, nearest
 from attnviz.reading import read_toml

@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.count.params.cost import BuiltCount, CostReport
 from attnviz.count.params.parts import Case, PartLine, part_lines
 from attnviz.count.params.request import ParamsRequest
-from attnviz.count.params.specs import (
-    ExpertsSpec,
-    FeedForwardSpec,
-    ModelSpec,
-    shares_of,
-    total,
-)
+from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec, ModelSpec, shares_of, total
 from attnviz.draw.report import Report
 
 if TYPE_CHECKING:  # the options of the program need no drawing, most runs name no card

@@ -13,14 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.answers import (
-    AnswerSpan,
-)
+from attnviz.engine.answers import AnswerSpan
 from attnviz.engine.attribution.own_scores import Mixing, MixingWatch, wide_arrays
-from attnviz.engine.attribution.parts import (
-    Part,
-    PartKind,
-)
+from attnviz.engine.attribution.parts import Part, PartKind
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels

@@ -37,13 +37,7 @@ from attnviz.engine.attribution.lens import LensReading
 from attnviz.engine.attribution.lens_on_torch import lens_of_answer, torch_lens
 from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.neurons_on_torch import torch_neurons
-from attnviz.engine.attribution.parts import (
-    AskedLogit,
-    Attribution,
-    Attributor,
-    Part,
-    place_of,
-)
+from attnviz.engine.attribution.parts import AskedLogit, Attribution, Attributor, Part, place_of
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import place_of_label, require_one_choice
 from attnviz.engine.patchable import PatchableModel, probe_of

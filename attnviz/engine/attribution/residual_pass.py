@@ -518,10 +518,7 @@ def _around(
     module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
     """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
-    with (
-        hooked(module.register_forward_pre_hook(enter)),
-        hooked(module.register_forward_hook(leave)),
-    ):
+    with hooked(module.register_forward_pre_hook(enter), module.register_forward_hook(leave)):
         yield
 
 

@@ -12,13 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from attnviz.count.params.cache import BITS, Lengths, bits, byte_count
 from attnviz.count.params.cost import DEFAULT_TOKENS, count_cost, longest_context
 from attnviz.count.params.families import spec_from_config
-from attnviz.count.params.specs import (
-    AttentionSpec,
-    LayerGroup,
-    LayerSpec,
-    ModelSpec,
-    StackSpec,
-)
+from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
 from .small_configs import BERT, DECODER, GPT, LATENT, ROUTED, T5, VIT, WHISPER, WIDE

@@ -11,19 +11,7 @@ from attnviz.count.params.meta_count import count_on_meta
 from attnviz.count.params.specs import total
 
 from ...quick import one_in
-from .small_configs import (
-    BART,
-    BERT,
-    DECODER,
-    GPT,
-    LATENT,
-    ROUTED,
-    SLIDING,
-    T5,
-    VIT,
-    WHISPER,
-    WIDE,
-)
+from .small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WHISPER, WIDE
 
 transformers_logging.set_verbosity_error()
 

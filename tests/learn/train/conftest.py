@@ -5,14 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnviz.learn.train.recipe import (
-    Card,
-    DecoderShape,
-    Phase,
-    Recipe,
-    TrainingBudget,
-    Validation,
-)
+from attnviz.learn.train.recipe import Card, DecoderShape, Phase, Recipe, TrainingBudget, Validation
 from attnviz.learn.train.report import (
     CorpusFacts,
     CurvePoint,

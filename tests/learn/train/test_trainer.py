@@ -10,12 +10,7 @@ from torch import nn
 
 from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.train import TrainingRun
-from attnviz.learn.train.trainer import (
-    learning_rate,
-    make_optimiser,
-    take_step,
-    unigram_loss,
-)
+from attnviz.learn.train.trainer import learning_rate, make_optimiser, take_step, unigram_loss
 
 WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
 VOCABULARY, WIDTH = 7, 5
