@@ -110,8 +110,8 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
     capture = captures[0]
     if capture.limit or not capture.of_heads:
         return ""
-    shown = "Each row is a token (query); the fuller a cell's colour, the more of its attention "
-    shown += "goes to that column's token (key)."
+    shown = "Each square is the map of one head: a row for each token (query), fuller colour where "
+    shown += "more attention goes to the column's token (key)."
     for query, weight in _first_weight(captures, page):
         even = 1 / (query + 1 if capture.causal else len(capture.keys))
         if share(weight) in finding:
