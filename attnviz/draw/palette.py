@@ -55,8 +55,10 @@ _FEW_BLUES = (
     "121212 00005f 000087 0000af 005f87 005faf 005fd7 0087d7 "
     "0087ff 5fafff 87afff 87d7ff afd7ff d7d7ff d7ffff"
 )
-_SIGNED = "a8d4ff 6cb0ff 2f6fb0 1c3a5c 12171e 4d3413 9a5f14 f0a04b ffd9a8"
-_ANCHORS = PALETTES | {"blues-256": _FEW_BLUES, DIVERGING: _SIGNED}
+_ANCHORS = PALETTES | {
+    "blues-256": _FEW_BLUES,
+    DIVERGING: "a8d4ff 6cb0ff 2f6fb0 1c3a5c 12171e 4d3413 9a5f14 f0a04b ffd9a8",
+}
 _SERIES = {
     "56b4e9": "0072b2", "e69f00": "d55e00", "009e73": "009e73", "cc79a7": "cc79a7",
     "f0e442": "8a7d00", "d55e00": "e69f00", "0072b2": "56b4e9", "999999": "666666",

@@ -186,10 +186,10 @@ function drawLegend() {
     if (label.said) known.set(label.name, chip);
   }
   const order = [...known.values()].sort((a, b) => Number(!a.label.colours) - Number(!b.label.colours) || b.count - a.count);
-  refill($("legend"), ...order.map(({ label: { name, said }, at, count, tips }) => make("button", {
+  refill($("legend"), ...order.map(({ label: { name, said, short }, at, count, tips }) => make("button", {
     title: [...tips].join(" · "), "--hue": colour.labels[at], "aria-pressed": state.labels.has(name),
     onclick: () => { if (!state.labels.delete(name)) state.labels.add(name); set({}, "legend", "grid"); },
-  }, make("i"), `${said} ${count}`)));
+  }, make("i"), `${said}${said.startsWith(short) ? "" : ` (${short})`} ${count}`)));
   options($("sort"), orders(), state.sort);
   $("sort").parentNode.hidden = $("sort").length < 2;
 }

@@ -77,6 +77,8 @@ function drawHead() {
   }
   const above = $("map").getBoundingClientRect().top + scrollY;
   $("pictures").style.setProperty("--room", (state.view === "all" ? 300 : Math.max(380, innerHeight - (state.room ? 120 : above + 64))) + "px");
+  if (state.room && drawHead.room !== state.room) $("pictures").scrollIntoView();
+  drawHead.room = state.room;
   Object.assign(mapView, { image: null, stale: true });
   if (paper) drawToken();
   else redraw("token");

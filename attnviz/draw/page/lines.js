@@ -15,7 +15,8 @@ function drawLines() {
   const maps = [heads(), ...pinned().map((head) => [head])].map((chosen) => filtered(shown.map(chosen, state.mode)));
   const hues = maps.map((_, at) => seriesColour(at)), dim = state.hover || state.locked, room = maps.length * 34 + 80;
   const slots = maps.length < 5 && room < wide * 0.55 ? maps.length : 0;
-  const from = wide * (slots > 1 ? 0.26 : 0.34), to = Math.min(wide * 0.66, slots > 1 ? wide - room : wide);
+  const slim = wide < 320; // numbers need their room
+  const from = wide * (slots > 1 ? 0.26 : slim ? 0.3 : 0.34), to = Math.min(wide * (slim ? 0.56 : 0.66), slots > 1 ? wide - room : wide);
   const first = Math.max(0, Math.floor(top / row) - 1), last = Math.min(n, Math.ceil((top + high) / row) + 1);
   const isActive = (i, j) => (state.direction === "to" ? i === state.query : j === Math.max(0, state.key));
   const line = (i, j, value, at, strong) => {

@@ -117,8 +117,8 @@ def _guide(captures: Sequence[PageCapture], page: Page, finding: str) -> str:
             "it; a line holds 60% of it. Point at a patch to look from there. The model saw what "
             "lies under the colours."
         )
-    shown = "Each row is a token (query); the fuller a cell's colour, the more of its attention "
-    shown += "goes to that column's token (key)."
+    shown = "Each square is the map of one head: a row for each token (query), fuller colour where "
+    shown += "more attention goes to the column's token (key)."
     for query, weight in _first_weight(captures, page):
         even = 1 / (query + 1 if capture.causal else len(capture.keys))
         if share(weight) in finding:

@@ -46,7 +46,7 @@ async function start() {
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));
   $("app").hidden = false;
   drawAll();
-  while (due.size) await new Promise(requestAnimationFrame);
+  for (; due.size; await new Promise((done) => { setTimeout(done); })) drawDue(); // no frame is drawn where nobody sees it, as below in a notebook
   listen();
   document.body.dataset.ready = performance.now().toFixed(0);
 }

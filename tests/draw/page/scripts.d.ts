@@ -4,6 +4,7 @@ interface Capture { [field: string]: any }
 interface Uint8ArrayConstructor { fromBase64?(text: string): Uint8Array<ArrayBuffer> }
 declare namespace drawBeside { let turn: object }
 declare namespace drawThumbs { let turn: object }
+declare namespace drawHead { let room: string }
 declare namespace drawGrid { let turn: object }
 declare namespace makeWords { let of: object }
 declare namespace makePictures { let of: object }
