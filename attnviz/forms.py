@@ -40,6 +40,7 @@ class Numbers(NamedTuple):
     term: the bounds of a term; None for any numbers. Exact sums whose first axis is of measures
         have those of their units: some shares are correlations, which may be below 0.
     exact: whether they are exact sums, which have one more axis. needed: False if they may lack.
+    roots: the exact sums of the terms whose squares these add up.
     """
 
     names: str
@@ -48,6 +49,7 @@ class Numbers(NamedTuple):
     term: tuple[float, float] | None = SHARE
     exact: bool = False
     needed: bool = True
+    roots: str = ""
 
 
 class Form(NamedTuple):
@@ -55,14 +57,16 @@ class Form(NamedTuple):
 
     facts: the kinds of its facts, see ``reading.fits``. axes: returns from the facts how long an
         axis is, or the names of its measures. numbers: its arrays; what counts the terms of others
-        comes first. check: raises ValueError for what is wrong beyond that, given the arrays, the
-        texts that are kept, and the number of those that were measured.
+        comes first. check: raises ValueError for what is wrong beyond that, given the facts, the
+        arrays, the texts that are kept, and the number of those that were measured.
     """
 
     facts: Mapping[str, Any]
     axes: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     numbers: Sequence[Numbers]
-    check: Callable[[Arrays, Mapping[int, Any], int], None] = lambda *record: None
+    check: Callable[[Mapping[str, Any], Arrays, Mapping[int, Any], int], None] = lambda *record: (
+        None
+    )
 
 
 def check_form(
@@ -92,6 +96,10 @@ def check_form(
             raise ValueError(f"{name} is missing")
         if name in arrays and not _in_bounds(arrays[name], kind, terms, axes):
             raise ValueError(f"{name} has numbers out of range")
+        if name in arrays and kind.roots:
+            least = total(arrays[f"sums.{kind.roots}"]) ** 2  # Cauchy and Schwarz
+            if (total(arrays[name]) * terms < least * (1 - _ROUNDING) - _ROUNDING).any():
+                raise ValueError(f"{name} are no squares of {kind.roots}")
         if name in arrays and kind.axes == "head 2":
             heads, order = arrays[name], arrays[name] @ [2**20, 1]
             if (heads >= [model.layers, model.heads]).any() or (np.diff(order) <= 0).any():
@@ -99,7 +107,7 @@ def check_form(
     best = [rows[..., 1].ravel() for name, rows in arrays.items() if name.startswith("best.")]
     if not texts.keys() <= {*np.concatenate([np.zeros(0), *best]).tolist()}:
         raise ValueError("it has a text that no array names")
-    form.check(arrays, texts, measured)
+    form.check(facts, arrays, texts, measured)
 
 
 def _known(form: Form, arrays: Arrays, twin: bool) -> Iterator[tuple[str, Numbers]]:
@@ -110,7 +118,8 @@ def _known(form: Form, arrays: Arrays, twin: bool) -> Iterator[tuple[str, Number
             of, own = name.split(".", 1) if name[:5] in ("most.", "best.") else ("sums", name)
             alike = [(f"{of}.{own}", kind)]
             if twin and "head" in kind.axes.split():
-                alike.append((f"{of}.{TWIN}{own}", kind._replace(terms=terms)))
+                roots = kind.roots and TWIN + kind.roots
+                alike.append((f"{of}.{TWIN}{own}", kind._replace(terms=terms, roots=roots)))
             for whole, its in alike:
                 numbered = re.compile(re.escape(whole) + "[0-9]{1,9}")
                 there = filter(numbered.fullmatch, arrays) if whole.endswith(".") else [whole]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.reading import one_of, optional, typed
+from attnviz.reading import fits
 from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
@@ -86,10 +86,23 @@ def input_facts(given: Input) -> dict[str, Any]:
     return facts
 
 
-_PLAIN = (
-    *("name", "revision", "dtype", "layers", "heads", "kv_heads", "head_dim", "architecture"),
-    *("weights", "seed", "device", "backend"),
-)
+_MOST = 2**17
+"""The most heads of a model that is read; the largest known one has 16,128."""
+
+_SIZE = Annotated[int, range(_MOST + 1)]
+_PLAIN: Mapping[str, Any] = {
+    "name": str,
+    "revision": str | None,
+    "dtype": str,
+    **dict.fromkeys(("layers", "heads", "kv_heads", "head_dim"), _SIZE),
+    "architecture": str,
+    "weights": Literal["trained", "checkpoint", "random", "loaded", "captured", "given"],
+    "seed": Annotated[int, range(2**64)] | None,
+    "device": str,
+    "backend": Literal["numpy", "torch"],
+}
+"""The kinds of the facts that every model has."""
+
 _OF_LAYERS = ("layer_types", "layer_names")
 """The facts with an entry for each layer, which most models do not have."""
 
@@ -110,10 +123,6 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
     }
 
 
-_MOST = 2**17
-"""The most heads of a model that is read; the largest known one has 16,128."""
-
-
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """Return the model from the facts that ``model_facts`` wrote.
 
@@ -124,21 +133,19 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     if facts["weights"] == "given":
         given |= {"layers": facts["layers"] or 1, "kv_heads": facts["heads"], "head_dim": 1}
         given |= {"architecture": "array", "device": "", "backend": "numpy"}
-    sizes = [typed(given[size], int) for size in ("layers", "heads", "kv_heads", "head_dim")]
-    if min(sizes) < 0 or max(sizes) > _MOST or sizes[0] * sizes[1] > _MOST:
-        raise ValueError(f"a model of {' × '.join(map(str, sizes[:2]))} heads")
-    for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
-        typed(text, str)
-    optional(given["revision"], str)
-    optional(given["seed"], int)
-    one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "captured", "given"))
-    one_of(given["backend"], ("numpy", "torch"))
-    notes = tuple(typed(note, str) for note in facts["notes"])
-    for name in _OF_LAYERS:
-        given[name] = tuple(typed(each, str) for each in facts.get(name, ()))
-        if len(given[name]) not in (0, sizes[0]):
-            raise ValueError(f"{len(given[name])} {name} of {sizes[0]} layers")
-    return ModelInfo(**given, notes=notes)
+    for name, kind in _PLAIN.items():
+        if not fits(given[name], kind):
+            raise ValueError(f"its model's {name} is {given[name]!r:.40}")
+    if (layers := given["layers"]) * given["heads"] > _MOST:
+        raise ValueError(f"a model of {layers} × {given['heads']} heads")
+    for name in (*_OF_LAYERS, "notes"):
+        listed = facts[name] if name == "notes" else facts.get(name, ())
+        if not fits([*listed] if isinstance(listed, tuple) else listed, list[str]):
+            raise ValueError(f"its model's {name} are {listed!r:.40}")
+        if name in _OF_LAYERS and len(listed) not in (0, layers):
+            raise ValueError(f"{len(listed)} {name} of {layers} layers")
+        given[name] = tuple(listed)
+    return ModelInfo(**given)
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

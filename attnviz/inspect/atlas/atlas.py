@@ -332,11 +332,13 @@ def _input_of(kept: Sequence[Sequence[Any]]) -> Input:
 
 
 _MARKS = list[Literal[0, 1]]
-_TEXT = tuple[list[int], list[str], _MARKS]
-_TEXTS = tuple[list[int], list[str], _MARKS, list[int], list[str], _MARKS]
+_TEXT = tuple[list[WHOLE], list[str], _MARKS]
+_TEXTS = tuple[list[WHOLE], list[str], _MARKS, list[WHOLE], list[str], _MARKS]
 
 
-def _check(arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
+def _check(
+    facts: Mapping[str, Any], arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int
+) -> None:
     """Raise ValueError for a text that is none, or an entry that is no place of its text."""
     if measured and arrays["sums.texts"][0] != measured:
         raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")

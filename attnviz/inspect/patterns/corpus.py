@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.forms import MANY, SIGNED, TWIN, Form, Numbers
+from attnviz.forms import MANY, SIGNED, TWIN, Arrays, Form, Numbers
 from attnviz.inspect.patterns.measure import Place, TextScores, measure
 from attnviz.inspect.patterns.probes import FEWEST, OWN, SCORES_OF, UNREAD, ProbeText
 from attnviz.inspect.patterns.report import PatternReport, PatternScores, Probe
@@ -45,6 +45,20 @@ CORPUS = "corpus"
 """The name of the probe that a corpus is."""
 
 _SCORES = tuple(SCORES_OF[OWN])
+
+
+def _check(
+    facts: Mapping[str, Any], arrays: Arrays, texts: Mapping[int, Any], measured: int
+) -> None:
+    """Raise ValueError for texts of lengths that do not go together."""
+    if number := arrays.get("sums.texts", 0):
+        short, long = -arrays["most.shortest"], arrays["most.longest"]
+        if not FEWEST <= short <= long:
+            raise ValueError(f"most.shortest is {short:,} tokens, most.longest {long:,}")
+        if not number * short <= arrays["sums.tokens"] <= number * long:
+            raise ValueError(f"sums.tokens are not those of {number:,} texts")
+
+
 FORM = Form(
     {"kind": Kind, "causal": bool, "view": View, "ranked": bool, "control": WHOLE | None}
     | {
@@ -58,17 +72,19 @@ FORM = Form(
         Numbers("tokens", term=MANY),
         Numbers("texts random.texts unknown", needed=False),
         Numbers("most.longest", terms="texts", term=MANY),
-        Numbers("most.shortest", terms="texts", term=None),
+        Numbers("most.shortest", terms="texts", term=(-MANY[1], 0)),
         Numbers("lost", "head", "texts"),
         Numbers("delimiter.", "head", "texts", SIGNED, exact=True),
         Numbers("most.places", "head 2", "texts", MANY),
         Numbers("measured", "score head", "texts"),
         Numbers("based agreeing", "score head", "measured"),
-        Numbers("scores squares reach", "score head", "measured", exact=True),
+        Numbers("scores reach", "score head", "measured", exact=True),
+        Numbers("squares", "score head", "measured", exact=True, roots="scores"),
         Numbers("base", "score head", "based", exact=True),
         Numbers("told", "described head", "texts"),
         Numbers("described", "described head", "told", exact=True),
     ),
+    _check,
 )
 """What the record of a shard may hold; see ``tallies_of``."""
 

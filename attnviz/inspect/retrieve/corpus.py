@@ -63,7 +63,7 @@ FORM = Form(
         Numbers("heads", "4 layer of_layer", "seen", exact=True),
         Numbers("squares", "layer of_layer", "seen", exact=True),
         Numbers("margins", "2 layer of_layer", "seen", SIGNED, exact=True),
-        Numbers("margin_squares", "2 layer of_layer", "seen", exact=True),
+        Numbers("margin_squares", "2 layer of_layer", "seen", exact=True, roots="margins"),
         Numbers("asked", "length depth", "haystacks", MANY),
         Numbers("cells", "length depth layer of_layer", "asked", exact=True),
         Numbers("answer_tokens", terms="asked", term=MANY),
@@ -71,7 +71,8 @@ FORM = Form(
         Numbers("predicted", terms="asked", exact=True),
         Numbers("writing", terms="asked", needed=False),
         Numbers("written", "layer of_layer", "writing", SIGNED, exact=True),
-        Numbers("changes change_squares", "change", "haystacks", SIGNED, exact=True),
+        Numbers("changes", "change", "haystacks", SIGNED, exact=True),
+        Numbers("change_squares", "change", "haystacks", SIGNED, exact=True, roots="changes"),
     ),
 )
 """What the record of a shard may hold; see ``_sums``."""

@@ -1,14 +1,18 @@
 """Ablations over a corpus: those of the same texts in one list, to the bit from any shards."""
 
+import functools
+import json
 import math
+import operator
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import attnviz
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.interventions.ablate import corpus
 from attnviz.inspect.interventions.ablate.report import AblationReport
 from attnviz.measures.bootstrap import student_t
@@ -57,6 +61,38 @@ def test_the_effects_are_those_of_one_list(report):
     assert {head: label.name for head, label in report.labels.items()} == {
         head: label.name for head, label in listed.labels.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("fact", "path", "value", "said"),
+    [
+        ("labels", (0, 0), 99, "labels name a head that the model lacks"),
+        ("labels", (0, 2, 0), "owl", "its labels is"),
+        ("labels", (0, 2, 2), 1.5, "labels have a score that is no share"),
+        ("removals", (0, 0), [[0, 99]], "removals name a head that the model lacks"),
+        ("removals", (0, 2), [99], "removals name a head that the model lacks"),
+        ("tokens", (0, 0), -1, "its tokens is"),
+        ("top", (), None, "its top is None"),
+        ("kept.01", (), 0.0, "sums.kept are not among"),
+        ("tokens ", (), 3, "sums.tokens are fewer"),
+    ],
+)
+def test_a_forged_record_is_refused_by_name(report, fact, path, value, said):
+    record, shown = report.record, json.loads(json.dumps(report.record.shown))
+    assert record is not None
+    sums = dict(record.tallies.sums)
+    if (name := fact.strip()) in sums and fact not in shown:
+        filled = np.full(sums[name].shape, value)
+        sums[name] = filled.view(np.int64) if name.startswith("kept") else filled
+    elif path:
+        *outer, last = path
+        functools.reduce(operator.getitem, outer, shown[fact])[last] = value
+    else:
+        shown[fact] = value
+    with pytest.raises(LoadError, match=said):
+        replace(record, shown=shown, tallies=replace(record.tallies, sums=sums)).check(
+            corpus.FORM, "part"
+        )
 
 
 def test_merged_shards_are_one_process_to_the_bit(report):
