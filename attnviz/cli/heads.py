@@ -168,7 +168,7 @@ def _show_picture(
         opened = outlet.load_model(Work(pictures=True))
         assert isinstance(opened, PictureModel)
         with outlet.advancing("reading the layers") as advance:
-            report = picture(opened, opened.read(file), asked, advance)
+            report = picture(opened, opened.read(file), asked, advance, maps=output.pages)
     outlet.show(report)
 
 

@@ -2,7 +2,7 @@
 
 A part is data: words, cells, matrices, curves. Terminal, pages, pictures and Markdown each draw it
 in their own way (``terminal``, ``html``, ``figure``, ``markdown``), so that a part knows no theme
-and no palette. There are nine kinds of part; everything else is a combination of them.
+and no palette. There are ten kinds of part; everything else is a combination of them.
 """
 
 from __future__ import annotations

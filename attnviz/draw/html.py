@@ -104,7 +104,9 @@ def _picture(drawing: Drawing, palette: str) -> str:
     """Return a drawing with a style of its own, which the policy of the page does not touch."""
     content = b64encode(svg_document(drawing, palette).encode()).decode()
     address = f"data:image/svg+xml;base64,{content}"
-    return f'<div class="scroll"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
+    return (
+        f'<div class="scroll" tabindex="0"><img alt="{safe(drawing.name)}" src="{address}"/></div>'
+    )
 
 
 def _written(group: doc.Group) -> Iterator[doc.Part]:
@@ -161,10 +163,9 @@ def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> I
             yield from _maps(part, palette)
         case doc.Pictures():
             yield from _heading(part)
-            drawings = arranged(part, part_drawings(part) if part.small else [])
-            yield from (
-                f'<div class="scroll">{svg_element(one, palette)}</div>' for one in drawings
-            )
+            room = '<div class="scroll" tabindex="0">'
+            for drawing in arranged(part, part_drawings(part) if part.small else []):
+                yield f"{room}{svg_element(drawing, palette)}</div>"
             yield from [] if part.small else pictures_element(part, palette)
         case doc.HeadGrid() if part.cells:
             yield from _heading(part)

@@ -27,12 +27,12 @@ _TIPPED = 2500
 """The most patches that have a tip."""
 
 
-def picture_size(shown: Picture, *, small: bool = False) -> tuple[float, float]:
-    """Return the width and the height of a picture in a figure, in pixels."""
+def picture_size(shown: Picture, *, small: bool = False) -> tuple[int, int]:
+    """Return the width and the height of a picture in a figure, in whole pixels."""
     high, wide = shown.pixels.shape[:2]
     most = _SMALL if small else _SIDES
     scale = min(most[0] / wide, most[1] / high)
-    return wide * scale, high * scale
+    return max(round(wide * scale), 1), max(round(high * scale), 1)
 
 
 def drawn_pixels(shown: Picture, size: tuple[float, float]) -> NDArray[np.uint8]:

@@ -35,8 +35,8 @@ def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
 def _figure(shown: Picture, palette: str) -> Iterator[str]:
     wide, high = size = picture_size(shown)
     address = data_uri(picture_png(drawn_pixels(shown, size)))
-    sides = f'width="{wide:.0f}" height="{high:.0f}"'
-    yield f'<figure style="width:{max(wide, 180):.0f}px"><div class="picture">'
+    sides = f'width="{wide}" height="{high}"'
+    yield f'<figure style="width:{max(wide, 180)}px"><div class="picture">'
     yield f'<img alt="{safe(shown.alternative)}" src="{address}" {sides}/>'
     if shown.weights is not None:
         above = Drawing("weights", wide, high, tuple(overlay(shown, size, tips=True)))

@@ -89,7 +89,9 @@ class PictureModel(TransformersModel):
             return known
         file = read_picture(picture) if isinstance(picture, str) else picture
         with third_party(f"the processor of {self.info.name!r} cannot read {file.name!r}"):
-            made = self.processor(images=file.pixels, return_tensors="pt")
+            made = self.processor(
+                images=file.pixels, input_data_format="channels_last", return_tensors="pt"
+            )
         device, kind = device_of(self.model), self.model.dtype
         inputs = {
             name: value.to(device, kind if value.is_floating_point() else None)

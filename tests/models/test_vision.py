@@ -87,3 +87,12 @@ def test_what_is_no_vision_model_is_refused():
     text = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=1, n_embd=4, vocab_size=9))
     with pytest.raises(UnsupportedError, match="no part reads pictures"):
         handed_pictures(text, processor())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 40), (1, 3), (200, 2)])
+def test_narrow_pictures_are_not_taken_for_channels(shape):
+    model = handed_pictures(build("DeiTModel"), processor())
+    red = np.zeros((*shape, 3), np.uint8)
+    red[..., 0] = 255
+    values = model.read(read_picture(red)).inputs["pixel_values"][0]
+    assert values.amin((1, 2)).tolist() == [1, -1, -1]

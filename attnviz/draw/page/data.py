@@ -18,10 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.document import Picture
 from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
+from attnviz.draw.picture_figure import drawn_pixels, picture_size
+from attnviz.draw.svg import data_uri, picture_png
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -121,7 +124,8 @@ class PageCapture:
         head; NaN is not there. given: what the weights are, such as ``raw``.
     of_heads: whether the maps are those of heads, of which a layer, or all, have a mean.
     limit: 0 for weights; for values of either sign, the size with the full colour.
-    queries, keys: the tokens, the same object for one text. texts: the text of queries, of keys.
+    queries, keys: the tokens, the same object for one text; where the layout of the keys has
+        pictures, the page shows these. texts: the text of queries, of keys.
     sink: the indices of the keys that are the attention sink. order: the indices of the heads, the
         most distinctive first. fine: how many of these always have exact numbers.
     verbs: what a query does to a key, and a key of a query, in words. steps: the generated tokens.
@@ -362,6 +366,7 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
         "sink": [int(at) for at in capture.sink],
         "verbs": capture.verbs,
         "notes": [visible(note) for note in capture.notes],
+        "panes": _panes(capture.keys),
         "steps": [
             (
                 step.place,
@@ -401,8 +406,38 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
     return record
 
 
+def _panes(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return the pictures of the keys as a page shows them, one for each grid of patches."""
+    layout, panes = tokens.layout, list[dict[str, Any]]()
+    for grid in layout.grids if layout is not None and layout.pictures else ():
+        shown = Picture(layout.pictures[grid.picture])
+        pixels = drawn_pixels(shown, size := picture_size(shown))
+        box = [round(float(side), 6) for side in grid.box]
+        about = {
+            "name": visible(grid.name),
+            "rows": grid.rows,
+            "columns": grid.columns,
+            "wide": size[0],
+        }
+        panes.append({**about, "box": box, "image": data_uri(picture_png(pixels))})
+    return panes
+
+
+def _places(tokens: Tokens) -> dict[str, list[int]]:
+    """Return the grid, row and column of each token, −1 without one; {} for a text alone."""
+    layout = tokens.layout
+    if layout is None:
+        return {}
+    return {
+        "grid": layout.grid.tolist(),
+        "row": layout.row.tolist(),
+        "column": layout.column.tolist(),
+    }
+
+
 def _axis(tokens: Tokens, text: str) -> dict[str, Any]:
     return {
+        **_places(tokens),
         "tokens": token_labels(tokens),
         "pieces": running_pieces(tokens, text),
         "special": [at for at, added in enumerate(tokens.special) if added],

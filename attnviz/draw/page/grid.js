@@ -116,12 +116,13 @@ function drawThumbs() {
     while (waiting.length && performance.now() < until) {
       const i = waiting.shift(), [x, y, side] = places.get(i).map((length) => Math.round(length * ratio));
       const words = shown.limit ? colour.signed : colour.thumbs[shown.heads.label[i]];
-      paint(scratch, picture(shown.fill(i, state.mode, values), shown.n, shown.m, words, side));
+      paint(scratch, panes.length ? patchImage(i, words) : picture(shown.fill(i, state.mode, values), shown.n, shown.m, words, side));
+      const part = panes.length ? side / Math.max(scratch.width, scratch.height) : 0, fitted = part ? [scratch.width * part, scratch.height * part] : [side, side];
       pen.globalAlpha = passes(i) ? 1 : 0.2;
       pen.fillStyle = colour.panel;
       pen.fillRect(x, y, side, side);
-      pen.drawImage(scratch, x, y, side, side);
-      if (isFound(i)) {
+      pen.drawImage(scratch, x, y, ...fitted);
+      if (isFound(i) && !part) {
         const step = side / Math.max(shown.n, shown.m), size = Math.max(step, 6 * ratio), at = (place) => (place + 0.5) * step - size / 2;
         pen.strokeStyle = colour.ink;
         pen.lineWidth = 1.5 * ratio;

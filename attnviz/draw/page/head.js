@@ -68,6 +68,7 @@ function drawHead() {
   }
   markCells();
   makeWords();
+  makePictures();
   drawBeside();
   drawRegions();
   for (const name of Object.keys(ROOMS).filter(Boolean)) {
@@ -107,6 +108,7 @@ function lock(same) {
 
 function drawToken() {
   shadeWords();
+  drawPictures();
   drawTop();
   drawStep();
   tellBeside();

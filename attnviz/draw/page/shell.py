@@ -29,8 +29,8 @@ from attnviz.draw.terminal import page_reading
 _HERE = Path(__file__).parent
 
 SCRIPTS = (
-    *("words", "capture", "state", "colours", "grid", "head", "text", "steps", "beside", "canvas"),
-    *("map", "lines", "vectors", "table", "files", "pointer", "keys", "start"),
+    *("words", "capture", "state", "colours", "grid", "head", "text", "picture", "steps", "beside"),
+    *("canvas", "map", "lines", "vectors", "table", "files", "pointer", "keys", "start"),
 )
 """The scripts in the order in which they are joined."""
 

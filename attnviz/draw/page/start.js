@@ -39,7 +39,7 @@ async function start() {
   if (plain && long && state.key >= 0) state.zoom = 4; // the finding can be read
   $("capture").hidden = captures.length < 2;
   $("look").replaceChildren(...data.look.map(lookButton));
-  const arrows = "in the heads: another head; in the map: query and key; in lines and text: the token";
+  const arrows = "in the heads: another head; in the map: query and key; in lines and text: the token; on a picture: the patch";
   const known = Object.entries(KEYS).map(([key, [what]]) => [key, what]);
   const keys = [["← → ↑ ↓", arrows], ["Enter", "hold the token, let go"], ...known];
   $("keys").querySelector("dl").append(...keys.flatMap(([key, what]) => [make("dt", {}, key), make("dd", {}, what)]));

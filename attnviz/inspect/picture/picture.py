@@ -9,10 +9,13 @@ import torch
 from torch import nn
 
 from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import Choice, asked, capture
 from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.heads.heads import heads_report
+from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport, Query
 from attnviz.inspect.picture.request import PictureRequest, two_numbers
 from attnviz.measures.pictures import (
@@ -28,12 +31,22 @@ from attnviz.records import Floats, Input, Kind
 from attnviz.token_layout import TokenLayout
 
 
+_MOST_CELLS = 50_000_000
+"""The most weights that a page keeps: 12 x 12 heads over 589 tokens, ViT-L at 336 pixels a layer."""
+
+
 def picture(
-    model: PictureModel, read: ReadPicture, request: PictureRequest, advance: Advance = UNWATCHED
+    model: PictureModel,
+    read: ReadPicture,
+    request: PictureRequest,
+    advance: Advance = UNWATCHED,
+    *,
+    maps: bool = False,
 ) -> PictureReport:
     """Return where each head looks on a picture, from a query and in the mean of all patches.
 
     read: the picture, as ``model`` reads it. advance: is called with the share of layers read.
+    maps: True also keeps whole maps for a page, if they are not too large for one.
 
     Raises UsageError for a choice that does not fit the model or the picture, UnsupportedError if
     its attention cannot be observed.
@@ -66,7 +79,23 @@ def picture(
         notes=read.file.notes,
         index_base=request.index_base,
         selected=chosen is not None,
+        maps=_whole_maps(model, read, request) if maps else None,
     )
+
+
+def _whole_maps(
+    model: PictureModel, read: ReadPicture, request: PictureRequest
+) -> HeadsReport | None:
+    """Return the whole maps of the heads that are asked for; None if they are too large."""
+    choice = Choice(request.layer, request.head, request.index_base, no_known_labels=True)
+    wanted = asked(model, read.file.name, choice)
+    info, tokens = model.info, len(read.tokens)
+    heads = info.layers * info.heads if wanted.heads is None else sum(map(len, wanted.heads.values()))
+    if heads * tokens**2 > _MOST_CELLS:
+        return None
+    record = capture(model, read.tokens, kind="self", heads=wanted.heads)
+    base = request.index_base
+    return compare_heads([heads_report(record, wanted.heads is not None, base, text=read.file.name)])
 
 
 class _Watch:

@@ -17,6 +17,7 @@ from attnviz.token_layout import TokenLayout
 
 if TYPE_CHECKING:
     from attnviz.draw.files import Writer
+    from attnviz.inspect.heads.report import HeadsReport
 
 
 class Query(NamedTuple):
@@ -63,7 +64,7 @@ class PictureReport(Report):
     heads: all heads, or the chosen ones (``selected``), in the order of the layers.
     uniform: the mean distance in patches of attention that is even on all patches.
     norms: (token,) of the states after the last layer. artefacts: the patches whose norm is far
-        above all others. notes: on how the picture was read.
+        above all others. notes: on how the picture was read. maps: the whole maps, for a page.
     """
 
     model: ModelInfo
@@ -77,6 +78,7 @@ class PictureReport(Report):
     notes: tuple[str, ...] = ()
     index_base: int = 0
     selected: bool = False
+    maps: HeadsReport | None = None
 
     command = "heads"
     lists = ("heads",)

@@ -12,7 +12,10 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
+from attnviz.draw.page.data import Page
 from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.heads.look import heads_page
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
@@ -86,7 +89,17 @@ def document(report: PictureReport) -> doc.Document:
         quoted=report.name,
         finding=_finding(report),
         first=partial(_first, report),
+        page=None if report.maps is None else partial(_page, report, report.maps),
     )
+
+
+def _page(report: PictureReport, maps: HeadsReport) -> Page:
+    """Return the page of whole maps, which opens at the query and at the clearest head."""
+    page = heads_page(maps, [[]], opened=_ranked(report)[0].name)
+    token = report.query.token
+    if token is None:
+        return page
+    return page._replace(link=f"{page.link}&q={token}")
 
 
 # The answer in words -------------------------------------------------------------------------

@@ -5,6 +5,8 @@ interface Uint8ArrayConstructor { fromBase64?(text: string): Uint8Array<ArrayBuf
 declare namespace drawBeside { let turn: object }
 declare namespace drawThumbs { let turn: object }
 declare namespace makeWords { let of: object }
+declare namespace makePictures { let of: object }
+declare namespace drawPictures { let query: number }
 declare namespace drawTop { let timer: ReturnType<typeof setTimeout> }
 declare namespace set { let timer: ReturnType<typeof setTimeout>; let step: boolean }
 declare namespace reckon { let turn: object }
