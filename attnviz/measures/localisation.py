@@ -75,8 +75,9 @@ def connected(cells: NDArray[np.bool_]) -> NDArray[np.intp]:
 def shuffled_entropies(maps: Floats, times: int, seed: int = 0) -> Floats:
     """Return the smallest spatial entropy (map,) of each map in random orders of its cells."""
     draw = np.random.default_rng(seed)
-    flat = np.asarray(maps).reshape(len(maps), -1)
-    orders = [draw.permutation(flat.shape[1]) for _ in range(times)]
+    cells = maps.shape[1] * maps.shape[2]
+    flat = np.asarray(maps).reshape(len(maps), cells)
+    orders = [draw.permutation(cells) for _ in range(times)]
     drawn = [spatial_entropy(flat[:, order].reshape(maps.shape)) for order in orders]
     least: Floats = np.min(drawn, axis=0)
     return least

@@ -21,6 +21,12 @@ from attnviz.records import Floats
 _MORE = 1.5
 """How many times as much as a general prompt a word gives to a region before it is told of."""
 
+_MOST = 100
+"""A larger factor is not written in full."""
+
+_FLOOR = 0.1
+"""The least weight by which relative attention is divided, in parts of the mean patch's."""
+
 _LISTED = 20
 """The most heads in the table, those that look at the picture most."""
 
@@ -74,16 +80,17 @@ def _word(report: PictureTextReport) -> str:
 
 
 def _finding(report: PictureTextReport) -> str:
-    """Return how much the word looks at the picture and at sinks, and where its clearest heads do."""
+    """Return how much the word looks at picture and sinks, and where the clearest heads look."""
     if not all(np.isfinite(head.row).all() for head in report.heads):
         return "The attention weights are not numbers (NaN): nothing can be said of this prompt."
     heads = report.heads
     seen, sinks = (float(np.mean([getattr(head, name) for head in heads])) for name in _SHARES)
     what = "pictures" if len(report.names) > 1 else "picture"
     who = "all heads" if not report.selected else counted(len(heads), "head")
+    who = report.head_name(heads[0]) if len(heads) == 1 else f"the mean of {who}"
     told = (
-        f"{_word(report)} gives the {what} {seen:.0%} of its weight in the mean of {who}, even "
-        f"attention {report.even:.0%}"
+        f"{_word(report)} gives the {what} {seen:.0%} of its weight in {who}, even attention "
+        f"{report.even:.0%}"
     )
     if sinks >= 0.005:
         places = {at for head in heads for at in report.sinks_of(head)}
@@ -91,13 +98,14 @@ def _finding(report: PictureTextReport) -> str:
     region, locating = _region(report), report.locating
     if region is None:
         return f"{told}; no head looks at a part of it more clearly than by chance."
-    names = report.head_name(locating[0])
-    names += f" and {len(locating) - 1} more" if len(locating) > 1 else ""
+    more = f" and {len(locating) - 1} more look" if len(locating) > 1 else " looks"
+    names = report.head_name(locating[0]) + more
     times = ""
     if region.times is not None:
-        general = f"{region.times:.1f} x a general prompt"
-        times = f": {general}" if region.times >= _MORE else ", as a general prompt does"
-    return f"{told}; {names} look at {region.where}{times}."
+        number = f"{region.times:.1f}" if region.times < _MOST else f"over {_MOST}"
+        times = f": {number} x a general prompt"
+        times = times if region.times >= _MORE else ", as a general prompt does"
+    return f"{told}; {names} at {region.where}{times}."
 
 
 _SHARES = ("picture", "sinks")
@@ -122,6 +130,8 @@ def _region(report: PictureTextReport) -> _Region | None:
     part = largest_part(np.where(_inside(mean), np.nan_to_num(mean), 0.0))
     rows, columns = (np.flatnonzero(part.any(axis)) for axis in (1, 0))
     where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
+    if len(report.names) > 1:
+        where += f" of picture {report.layout.grids[report.grid].picture + 1}"
     times = []
     for at, head in enumerate(heads):
         others = [own for number, own in enumerate(maps) if number != at]
@@ -196,8 +206,9 @@ def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
         whole = np.mean([head.row for head in heads], axis=0)
         shown.append(on_picture(layout, whole, "with sinks", grid=grid))
     shown.append(on_picture(layout, general, "general prompt", grid=grid))
-    if np.any(general > 0):
-        ratio = np.divide(mean, general, out=np.zeros_like(mean), where=general > 0)
+    least = _FLOOR * general[layout.patches(grid)].mean()
+    if least > 0:
+        ratio = mean / np.maximum(general, least)
         below = [(f"up to {ratio.max():.1f} x", False)]
         shown.append(on_picture(layout, ratio, "word ÷ general", grid=grid, below=below))
     ranked = report.locating if not report.selected else report.heads
