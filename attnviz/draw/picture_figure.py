@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.document import Picture, Pictures, Words
-from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip
+from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip, flow
 from attnviz.draw.labels import visible
 from attnviz.draw.picture import picture_steps, resampled
 
@@ -21,7 +21,7 @@ _FINEST = 1.5
 """The most pixels of the picture in a pixel of the figure: more would only make files large."""
 
 _LETTER, _LINE = 6.6, 16.0
-_LEAST_WORDS = 26
+_LEAST_WORDS, _ROOM, _GAP = 172.0, 1000.0, 14.0
 _LIGHT, _DARK, _OWN = "#ffffff", "#111111", "#2ea8e6"
 _TIPPED = 2500
 """The most patches that have a tip."""
@@ -44,30 +44,28 @@ def drawn_pixels(shown: Picture, size: tuple[float, float]) -> NDArray[np.uint8]
 
 
 def picture_figures(part: Pictures) -> list[Drawing]:
-    """Return a drawing of each picture under its words, with its weights as cells above it."""
+    """Return a drawing of each picture under its words, or one of all pictures if they are small.
+
+    Their weights are cells that let the picture through.
+    """
+    least = _SMALL[0] if part.small else _LEAST_WORDS
     sizes = [picture_size(shown, small=part.small) for shown in part.pictures]
-    titles = [
-        _title(shown, _letters(size, part.small))
-        for shown, size in zip(part.pictures, sizes, strict=True)
-    ]
+    letters = [int(max(0 if part.small else wide, least) / _LETTER) for wide, _ in sizes]
+    titles = [*map(_title, part.pictures, letters)]
     top = max((len(title) for title in titles), default=0) * _LINE  # where all pictures begin
     top += 6 * bool(top)
     drawings = []
-    for shown, size, title in zip(part.pictures, sizes, titles, strict=True):
-        (wide, high), letters = size, _letters(size, part.small)
-        below = [*_written(shown.below, "faint", letters, top + high + 2)]
-        image = Image(0, 0, wide, high, drawn_pixels(shown, size), shown.alternative)
-        above = overlay(shown, size, tips=not part.small)
+    for shown, (wide, high), most, title in zip(part.pictures, sizes, letters, titles, strict=True):
+        below = [*_written(shown.below, "faint", most, top + high + 2)]
+        image = Image(0, 0, wide, high, drawn_pixels(shown, (wide, high)), shown.alternative)
+        above = overlay(shown, (wide, high), tips=not part.small)
         inner = Drawing(shown.alternative, wide, high, (image, *above))
         name = title[0].content if part.small and title else shown.alternative or "picture"
-        across, down = max(wide, _LETTER * letters), top + high + len(below) * _LINE + 6
+        across, down = max(wide, _LETTER * most), top + high + len(below) * _LINE + 6
         drawings.append(Drawing(name, across, down, (*title, *below), ((0.0, top, inner),)))
+    if part.small and drawings:
+        return [flow(", ".join(drawing.name for drawing in drawings), drawings, _ROOM, _GAP)]
     return drawings
-
-
-def _letters(size: tuple[float, float], small: bool) -> int:
-    """Return how many letters a line of words above a picture of this size has at most."""
-    return max(int((_SMALL[0] if small else size[0]) / _LETTER), 1 if small else _LEAST_WORDS)
 
 
 def _title(shown: Picture, letters: int) -> list[Label]:

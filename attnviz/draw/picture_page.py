@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from attnviz.draw.document import Picture, Pictures
 from attnviz.draw.drawing import Drawing
+from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.picture_figure import drawn_pixels, overlay, picture_size
 from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
 
@@ -16,6 +17,9 @@ _SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
 
 def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
     """Yield pictures that are not small with their words, and a choice how weights are drawn."""
+    if part.scale is not None:
+        scale = svg_element(scale_figure(part.scale), palette)
+        yield f'<div class="scroll" tabindex="0">{scale}</div>'
     yield '<div class="pictures">'
     if any(shown.weights is not None for shown in part.pictures):
         words = "".join(shown.alternative for shown in part.pictures) + str(part.title)

@@ -37,7 +37,7 @@ def build(name, **changed):
     if "mlp_ratio" in settings:
         del sizes["intermediate_size"]
     torch.manual_seed(0)
-    model = model_class(model_class.config_class(**sizes, **settings)).eval()
+    model = model_class(model_class.config_class(**(sizes | settings))).eval()
     for parameter_name, parameter in model.named_parameters():
         if parameter.ndim == 2 and any(word in parameter_name for word in ("q_proj", "query")):
             parameter.data *= 20

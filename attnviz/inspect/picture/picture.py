@@ -30,9 +30,8 @@ from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind
 from attnviz.token_layout import TokenLayout
 
-
 _MOST_CELLS = 50_000_000
-"""The most weights that a page keeps: 12 x 12 heads over 589 tokens, ViT-L at 336 pixels a layer."""
+"""The most weights that a page keeps: those of 12 x 12 heads over 589 tokens."""
 
 
 def picture(
@@ -90,12 +89,16 @@ def _whole_maps(
     choice = Choice(request.layer, request.head, request.index_base, no_known_labels=True)
     wanted = asked(model, read.file.name, choice)
     info, tokens = model.info, len(read.tokens)
-    heads = info.layers * info.heads if wanted.heads is None else sum(map(len, wanted.heads.values()))
+    heads = info.layers * info.heads
+    if wanted.heads is not None:
+        heads = sum(head in own for own in wanted.heads.values() for head in range(info.heads))
     if heads * tokens**2 > _MOST_CELLS:
         return None
     record = capture(model, read.tokens, kind="self", heads=wanted.heads)
     base = request.index_base
-    return compare_heads([heads_report(record, wanted.heads is not None, base, text=read.file.name)])
+    return compare_heads(
+        [heads_report(record, wanted.heads is not None, base, text=read.file.name)]
+    )
 
 
 class _Watch:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -12,11 +13,11 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, layer_names, listed
-from attnviz.draw.page.data import Page
+from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.picture.on_picture import SCALE, on_picture
+from attnviz.inspect.picture.on_picture import SCALE, distance_grid, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
 from attnviz.records import Floats
@@ -36,6 +37,9 @@ _MORE = 1.5
 _MOST, _TALLEST = 8, 24
 """The most pictures of a first screen, and the most lines of one above the table of all heads."""
 
+_LEGEND = 3
+"""The lines that a terminal without colour needs for a legend of signs."""
+
 _WIDE, _SMALL = 150, 12
 """The columns from which small maps stand beside the table of all heads, and the lines of one."""
 
@@ -44,8 +48,6 @@ _AROUND = 5
 
 _LEAST_LINES = 10
 """The least lines of a picture above the table of all heads."""
-
-_LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
 
 class _Seen(NamedTuple):
@@ -76,7 +78,8 @@ def document(report: PictureReport) -> doc.Document:
     parts = [doc.Group([doc.Facts(about), doc.Quote("picture", report.name, lead=9)])]
     parts += [doc.Group([doc.Note(note) for note in notes])] if notes else []
     parts += [doc.Group([_clearest(report, None)]), _glance(report)]
-    parts += [doc.Group([_every(report)]), doc.Group([_table(report)])]
+    parts += [doc.Group([_every(report)])] if len(report.asking) > 1 else []
+    parts += [doc.Group([_table(report)])]
     return doc.Document(
         f"attention heads of {info.name} on {report.name}",
         f"Attention heads of {info.name} on a picture",
@@ -93,13 +96,37 @@ def document(report: PictureReport) -> doc.Document:
     )
 
 
+_HUE = "56b4e9"
+"""The colour of local heads on a page."""
+
+_MEANINGS = {
+    "local": "looks at patches near its own",
+    "sink: CLS": "every patch attends to CLS",
+    "sink: registers": "every patch attends to registers",
+    "sink: one patch": "every patch attends to the same one",
+}
+
+
 def _page(report: PictureReport, maps: HeadsReport) -> Page:
     """Return the page of whole maps, which opens at the query and at the clearest head."""
     page = heads_page(maps, [[]], opened=_ranked(report)[0].name)
+    heads = []
+    for shown, head in zip(page.captures[0].heads, report.measured, strict=True):
+        means = _MEANINGS.get(head.label, "")
+        label = PageLabel(head.label, head.label, "text", means, _HUE if "local" in means else "")
+        facts = f"distance {head.distance:.1f}, most on patch {report.patch_name(head.peak)}"
+        known = {"distance": head.distance, "cls": head.cls, "register": head.register}
+        own = label if head.label else UNLABELLED
+        heads.append(replace(shown, label=own, score=math.nan, facts=facts, values=known))
+    capture = replace(page.captures[0], heads=heads)
     token = report.query.token
-    if token is None:
-        return page
-    return page._replace(link=f"{page.link}&q={token}")
+    link = page.link if token is None else f"{page.link}&q={token}"
+    names = {"distance": "distance", "cls": "on CLS", "register": "on registers"}
+    given = [name for name in names if heads[0].values[name] is not None]
+    ways = [
+        PageMeasure(name, names[name], "patches" if name == "distance" else "") for name in given
+    ]
+    return replace(page, captures=[capture], measures=ways, look=[], link=link)
 
 
 # The answer in words -------------------------------------------------------------------------
@@ -142,7 +169,8 @@ def _region(report: PictureReport) -> str:
     largest = largest_part(weights)
     rows, columns = (np.flatnonzero(largest.any(axis)).tolist() for axis in (1, 0))
     held = float(weights[largest].sum()) / mean.total
-    where = f"{held:.0%} in {_spans('rows', rows)}, {_spans('columns', columns)}"
+    part = "all" if held * mean.total >= 0.95 * float(weights.sum()) else f"{held:.0%}"
+    where = f"{part} in {_spans('rows', rows)}, {_spans('columns', columns)}"
     sentence = (
         f"{_capital(_who(report))} keeps 60% of its weight on {mean.area:.0%} of the picture in "
         f"{mean.name}, {where if held >= _ONE_PART else 'in several parts'}"
@@ -296,34 +324,6 @@ def _grid(report: PictureReport) -> doc.HeadGrid:
     return distance_grid(heads, report.uniform, report.index_base)
 
 
-def distance_grid(
-    heads: Mapping[tuple[int, int], tuple[float, str]], uniform: float, base: int
-) -> doc.HeadGrid:
-    """Return the distance in patches of every head, with a letter for what it does.
-
-    heads: the distance and the label by (layer, head). uniform: the distance of uniform attention.
-    base: the number of the first layer and head in their names.
-    """
-    cells = {}
-    for (layer, head), (distance, label) in heads.items():
-        near = max(0.0, 1.0 - distance / uniform)
-        cells[layer, head] = doc.Cell(
-            near,
-            doc.Tint(round(255 * near)),
-            text=f"{distance:.1f}",
-            letter=_LETTERS.get(label, ""),
-            tip=f"L{layer + base}H{head + base}: {distance:.2f} patches {label}".strip(),
-            values={"distance": distance},
-        )
-    given = {label for _, label in heads.values()}
-    key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
-    title = [
-        ("How far each head looks", True),
-        (f"patches, in the mean; uniform attention {uniform:.1f}", False),
-    ]
-    return doc.head_grid(cells, base, title=title, key=key)
-
-
 def _table(report: PictureReport) -> doc.Table:
     """Return what each head does, with the shares of tokens that are no patch."""
 
@@ -377,8 +377,9 @@ def _first(report: PictureReport, columns: int, lines: int) -> doc.Ways:
                 rows = max(tall // _SMALL, 1)
                 below = doc.beside([*glance.parts], small._replace(rows=rows))
             ways.append([_maps(report, count, min(left - tall, _TALLEST)), below])
-    for count in range(_MOST, 1, -1):
-        ways.append([_maps(report, count, left)])
+    for tall in (left, left - _LEGEND):
+        for count in range(_MOST, 1, -1):
+            ways.append([_maps(report, count, tall)])
     return doc.Ways(ways)
 
 
