@@ -54,19 +54,19 @@ def spatial_entropy(maps: Floats) -> Floats:
     return found
 
 
-def connected(cells: NDArray[np.bool_]) -> NDArray[np.intp]:
+def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Return a number for each connected part of true cells (map, row, column), and 0 elsewhere."""
     rows, columns = cells.shape[1:]
-    numbers = np.arange(1, rows * columns + 1).reshape(rows, columns)
+    numbers = np.arange(1, rows * columns + 1, dtype=np.int32).reshape(rows, columns)
     parts = np.where(cells, numbers, 0)
     while True:
-        wide = np.pad(parts, ((0, 0), (1, 1), (1, 1)))
-        near = [
-            wide[:, down : down + rows, across : across + columns]
-            for down in range(3)
-            for across in range(3)
-        ]
-        grown = np.where(cells, np.max(near, axis=0), 0)
+        grown = parts.copy()
+        for axis in (1, 2):  # the largest number of a cell and those around it
+            first, last = (grown.swapaxes(1, axis)[:, own] for own in (slice(1, None), slice(-1)))
+            before = last.copy()
+            np.maximum(last, first, out=last)
+            np.maximum(first, before, out=first)
+        grown *= cells
         if np.array_equal(grown, parts):
             return parts
         parts = grown
@@ -101,4 +101,6 @@ def activations(states: Floats) -> Activations:
     means = np.sqrt(np.square(sizes, dtype=np.float64).mean(-1, keepdims=True))
     large = np.argwhere(sizes >= SINK_SIZE * np.maximum(means, np.finfo(np.float64).tiny))
     dimensions = frozenset(np.flatnonzero(massive.any(0)).tolist())
-    return Activations(dimensions, frozenset(map(tuple, large.tolist())))
+    return Activations(
+        dimensions, frozenset((token, dimension) for token, dimension in large.tolist())
+    )

@@ -35,7 +35,7 @@ from attnviz.measures.words import place_of
 from attnviz.models.picture_texts import PicturePrompt, PictureTextModel
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import Floats, Input, Kind, Tokens
-from attnviz.token_layout import TokenLayout
+from attnviz.token_layout import TokenKind, TokenLayout
 
 GENERAL = "Write a general description of the image."
 """The control of relative attention, as in Zhang et al. 2025 (arXiv 2502.17422)."""
@@ -121,10 +121,12 @@ def _is_chosen(head: HeadOnWords, chosen: Mapping[int, Container[int]] | None) -
 def _followed(layout: TokenLayout | None, more: int) -> TokenLayout:
     """Return the layout of a prompt that ``more`` tokens of text follow."""
     assert layout is not None
-    none = np.full(more, -1, np.intp)
-    places = (np.concatenate([own, none]) for own in (layout.grid, layout.row, layout.column))
-    kinds = (*layout.kinds, *("text",) * more)
-    return TokenLayout(kinds, layout.grids, *places, layout.pictures)
+    places = np.pad(
+        [layout.grid, layout.row, layout.column], ((0, 0), (0, more)), constant_values=-1
+    )
+    kinds: list[TokenKind] = [*layout.kinds]
+    kinds += ["text"] * more
+    return replace(layout, kinds=tuple(kinds), grid=places[0], row=places[1], column=places[2])
 
 
 def _shown_grid(layout: TokenLayout, row: Floats) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
-from attnviz.draw.values import model_facts, npz_file, shortest, token_facts
+from attnviz.draw.values import model_facts, npz_file, shortest
 from attnviz.records import Floats, ModelInfo, Tokens
 from attnviz.token_layout import TokenLayout
 
@@ -88,8 +88,8 @@ class PictureTextReport(Report):
         return own[own <= self.query] if len(own) else own
 
     @property
-    def even(self) -> float:
-        """Return the share of the pictures under attention that is even on all tokens before."""
+    def uniform(self) -> float:
+        """Return the share of the pictures under uniform attention to all tokens before."""
         return len(self.patches) / (self.query + 1)
 
     @property
@@ -124,10 +124,10 @@ class PictureTextReport(Report):
             "written": self.written,
             "pictures": [{"name": name, "width": w, "height": h} for name, (w, h) in named],
             "grids": [grid._asdict() for grid in layout.grids],
-            **token_facts(self.tokens),
+            "tokens": self.tokens.texts,
             "kinds": layout.kinds,
             "query": self.query,
-            "even": self.even,
+            "uniform": self.uniform,
             "control": self.control,
             "sinks": {str(layer + self.index_base): at for layer, at in self.sinks.items()},
             "words": [{"token": at, "picture": share} for at, share in self.words.items()],

@@ -62,7 +62,7 @@ def document(report: PictureTextReport) -> doc.Document:
         f"attention heads of {info.name} from {word} to {', '.join(report.names)}",
         f"Attention heads of {info.name} on a text with {pictures}",
         parts,
-        doc.Explanation("pictures", f"measured on this prompt alone, {size}."),
+        doc.Explanation("images", f"measured on this prompt alone, {size}."),
         doc.next_steps(["--token WORD", "--head L2H5", "--generate 20", "--explain"], tone="faint"),
         heading=[*named(info), (size, False), (f"from {word}", False)],
         quoted=report.text,
@@ -89,8 +89,8 @@ def _finding(report: PictureTextReport) -> str:
     who = "all heads" if not report.selected else counted(len(heads), "head")
     who = report.head_name(heads[0]) if len(heads) == 1 else f"the mean of {who}"
     told = (
-        f"{_word(report)} gives the {what} {seen:.0%} of its weight in {who}, even attention "
-        f"{report.even:.0%}"
+        f"{_word(report)} gives the {what} {seen:.0%} of its weight in {who}, uniform attention "
+        f"{report.uniform:.0%}"
     )
     if sinks >= 0.005:
         places = {at for head in heads for at in report.sinks_of(head)}
@@ -152,7 +152,7 @@ def _inside(weights: Floats) -> NDArray[np.bool_]:
     return found
 
 
-def _spans(name: str, indices: Sequence[int]) -> str:
+def _spans(name: str, indices: NDArray[np.intp]) -> str:
     first, last = int(indices[0]), int(indices[-1])
     return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
 
@@ -235,7 +235,7 @@ def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
         )
         for head in report.heads
     }
-    title = [("Share on the picture", True), (f"even attention {share(report.even)}", False)]
+    title = [("Share on the picture", True), (f"uniform attention {share(report.uniform)}", False)]
     key = [doc.Key(None, "locates", "l")] if report.locating else []
     return doc.head_grid(cells, report.index_base, title=title, key=key, halved=halved)
 
@@ -243,7 +243,9 @@ def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
 def _table(report: PictureTextReport) -> doc.Table:
     """Return the heads that look at the picture most, and what they do there."""
     ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
-    columns = [
+    more = len(ranked) - _LISTED
+    return doc.table(
+        ranked[:_LISTED],
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("picture", lambda head: share(head.picture)),
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
@@ -252,11 +254,6 @@ def _table(report: PictureTextReport) -> doc.Table:
         doc.ColumnOf("by chance", _chance),
         doc.ColumnOf("bottom", lambda head: share(head.bottom)),
         doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
-    ]
-    more = len(ranked) - _LISTED
-    return doc.table(
-        ranked[:_LISTED],
-        *columns,
         title=[("Scores", True), (f"shares of the row of {_word(report)}; entropy in nats", False)],
         more=f"{more:,} more in --json and --save" if more > 0 else "",
     )

@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import attnviz
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
@@ -135,3 +137,28 @@ def test_wrong_requests():
         picture_text(chat, prompt((16, 16)), PictureTextRequest(token="0"))
     with pytest.raises(UsageError, match="--values is for texts alone"):
         picture_text_request(HeadsRequest(values=True), None)
+
+
+def test_from_python_and_from_the_command_line(run, tmp_path):
+    model, processor, _ = opened("llava", layers=3)
+    pixels = prompt((20, 30)).pictures[0].pixels
+    report = attnviz.heads(model, "what is in", image=[pixels, pixels], processor=processor)
+    assert report.names == ("picture 1", "picture 2")
+    with pytest.raises(UsageError, match="expected a processor of pictures and texts"):
+        attnviz.heads(model, "what", image=pixels, processor=processor.image_processor)
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    Image.fromarray(pixels).save(tmp_path / "noise.png")
+    asked = ["heads", "what is in", "--image", "noise.png", "--model", "."]
+    found = run(*asked, "--image", "noise.png", "--json").document
+    rows = [head["row"] for head in found["heads"]]
+    assert np.abs(np.array(rows) - [head.row for head in report.heads]).max() < 1e-6
+    for more, why in (
+        (["--at", "3,4"], "--at is not for a text with pictures"),
+        (["--top", "3"], "--top is for texts alone"),
+        (["--generate", "0"], "1"),
+    ):
+        refused = run(*asked, *more)
+        assert refused.code == 2
+        assert why in refused.err
+    assert "--generate is for a text with" in run("heads", "what is in", "--generate", "3").err
