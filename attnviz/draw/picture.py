@@ -23,6 +23,7 @@ from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, accent_colour, veils
+from attnviz.draw.pixels import resampled
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
@@ -45,27 +46,6 @@ _LEFT_OUT = "the picture itself is left out: it needs 256 colours and block char
 
 _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
-
-
-def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return a picture (rows, columns, 3) whose pixels are the means of the areas that they cover.
-
-    pixels: (height, width, 3), of any size, from 0 to 255.
-    """
-    down, across = _shares(pixels.shape[0], rows), _shares(pixels.shape[1], columns)
-    mixed = np.tensordot(down, pixels.astype(np.float64), 1)
-    return np.asarray(np.moveaxis(np.tensordot(across, mixed, (1, 1)), 0, 1))
-
-
-def _shares(size: int, cells: int) -> NDArray[np.float64]:
-    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
-
-    size, cells: how many pixels and cells the axis has.
-    """
-    ends = np.arange(1, cells + 1)[:, None] * (size / cells)
-    pixels = np.arange(size)[None, :]
-    common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
-    return np.asarray(np.maximum(common, 0.0) * (cells / size))
 
 
 def sampled(

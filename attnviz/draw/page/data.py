@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Picture
 from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
-from attnviz.draw.picture_figure import drawn_pixels, picture_size
+from attnviz.draw.pixels import drawn_pixels, picture_size
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -413,8 +412,8 @@ def _panes(tokens: Tokens) -> list[dict[str, Any]]:
     from attnviz.draw.svg import data_uri, picture_png
 
     for grid in layout.grids:
-        shown = Picture(layout.pictures[grid.picture])
-        pixels = drawn_pixels(shown, size := picture_size(shown))
+        whole = layout.pictures[grid.picture]
+        pixels = drawn_pixels(whole, size := picture_size(whole))
         box = [round(float(side), 6) for side in grid.box]
         about = {
             "name": visible(grid.name),
