@@ -293,8 +293,8 @@ def _unpadded(
     whole = _layout((), cells, picture, _part(box, (left, top, right, low)), name="tiles")
     ends = column == columns
     kinds: list[TokenKind] = ["newline" if end else "patch" for end in ends]
-    at = np.where(ends, -1, [whole.grid, row, column])
-    yield TokenLayout(tuple(kinds), whole.grids, at[0], at[1], at[2])
+    own = np.where(ends, -1, [whole.grid, row, column])
+    yield TokenLayout(tuple(kinds), whole.grids, own[0], own[1], own[2])
 
 
 def _joined(layouts: Sequence[TokenLayout]) -> TokenLayout:
@@ -392,7 +392,7 @@ def _masked(
     """
     high, wide = (side // step for side, step in zip(mask.shape, patch, strict=True))
     cut = mask[: high * patch[0], : wide * patch[1]]
-    seen: NDArray[np.bool_] = cut.reshape(high, patch[0], wide, patch[1]).any((1, 3))
+    seen = np.asarray(cut.reshape(high, patch[0], wide, patch[1]).any((1, 3)))
     rows, columns = int(seen.any(1).sum()), int(seen.any(0).sum())
     layout = _layout(before, (rows, columns, *_raster(high, wide)[2:]), picture, box)
     padding = np.concatenate([np.zeros(len(before), bool), ~seen.reshape(-1)])
