@@ -62,6 +62,7 @@ MAY_IMPORT = {
     "mechanism": {"heads"} | SHARED,
     "rollout": {"heads", "picture"} | SHARED,
     "picture": {"heads"} | SHARED,
+    "picture_text": {"heads", "picture"} | SHARED,
     "pictures": {"picture"} | SHARED,
     "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,

@@ -17,6 +17,7 @@ from attnviz.api.opening import (
     is_module,
     one_text,
     open_given,
+    open_picture_texts,
     open_pictures,
 )
 from attnviz.errors import UsageError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.report import HeadsReport, LongHeads
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.inspect.picture.report import PictureReport
+    from attnviz.inspect.picture_text.report import PictureTextReport
     from attnviz.inspect.rollout.report import RolloutReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
@@ -166,7 +168,8 @@ def heads(
     image: Any = None,
     processor: Any = None,
     at: tuple[int, int] | None = None,
-) -> HeadsReport | LongHeads | PictureReport:
+    generate: int | None = None,
+) -> HeadsReport | LongHeads | PictureReport | PictureTextReport:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
     model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
@@ -175,7 +178,9 @@ def heads(
         of the text by name, each (start, end) in tokens or words, or a file. second: a text that
         the tokenizer joins to the first, as ``--and`` does.
     image: a picture in place of the text, for a vision model: its path, a PIL image, or an array
-        (height, width, 3). processor: of a loaded vision model. at: the pixel (x, y) of the picture
+        (height, width, 3); next to a text, for a vision-language model, one or a list of them.
+        processor: of a loaded vision model. generate: how many tokens a vision-language model
+        writes first. at: the pixel (x, y) of the picture
         from whose patch is looked; ``token`` names other queries, such as ``CLS`` or ``4,7``.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
@@ -187,6 +192,10 @@ def heads(
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 
     request = HeadsRequest.of(locals())
+    if image is not None and isinstance(text, str):
+        return _on_prompt(model, image, processor, request, text, generate)
+    if generate is not None:
+        raise UsageError("generate is for a text with pictures: give text and image")
     if image is not None:
         return _on_picture(model, image, processor, request, text, at)
     if processor is not None or at is not None:
@@ -226,6 +235,26 @@ def _on_picture(
     asked = picture_request(request, () if text is None else ("text",), at)
     opened = open_pictures(model, processor)
     return picture(opened, opened.read(read_picture(image)), asked)
+
+
+def _on_prompt(
+    model: AnyModel,
+    images: Any,
+    processor: Any,
+    request: HeadsRequest,
+    text: str,
+    generate: int | None,
+) -> PictureTextReport:
+    from attnviz.inspect.picture_text.picture_text import picture_text
+    from attnviz.inspect.picture_text.request import picture_text_request
+    from attnviz.models.picture_texts import PicturePrompt
+    from attnviz.models.pictures import read_picture
+
+    asked = picture_text_request(request, generate)
+    given = images if isinstance(images, list | tuple) else [images]
+    names = (f"picture {at + 1}" for at in range(len(given)))
+    files = [read_picture(one, name) for one, name in zip(given, names, strict=True)]
+    return picture_text(open_picture_texts(model, processor), PicturePrompt(text, files), asked)
 
 
 @in_own_modes

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.report import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
+    from attnviz.models.picture_texts import PictureTextModel
     from attnviz.models.vision import PictureModel
     from attnviz.options import ChatOption
     from attnviz.records import Score
@@ -212,20 +213,40 @@ def open_pictures(model: AnyModel, processor: Any) -> PictureModel:
     Raises UsageError for a processor next to a name, for none with a loaded model, and for another
     opened model.
     """
+    from attnviz.models.vision import PictureModel, handed_pictures
+
+    opened = _with_processor(model, processor, Work(pictures=True), handed_pictures)
+    if not isinstance(opened, PictureModel):
+        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with image=")
+    return opened
+
+
+def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
+    """Return a vision-language model, as ``open_pictures`` does a vision model."""
+    from attnviz.models.picture_texts import PictureTextModel, handed_picture_texts
+
+    opened = _with_processor(model, processor, Work(picture_texts=True), handed_picture_texts)
+    if not isinstance(opened, PictureTextModel):
+        raise UsageError(
+            f"{opened.info.name!r} was opened for texts or pictures alone: give its name with text "
+            "and image="
+        )
+    return opened
+
+
+def _with_processor(
+    model: AnyModel, processor: Any, work: Work, handed: Callable[[Any, Any], Model]
+) -> Model:
+    """Return a model that its processor belongs to. handed: makes one of a loaded model."""
     from attnviz.engine.untrained import judged
     from attnviz.models.model import Model
-    from attnviz.models.vision import PictureModel, handed_pictures
 
     named = isinstance(model, str | os.PathLike)
     if processor is not None and (named or isinstance(model, Model)):
         raise UsageError("processor is for a loaded transformers model: a name brings its own")
     if named or isinstance(model, Model):
-        opened = open_given(model, None, Work(pictures=True))
-    else:
-        opened = judged(handed_pictures(model, processor))
-    if not isinstance(opened, PictureModel):
-        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with image=")
-    return opened
+        return open_given(model, None, work)
+    return judged(handed(model, processor))
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:

@@ -29,6 +29,7 @@ attnviz heads "The animal didn't cross the street because it was tired." --pair 
 attnviz heads --file story.txt --layer 0-1 --top 3
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 attnviz heads --image cat.jpg --model facebook/dinov2-small
+attnviz heads "What is in the picture?" --image cat.jpg --model Qwen/Qwen2.5-VL-3B-Instruct
 attnviz heads --texts stories.txt --save heads.html
 attnviz heads --chat chat.json --model ./my-chat-model
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
@@ -87,6 +88,11 @@ def heads(
         unused = [*model.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
         return
+    if pictures.image and (text.text is not None or text.file is not None):
+        _show_prompt(text, request, pictures, model, output)
+        return
+    if pictures.generate is not None:
+        raise UsageError("--generate is for a text with pictures: give a TEXT and --image FILE")
     if pictures.image or pictures.at is not None:
         _show_picture(text, request, pictures, model, output)
         return
@@ -169,6 +175,36 @@ def _show_picture(
         assert isinstance(opened, PictureModel)
         with outlet.advancing("reading the layers") as advance:
             report = picture(opened, opened.read(file), asked, advance, maps=output.pages)
+    outlet.show(report)
+
+
+def _show_prompt(
+    text: shared.TextOrTexts,
+    request: HeadsRequest,
+    pictures: PictureOptions,
+    model: shared.ShapedModel,
+    output: HeadsOutput,
+) -> None:
+    """Show where the heads of a vision-language model look from a word of a text with pictures."""
+    from attnviz.inspect.picture_text.request import picture_text_request
+
+    asked = picture_text_request(request, pictures.generate)
+    if pictures.at is not None or text.texts is not None:
+        raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with pictures")
+    from attnviz.inspect.picture_text.picture_text import picture_text
+    from attnviz.models.picture_texts import PicturePrompt, PictureTextModel
+    from attnviz.models.pictures import read_picture
+    from attnviz.models.work import Work
+    from attnviz.texts import read_text
+
+    outlet = Outlet.open(output, model)
+    written = read_text(text.text, text.file, "heads")
+    prompt = PicturePrompt(written, [read_picture(path) for path in pictures.image])
+    with outlet.of(model.model):
+        opened = outlet.load_model(Work(picture_texts=True))
+        assert isinstance(opened, PictureTextModel)
+        with outlet.advancing("reading the layers") as advance:
+            report = picture_text(opened, prompt, asked, advance)
     outlet.show(report)
 
 

@@ -54,19 +54,21 @@ def sampled(
     """Return the weight at each of (rows, columns) cells of a picture; NaN where there is none.
 
     weights: (row, column) of the patches. A cell has the weight of the patch in its centre, or the
-    largest weight of the patches whose centres lie in it.
+    largest weight of the patches whose centres lie in it. Patches beyond the picture, of what its
+    processor added around it, are left out.
     """
     left, top, right, bottom = shown.box
-    inside, nearest, cell = [], [], []
+    inside, nearest, cell, own = [], [], [], []
     axes = (rows, weights.shape[0], top, bottom), (columns, weights.shape[1], left, right)
     for cells, patches, first, last in axes:
         place = np.floor(((np.arange(cells) + 0.5) / cells - first) / (last - first) * patches)
         inside.append((place >= 0) & (place < patches))
         nearest.append(np.clip(place, 0, patches - 1).astype(np.intp))
         middle = first + (np.arange(patches) + 0.5) / patches * (last - first)
-        cell.append(np.clip(middle * cells, 0, cells - 1).astype(np.intp))
+        own.append((middle >= 0) & (middle < 1))
+        cell.append((middle[own[-1]] * cells).astype(np.intp))
     values = np.where(np.outer(*inside), weights[np.ix_(*nearest)], np.nan)
-    np.fmax.at(values, np.ix_(*cell), weights)
+    np.fmax.at(values, np.ix_(*cell), weights[np.ix_(*own)])
     return values
 
 

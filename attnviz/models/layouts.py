@@ -75,10 +75,8 @@ def tower_layouts(
     """
     config = getattr(config, "vision_config", None) or config
     family = require_layout(config)
-    before: tuple[TokenKind, ...] = (
-        *("cls",) * CLASS_TOKENS[family],
-        *("register",) * (getattr(config, "num_register_tokens", None) or 0),
-    )
+    before: list[TokenKind] = ["cls"] * CLASS_TOKENS[family]
+    before += ["register"] * (getattr(config, "num_register_tokens", None) or 0)
     patch, shape = _pair(config.patch_size), tuple(inputs["pixel_values"].shape)
     size = shape[-2:]
     own_boxes = chain(boxes, repeat(WHOLE))
@@ -86,8 +84,8 @@ def tower_layouts(
         merge, window = config.spatial_merge_size, _window(config)
         grids = np.asarray(inputs["image_grid_thw"]).tolist()
         return tuple(
-            _layout(before, _in_blocks(*grid, merge, window), at, next(own_boxes))
-            for at, grid in enumerate(grids)
+            _layout(before, _in_blocks((frames, rows, columns), merge, window), at, next(own_boxes))
+            for at, (frames, rows, columns) in enumerate(grids)
         )
     if "spatial_shapes" in inputs:
         return tuple(
@@ -168,7 +166,7 @@ def prompt_layout(
         between = (kinds[1:-1] == "text") & (kinds[:-2] == "patch") & (kinds[2:] == "patch")
         same = places[0][:-2] == places[0][2:]
         kinds[1:-1][between & same] = "newline"
-    return TokenLayout(tuple(kinds.tolist()), whole.grids, *places)
+    return TokenLayout(tuple(kinds.tolist()), whole.grids, places[0], places[1], places[2])
 
 
 def _parts(
@@ -187,7 +185,7 @@ def _parts(
     merge = getattr(config, "spatial_merge_size", None) or getattr(tower, "spatial_merge_size", 1)
     if "image_grid_thw" in inputs:
         for at, grid in enumerate(np.asarray(inputs["image_grid_thw"]).tolist()):
-            cells = _in_blocks(grid[0], grid[1] // merge, grid[2] // merge, 1, 0)
+            cells = _in_blocks((grid[0], grid[1] // merge, grid[2] // merge), 1, 0)
             yield _layout((), cells, at, boxes[at])
         return
     if tower.model_type == "pixtral":
@@ -216,7 +214,7 @@ def _parts(
         if hasattr(config, "mm_tokens_per_image"):
             rows = columns = round(config.mm_tokens_per_image**0.5)
         full = getattr(config, "vision_feature_select_strategy", "default") == "full"
-        classes: tuple[TokenKind, ...] = ("cls",) * (CLASS_TOKENS[tower.model_type] * full)
+        classes: list[TokenKind] = ["cls"] * (CLASS_TOKENS[tower.model_type] * full)
         step = (pixels[0] // rows, pixels[1] // columns)
         for at, box in enumerate(boxes):
             yield _layout(classes, _raster(rows, columns), at, _whole_patches(box, pixels, step))
@@ -262,7 +260,7 @@ def _unpadded(
     name = "overview" if tiled else ""
     yield _layout((), _raster(side, side), picture, _part(box, (0, 0, share, share)), name=name)
     if not tiled:
-        yield _layout(("newline",), _raster(0, 0), picture, box)
+        yield _layout(["newline"], _raster(0, 0), picture, box)
         return
 
     def used(canvas: Sequence[int]) -> tuple[int, int]:
@@ -294,9 +292,9 @@ def _unpadded(
     cells = (rows, columns, row, column)
     whole = _layout((), cells, picture, _part(box, (left, top, right, low)), name="tiles")
     ends = column == columns
-    kinds = tuple(np.where(ends, "newline", "patch").tolist())
-    places = (np.where(ends, -1, own) for own in (whole.grid, row, column))
-    yield TokenLayout(kinds, whole.grids, *places)
+    kinds: list[TokenKind] = ["newline" if end else "patch" for end in ends]
+    own = np.where(ends, -1, [whole.grid, row, column])
+    yield TokenLayout(tuple(kinds), whole.grids, own[0], own[1], own[2])
 
 
 def _joined(layouts: Sequence[TokenLayout]) -> TokenLayout:
@@ -306,10 +304,10 @@ def _joined(layouts: Sequence[TokenLayout]) -> TokenLayout:
     for layout in layouts:
         parts.append(np.where(layout.grid < 0, -1, layout.grid + len(grids)))
         grids += layout.grids if len(layout.patches(0)) else ()
-    of = lambda values: np.concatenate([np.empty(0, np.intp), *values])  # noqa: E731
-    kinds = tuple(kind for layout in layouts for kind in layout.kinds)
-    row, column = of([part.row for part in layouts]), of([part.column for part in layouts])
-    return TokenLayout(kinds, tuple(grids), of(parts), row, column)
+    none, kinds = np.empty(0, np.intp), [kind for layout in layouts for kind in layout.kinds]
+    row = np.concatenate([none, *(layout.row for layout in layouts)])
+    column = np.concatenate([none, *(layout.column for layout in layouts)])
+    return TokenLayout(tuple(kinds), tuple(grids), np.concatenate([none, *parts]), row, column)
 
 
 def seen_box(processor: Any, width: int, height: int) -> Box:
@@ -367,9 +365,13 @@ def _window(config: Any) -> int:
     return int(config.window_size // config.spatial_merge_size // config.patch_size)
 
 
-def _in_blocks(frames: int, rows: int, columns: int, merge: int, window: int) -> _Cells:
-    """Return patches in blocks of merge × merge, the blocks window by window if there are any."""
-    frame, row, column = np.indices((frames, rows, columns)).reshape(3, -1)
+def _in_blocks(grid: tuple[int, int, int], merge: int, window: int) -> _Cells:
+    """Return patches in blocks of merge × merge, the blocks window by window if there are any.
+
+    grid: the numbers of frames, rows and columns.
+    """
+    _, rows, columns = grid
+    frame, row, column = np.indices(grid).reshape(3, -1)
     keys = [column, row, column // merge, row // merge, frame]
     if window:
         keys[4:] = [column // (merge * window), row // (merge * window), frame]
@@ -378,7 +380,7 @@ def _in_blocks(frames: int, rows: int, columns: int, merge: int, window: int) ->
 
 
 def _masked(
-    before: tuple[TokenKind, ...],
+    before: Sequence[TokenKind],
     mask: NDArray[np.bool_],
     patch: tuple[int, int],
     picture: int,
@@ -390,13 +392,13 @@ def _masked(
     """
     high, wide = (side // step for side, step in zip(mask.shape, patch, strict=True))
     cut = mask[: high * patch[0], : wide * patch[1]]
-    seen = cut.reshape(high, patch[0], wide, patch[1]).any((1, 3))
+    seen = np.asarray(cut.reshape(high, patch[0], wide, patch[1]).any((1, 3)))
     rows, columns = int(seen.any(1).sum()), int(seen.any(0).sum())
     layout = _layout(before, (rows, columns, *_raster(high, wide)[2:]), picture, box)
     padding = np.concatenate([np.zeros(len(before), bool), ~seen.reshape(-1)])
     kinds = np.where(padding, "padding", np.asarray(layout.kinds)).tolist()
-    places = (np.where(padding, -1, own) for own in (layout.grid, layout.row, layout.column))
-    return TokenLayout(tuple(kinds), layout.grids, *places)
+    at = np.where(padding, -1, [layout.grid, layout.row, layout.column])
+    return TokenLayout(tuple(kinds), layout.grids, at[0], at[1], at[2])
 
 
 def _whole_patches(box: Box, size: Sequence[int], patch: tuple[int, int]) -> Box:
@@ -406,7 +408,7 @@ def _whole_patches(box: Box, size: Sequence[int], patch: tuple[int, int]) -> Box
 
 
 def _layout(
-    before: tuple[TokenKind, ...],
+    before: Sequence[TokenKind],
     cells: _Cells,
     picture: int,
     box: Box,
@@ -415,7 +417,10 @@ def _layout(
     name: str = "",
 ) -> TokenLayout:
     rows, columns, row, column = cells
-    kinds = (*before, *("patch",) * len(row), *("padding",) * padding)
+    kinds: list[TokenKind] = [*before]
+    kinds += ["patch"] * len(row)
+    kinds += ["padding"] * padding
     places = np.full((3, len(kinds)), -1, np.intp)
     places[:, len(before) : len(before) + len(row)] = np.zeros_like(row), row, column
-    return TokenLayout(kinds, (Grid(picture, rows, columns, box, name),), *places)
+    grids = (Grid(picture, rows, columns, box, name),)
+    return TokenLayout(tuple(kinds), grids, places[0], places[1], places[2])

@@ -26,7 +26,7 @@ from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.vision import arguments_of, own_copy
+from attnviz.models.vision import arguments_of, handed, own_copy
 from attnviz.records import Tokens
 
 _BY_TOKEN = "token_type_ids"
@@ -233,6 +233,21 @@ def picture_text_model(
     for part in {twin, trunk}:
         part.register_forward_pre_hook(opened.with_pictures, with_kwargs=True)
     return opened
+
+
+def handed_picture_texts(model: Any, processor: Any) -> PictureTextModel:
+    """Return a vision-language model that the caller's Python code has loaded, with its processor.
+
+    The model itself is not changed. Raises UsageError without a processor of pictures and texts or
+    for another object.
+    """
+    model, name = handed(model, processor)
+    if not hasattr(processor, "tokenizer") or not hasattr(processor, "image_processor"):
+        raise UsageError(
+            f"expected a processor of pictures and texts, got {type(processor).__name__}: give "
+            "processor=AutoProcessor.from_pretrained(…)"
+        )
+    return picture_text_model(name, model, processor, loaded=True)
 
 
 def without_videos(processor: Any) -> Any:

@@ -180,6 +180,16 @@ def handed_pictures(model: Any, processor: Any) -> PictureModel:
     The model itself is not changed. processor: of images, or of images and texts. Raises UsageError
     without one or for another object.
     """
+    model, name = handed(model, processor)
+    reads = getattr(processor, "image_processor", processor)
+    return picture_model(name, model, reads, loaded=True)
+
+
+def handed(model: Any, processor: Any) -> tuple[Any, str]:
+    """Return a model that reads pictures without its wrappers, and its name.
+
+    Raises UsageError if it is no transformers model, or has no processor.
+    """
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
@@ -191,9 +201,7 @@ def handed_pictures(model: Any, processor: Any) -> PictureModel:
             "a loaded model needs its processor to read a picture: give processor=, such as "
             "AutoImageProcessor.from_pretrained(…)"
         )
-    reads = getattr(processor, "image_processor", processor)
-    name = Path(str(model.name_or_path or "") or type(model).__name__).name
-    return picture_model(name, model, reads, loaded=True)
+    return model, Path(str(model.name_or_path or "") or type(model).__name__).name
 
 
 def vision_tower(model: Any, name: str) -> Any:

@@ -24,6 +24,9 @@ class PictureOptions(Options, panel="Pictures"):
         "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
     at: str | None = option("X,Y", "Ask from the patch at this pixel of the picture.")
+    generate: int | None = option(
+        "N", "Let a vision-language model write N tokens first; --token may name one.", min=1
+    )
 
 
 @dataclass(frozen=True)

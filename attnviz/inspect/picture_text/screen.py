@@ -1,0 +1,295 @@
+"""The document of ``heads`` on a text with pictures: maps on the picture, shares of every head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import token_label
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import model_words, named, share
+from attnviz.inspect.picture.on_picture import on_picture
+from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
+from attnviz.measures.pictures import contour, largest_part
+from attnviz.records import Floats
+
+_MORE = 1.5
+"""How many times as much as a general prompt a word gives to a region before it is told of."""
+
+_MOST = 100
+"""A larger factor is not written in full."""
+
+_FLOOR = 0.1
+"""The least weight by which relative attention is divided, in parts of the mean patch's."""
+
+_LISTED = 20
+"""The most heads in the table, those that look at the picture most."""
+
+_LEAST_LINES = 10
+"""The least lines of a picture above the grid of all heads."""
+
+
+class _Region(NamedTuple):
+    """Where the localisation heads look.
+
+    where: rows and columns in words. times: how many times as much of what they give the picture
+    lies there as with a general prompt; None for one head alone.
+    """
+
+    where: str
+    times: float | None
+
+
+def document(report: PictureTextReport) -> doc.Document:
+    """Return the document: the picture with maps, and what every head does with the word."""
+    info, word = report.model, _word(report)
+    size = f"{len(report.layout.of_kind('patch')):,} patches, {len(report.tokens):,} tokens"
+    pictures = counted(len(report.names), "picture")
+    about = [*model_words(info), (f"{pictures}, {size}", False), (f"from {word}", False)]
+    facts: list[doc.Part] = [doc.Facts(about), doc.Quote("text", report.text, lead=9)]
+    facts += [doc.Quote("picture", name, lead=9) for name in report.names]
+    facts += [doc.Quote("written", report.written, lead=9)] if report.written else []
+    notes: list[doc.Part] = [doc.Note(note) for note in (*info.notes, *report.notes)]
+    parts = [doc.Group(facts), *([doc.Group(notes)] if notes else [])]
+    parts += [doc.Group([_maps(report, None)]), doc.Group([_grid(report), _sinks_said(report)])]
+    parts += [doc.Group([_table(report)]), doc.Group([_words_table(report)])]
+    return doc.Document(
+        f"attention heads of {info.name} from {word} to {', '.join(report.names)}",
+        f"Attention heads of {info.name} on a text with {pictures}",
+        parts,
+        doc.Explanation("images", f"measured on this prompt alone, {size}."),
+        doc.next_steps(["--token WORD", "--head L2H5", "--generate 20", "--explain"], tone="faint"),
+        heading=[*named(info), (size, False), (f"from {word}", False)],
+        quoted=report.text,
+        finding=_finding(report),
+        first=partial(_first, report),
+    )
+
+
+# The answer in words ------------------------------------------------------------------------------
+
+
+def _word(report: PictureTextReport) -> str:
+    """Return the word that looks, in quotation marks."""
+    return f"“{token_label(report.tokens.texts[report.query]).strip()}”"
+
+
+def _finding(report: PictureTextReport) -> str:
+    """Return how much the word looks at picture and sinks, and where the clearest heads look."""
+    if not all(np.isfinite(head.row).all() for head in report.heads):
+        return "The attention weights are not numbers (NaN): nothing can be said of this prompt."
+    heads = report.heads
+    seen, sinks = (float(np.mean([getattr(head, name) for head in heads])) for name in _SHARES)
+    what = "pictures" if len(report.names) > 1 else "picture"
+    who = "all heads" if not report.selected else counted(len(heads), "head")
+    who = report.head_name(heads[0]) if len(heads) == 1 else f"the mean of {who}"
+    told = (
+        f"{_word(report)} gives the {what} {seen:.0%} of its weight in {who}, uniform attention "
+        f"{report.uniform:.0%}"
+    )
+    if sinks >= 0.005:
+        places = {at for head in heads for at in report.sinks_of(head)}
+        told += f", {sinks:.0%} on {counted(len(places), 'sink')}"
+    region, locating = _region(report), report.locating
+    if region is None:
+        return f"{told}; no head looks at a part of it more clearly than by chance."
+    more = f" and {len(locating) - 1} more look" if len(locating) > 1 else " looks"
+    names = report.head_name(locating[0]) + more
+    times = ""
+    if region.times is not None:
+        number = f"{region.times:.1f}" if region.times < _MOST else f"over {_MOST}"
+        times = f": {number} x a general prompt"
+        times = times if region.times >= _MORE else ", as a general prompt does"
+    return f"{told}; {names} at {region.where}{times}."
+
+
+_SHARES = ("picture", "sinks")
+
+
+def _map(report: PictureTextReport, row: Floats) -> Floats:
+    """Return a row's weights (row, column) on the shown grid."""
+    return report.layout.mapped(row, report.grid)
+
+
+def _region(report: PictureTextReport) -> _Region | None:
+    """Return where the localisation heads look; None if there are none.
+
+    Whether that is more than with a general prompt is tested for each head on the region that the
+    others choose, so that it is not more by choice.
+    """
+    heads = report.locating
+    if not heads:
+        return None
+    maps = [_map(report, report.without_sinks(head)) for head in heads]
+    mean = np.mean(maps, axis=0)
+    part = largest_part(np.where(_inside(mean), np.nan_to_num(mean), 0.0))
+    rows, columns = (np.flatnonzero(part.any(axis)) for axis in (1, 0))
+    where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
+    if len(report.names) > 1:
+        where += f" of picture {report.layout.grids[report.grid].picture + 1}"
+    times = []
+    for at, head in enumerate(heads):
+        others = [own for number, own in enumerate(maps) if number != at]
+        if not others:
+            continue
+        inside = _inside(np.mean(others, axis=0))
+        general = head.general.copy()
+        general[report.sinks_of(head)] = 0.0
+        both = [np.nan_to_num(own) for own in (maps[at], _map(report, general))]
+        given, usual = (float(own[inside].sum() / own.sum()) for own in both)
+        times.append(given / usual if usual else np.inf)
+    return _Region(where, float(np.mean(times)) if times else None)
+
+
+def _inside(weights: Floats) -> NDArray[np.bool_]:
+    """Return the patches (row, column) that make up 60% of a map's weight."""
+    found: NDArray[np.bool_] = weights >= contour(weights)
+    return found
+
+
+def _spans(name: str, indices: NDArray[np.intp]) -> str:
+    first, last = int(indices[0]), int(indices[-1])
+    return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
+
+
+def _sinks_said(report: PictureTextReport) -> doc.Say:
+    """Return which tokens are sinks, or that there are none."""
+    layers = sorted(report.sinks)
+    if not layers:
+        return doc.Say(
+            "Sinks: no token has a massive activation, so that no weight is taken off the maps."
+        )
+    names = report.layout.names()
+    counts: dict[str, int] = {}
+    for at in sorted({at for own in report.sinks.values() for at in own}):
+        name = names[at] or f"“{token_label(report.tokens.texts[at]).strip()}”"
+        counts[name] = sum(at in own for own in report.sinks.values())
+    most = sorted(counts, key=lambda name: -counts[name])
+    more = f" and {len(most) - 4} more" if len(most) > 4 else ""
+    return doc.Say(
+        f"Sinks: {', '.join(most[:4])}{more} have massive activations, in "
+        f"{counted(len(layers), 'layer')} from L{layers[0] + report.index_base} on."
+    )
+
+
+# Maps ---------------------------------------------------------------------------------------------
+
+
+def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
+    """Return the picture with the word's map, without sinks, of a general prompt, and of heads.
+
+    most: how many pictures in all; None for all.
+    """
+    layout, grid, heads = report.layout, report.grid, report.locating or report.heads
+    name = "the clearest heads" if report.locating else "the mean of all heads"
+    name = report.head_name(heads[0]) if len(heads) == 1 else name
+    mean = np.mean([report.without_sinks(head) for head in heads], axis=0)
+    general = np.mean([head.general for head in heads], axis=0)
+    sinks = any(report.sinks_of(head) for head in heads)
+    at = layout.grids[grid].picture
+    picture = layout.pictures[at]
+    high, wide, _ = picture.shape
+    shown = [
+        doc.Picture(
+            picture,
+            words=[(report.names[at], True)],
+            alternative=f"{report.names[at]}, {wide} x {high} pixels.",
+        ),
+        on_picture(layout, mean, f"{name}, no sinks" if sinks else name, grid=grid),
+    ]
+    if sinks:
+        whole = np.mean([head.row for head in heads], axis=0)
+        shown.append(on_picture(layout, whole, "with sinks", grid=grid))
+    shown.append(on_picture(layout, general, "general prompt", grid=grid))
+    least = _FLOOR * general[layout.patches(grid)].mean()
+    if least > 0:
+        ratio = mean / np.maximum(general, least)
+        below = [(f"up to {ratio.max():.1f} x", False)]
+        shown.append(on_picture(layout, ratio, "word ÷ general", grid=grid, below=below))
+    ranked = report.locating if not report.selected else report.heads
+    for head in ranked if len(heads) > 1 else ():
+        row = report.without_sinks(head)
+        shown.append(on_picture(layout, row, report.head_name(head), grid=grid))
+    title = [(f"Where {_word(report)} looks", True), ("inside the line: 60% of the weight", False)]
+    return doc.Pictures(shown[:most], title, scale=doc.WEIGHTS)
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def _grid(report: PictureTextReport, *, halved: bool = False) -> doc.HeadGrid:
+    """Return the share of every head's row on the pictures, with a letter for what locates."""
+    cells = {
+        (head.layer, head.head): doc.Cell(
+            head.picture,
+            doc.Tint(round(255 * min(1.0, head.picture))),
+            text=share(head.picture),
+            letter="l" if head.locates else "",
+            tip=f"{report.head_name(head)}: {head.picture:.0%} on the picture",
+            values={"picture": head.picture},
+        )
+        for head in report.heads
+    }
+    title = [("Share on the picture", True), (f"uniform attention {share(report.uniform)}", False)]
+    key = [doc.Key(None, "locates", "l")] if report.locating else []
+    return doc.head_grid(cells, report.index_base, title=title, key=key, halved=halved)
+
+
+def _table(report: PictureTextReport) -> doc.Table:
+    """Return the heads that look at the picture most, and what they do there."""
+    ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
+    more = len(ranked) - _LISTED
+    return doc.table(
+        ranked[:_LISTED],
+        doc.ColumnOf("head", report.head_name, right=False),
+        doc.ColumnOf("picture", lambda head: share(head.picture)),
+        doc.ColumnOf("sinks", lambda head: share(head.sinks)),
+        doc.ColumnOf("text", lambda head: share(1.0 - head.picture)),
+        doc.ColumnOf("entropy", lambda head: f"{head.entropy:.2f}"),
+        doc.ColumnOf("by chance", _chance),
+        doc.ColumnOf("bottom", lambda head: share(head.bottom)),
+        doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
+        title=[("Scores", True), (f"shares of the row of {_word(report)}; entropy in nats", False)],
+        more=f"{more:,} more in --json and --save" if more > 0 else "",
+    )
+
+
+def _chance(head: HeadOnWords) -> str:
+    return "–" if np.isnan(head.chance) else f"{head.chance:.2f}"
+
+
+def _words_table(report: PictureTextReport) -> doc.Table:
+    """Return how much each word of the text looks at the pictures, in the mean of all heads."""
+    most = max(report.words.values(), default=1.0) or 1.0
+    return doc.table(
+        report.words.items(),
+        doc.ColumnOf(
+            "word", lambda one: token_label(report.tokens.texts[one[0]]).strip(), right=False
+        ),
+        doc.ColumnOf("picture", lambda one: share(one[1])),
+        row=lambda one: {"bar": (one[1], most)},
+        title=[("Words", True), ("share on the pictures, in the mean of all heads", False)],
+    )
+
+
+# The first screen ---------------------------------------------------------------------------------
+
+
+def _first(report: PictureTextReport, columns: int, lines: int) -> doc.Ways:
+    """Return the picture and its maps, then the shares of all heads, as far as they fit."""
+    layers, left = len(_grid(report).rows), lines - 7
+    ways: list[Sequence[doc.Group]] = []
+    for halved in (False, True) if layers > 1 else (False,):
+        under = left - (-(-layers // 2) if halved else layers) - 4
+        for count in range(6, 1, -1) if under >= _LEAST_LINES else ():
+            maps = _maps(report, count)._replace(lines=under)
+            grid = doc.Group([_grid(report, halved=halved)], yields=1)
+            ways.append([doc.Group([maps]), grid])
+    for count in range(6, 1, -1):
+        ways.append([doc.Group([_maps(report, count)._replace(lines=left)])])
+    return doc.Ways(ways)
