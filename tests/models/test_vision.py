@@ -19,7 +19,7 @@ def by_hand(model, pixels):
 
 
 def softmaxes(model, run):
-    """The weights (head, query, key) of each attention of a run, from what its function is given."""
+    """The weights (head, query, key) of each attention of a run, from what it is given."""
     seen = []
 
     def attend(module, query, key, value, mask, scaling=None, **more):
