@@ -93,7 +93,8 @@ class SpeechModel(TransformersModel):
             )
         features = made[FEATURES].to(device_of(self.model), self.model.dtype)
         heard = max(1, min(int(made["attention_mask"].sum()) // _HALVED, frames))
-        first = sum(len(other.tokens) for other in self.sounds.values())
+        ends = (other.tokens.ids[-1] + 1 for other in self.sounds.values())
+        first = max(ends, default=0)
         digits = max(0, math.ceil(-math.log10(self.frame_seconds)))
         times = (f"{frame * self.frame_seconds:.{digits}f}" for frame in range(frames))
         ids = tuple(range(first, first + frames))
@@ -101,6 +102,10 @@ class SpeechModel(TransformersModel):
         starts = self._starts(features)
         self.sounds[file.name] = read = HeardSound(file, features, tokens, heard, starts)
         return read
+
+    def forget(self, heard: HeardSound) -> None:
+        """Let go of a sound; its frames cannot be run any more."""
+        del self.sounds[heard.file.name]
 
     def features_of(self, ids: Tensor) -> Tensor:
         """Return the features (sound, mel, frame) of the sounds of these ids (sound, frame)."""

@@ -142,7 +142,7 @@ def _map(report: SpeechReport, head: HeadOnSound, columns: int, lines: int = 0) 
     seconds = _named(tuple(map(str, times_of)), times_of)
     name = report.head_name(head)
     facts = [] if math.isnan(head.order) else [(f"order {head.order:.2f}", False)]
-    facts += [(f"padding {head.padding:.0%}", False)]
+    facts += [(f"padding {head.padding:.0%}", False), ("ms", False)]
     left = len(report.words) - kept if report.kind == "cross" else 0
     facts += [(f"{left} more words: --full", False)] if left else []
     return doc.Map(
