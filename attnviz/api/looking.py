@@ -18,6 +18,7 @@ from attnviz.api.opening import (
     one_text,
     open_given,
     open_pictures,
+    open_speech,
 )
 from attnviz.errors import UsageError
 from attnviz.options import refuse_unknown, spelled_heads
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.inspect.picture.report import PictureReport
     from attnviz.inspect.rollout.report import RolloutReport
+    from attnviz.inspect.speech.report import SpeechReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -166,7 +168,9 @@ def heads(
     image: Any = None,
     processor: Any = None,
     at: tuple[int, int] | None = None,
-) -> HeadsReport | LongHeads | PictureReport:
+    audio: str | None = None,
+    transcript: str | None = None,
+) -> HeadsReport | LongHeads | PictureReport | SpeechReport:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
     model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
@@ -177,6 +181,8 @@ def heads(
     image: a picture in place of the text, for a vision model: its path, a PIL image, or an array
         (height, width, 3). processor: of a loaded vision model. at: the pixel (x, y) of the picture
         from whose patch is looked; ``token`` names other queries, such as ``CLS`` or ``4,7``.
+    audio: the path of a sound in place of the text, for a Whisper model. transcript: its words; by
+        default the model writes them.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -189,6 +195,8 @@ def heads(
     request = HeadsRequest.of(locals())
     if image is not None:
         return _on_picture(model, image, processor, request, text, at)
+    if audio is not None or transcript is not None:
+        return _on_sound(model, audio, processor, request, text, transcript)
     if processor is not None or at is not None:
         raise UsageError("processor and at are for pictures: add image=, or leave them out")
     read: str | Texts
@@ -209,6 +217,29 @@ def heads(
 
     (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
     return question.heads(opening(first), read, request, opening, vectors=vectors)
+
+
+def _on_sound(
+    model: AnyModel,
+    audio: str | None,
+    processor: Any,
+    request: HeadsRequest,
+    text: Any,
+    transcript: str | None,
+) -> HeadsReport | LongHeads | SpeechReport:
+    from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.speech.request import speech_request
+    from attnviz.inspect.speech.speech import speech
+
+    if audio is None:
+        raise UsageError("transcript holds the words of a sound: add audio=")
+    opened = open_speech(model, processor)
+    if request.kind == "decoder" and text is None:
+        given = replace(request, target=transcript)
+        opened.hear(audio)
+        return question.heads(opened, audio, given, lambda changes: opened)
+    asked = speech_request(request, () if text is None else ("text",), transcript)
+    return speech(opened, opened.hear(audio), asked)
 
 
 def _on_picture(

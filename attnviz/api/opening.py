@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.heads.report import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
+    from attnviz.models.speech import SpeechModel
     from attnviz.models.vision import PictureModel
     from attnviz.options import ChatOption
     from attnviz.records import Score
@@ -225,6 +226,28 @@ def open_pictures(model: AnyModel, processor: Any) -> PictureModel:
         opened = judged(handed_pictures(model, processor))
     if not isinstance(opened, PictureModel):
         raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with image=")
+    return opened
+
+
+def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
+    """Return a model that hears sounds, given by name, opened before, or of transformers.
+
+    processor: of a loaded transformers model, else None.
+    Raises UsageError for a processor next to a name, and for another opened model.
+    """
+    from attnviz.engine.untrained import judged
+    from attnviz.models.model import Model
+    from attnviz.models.speech import SpeechModel, handed_speech
+
+    named = isinstance(model, str | os.PathLike)
+    if processor is not None and (named or isinstance(model, Model)):
+        raise UsageError("processor is for a loaded transformers model: a name brings its own")
+    if named or isinstance(model, Model):
+        opened = open_given(model, None, Work(speech=True))
+    else:
+        opened = judged(handed_speech(model, processor))
+    if not isinstance(opened, SpeechModel):
+        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with audio=")
     return opened
 
 

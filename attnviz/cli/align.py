@@ -13,7 +13,7 @@ attnviz align --audio a.wav --audio b.wav --words words.json --save heads.json
 """
 
 
-@command(EXAMPLES, "--audio --words --most --rows")
+@command(EXAMPLES, "--audio --words --most --recipe")
 def align(
     clips: ClipOptions, request: AlignRequest, model: shared.LoadedModel, output: shared.Output
 ) -> None:

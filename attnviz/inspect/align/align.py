@@ -41,7 +41,8 @@ _CELLS = 20_000_000
 class _Clip:
     """A clip: its words, and what the recipe takes the mean of.
 
-    scores: (head, token, frame). firsts: the row of each word's first token, and one behind.
+    scores: (head, token, frame). firsts: the number of tokens before each word, and of all. ends:
+    whether a row tells when its token ends, not when it begins.
     """
 
     name: str
@@ -49,9 +50,10 @@ class _Clip:
     scores: NDArray[np.float32]
     firsts: Sequence[int]
     seconds: float
+    ends: bool
 
     def times(self, sets: Sequence[Sequence[int]], frame: float) -> Floats:
-        """Return the seconds (set, word + 1) at which words begin by sets of heads; then the end.
+        """Return the seconds (set, word + 1) at which words begin by sets of heads, and the end.
 
         sets: indices of heads. frame: in seconds.
         """
@@ -63,8 +65,9 @@ class _Clip:
                 aligned(np.stack([self.scores[list(heads)].mean(axis=0) for heads in some]))
             )
         tokens = np.concatenate(begun)
-        ended = np.full((len(tokens), 1), self.scores.shape[2])
-        return np.append(tokens, ended, axis=1)[:, list(self.firsts)] * frame
+        if self.ends:
+            tokens = np.insert(tokens, 0, 0, axis=1)
+        return tokens[:, list(self.firsts)] * frame
 
     def errors(self, times: Floats) -> Floats:
         """Return how far in seconds the beginning of each word is from the truth: (set, word)."""
@@ -136,7 +139,7 @@ def align(
         model=model.info,
         choosing=tuple(clip.name for clip in choosing),
         held=tuple(clip.name for clip in held),
-        rows_taken=request.rows,
+        recipe=request.recipe,
         frame=frame,
         heads=tuple(
             HeadAlone(*named(at), float(single[0][at]), float(single[1][at]))
@@ -170,14 +173,15 @@ def _read(
             f"{heard.file.seconds:.2f} s of what is read"
         )
     record = capture(model, heard.tokens, kind="cross", target=target)
-    first = len(heard.starts) - (request.rows == "write")
+    ends = request.recipe == "transformers"
+    first = len(heard.starts) - (not ends)
     weights = np.concatenate([layer.weights[:, first:, : heard.heard] for layer in record.layers])
     if not np.isfinite(weights).all():
         raise UsageError(f"the attention over {name!r} has weights that are not numbers (NaN)")
     width = getattr(model.model.config, "median_filter_width", SMOOTH)
     firsts = np.cumsum([0, *map(len, ids)]).tolist()
     model.forget(heard)
-    clip = _Clip(name, words, standardised(weights, width), firsts, heard.file.seconds)
+    clip = _Clip(name, words, standardised(weights, width), firsts, heard.file.seconds, ends)
     return clip, heard.file.notes
 
 

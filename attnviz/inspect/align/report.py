@@ -63,7 +63,7 @@ class AlignReport(Report):
     """Which cross-attention heads of a speech model time words.
 
     model: its facts. choosing, held: the clips that chose heads, and those that were measured.
-    rows_taken: the step whose row times a token, ``read`` or ``write``. frame: in seconds.
+    recipe: which rows were aligned, ``openai`` or ``transformers``. frame: in seconds.
     heads: each head alone. published: the list in the model's files, empty if none. steps: of the
     greedy choice. sets: the chosen heads first, then the controls. words: of the held-out clips.
     """
@@ -71,7 +71,7 @@ class AlignReport(Report):
     model: ModelInfo
     choosing: tuple[str, ...]
     held: tuple[str, ...]
-    rows_taken: str
+    recipe: str
     frame: float
     heads: tuple[HeadAlone, ...]
     published: tuple[tuple[int, int], ...]
@@ -99,7 +99,7 @@ class AlignReport(Report):
             "schema": "attnviz.align/1",
             "model": model_facts(self.model),
             "alignment_heads": self.alignment_heads,
-            "rows": self.rows_taken,
+            "recipe": self.recipe,
             "frame": self.frame,
             "choosing": self.choosing,
             "held": self.held,

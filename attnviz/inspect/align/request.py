@@ -32,15 +32,17 @@ class ClipOptions(Options):
 class AlignRequest(IndexBase):
     """All options of ``align`` but its sounds.
 
-    rows: the row of cross attention that times a token: ``read``, that of the step which reads it,
-    as transformers takes, or ``write``, that of the step which writes it, as OpenAI's code does.
+    recipe: which rows of cross attention are aligned. ``openai`` takes those that write each token
+    and the end, as OpenAI's code does: they say when a token begins. ``transformers`` takes those
+    that read each token, as ``return_token_timestamps`` does: they say when it ends, and a token
+    begins where the one before ended, the first at 0.
     """
 
     most: int = option("N", "The most heads to choose.", 10, min=1, max=64)
-    rows: Literal["read", "write"] = option(
-        "ROWS",
-        "The step that times a token: read, which reads it (as in transformers), or write, which "
-        "writes it (as in OpenAI's code).",
-        "read",
+    recipe: Literal["openai", "transformers"] = option(
+        "NAME",
+        "openai: rows that write a token say when it begins; transformers: rows that read it say "
+        "when it ends.",
+        "openai",
     )
     seed: int = option("N", "Seed of random sets of heads and intervals.", 0, min=0)

@@ -19,7 +19,7 @@ def document(report: AlignReport) -> doc.Document:
     clips = f"{len(report.held)} of {len(report.held) + len(report.choosing)} clips held out"
     words = counted(len(report.words), "word")
     about = [*model_words(report.model), (clips, False), (words, False)]
-    about += [(f"rows that {report.rows_taken} a token", False)]
+    about += [(f"recipe of {report.recipe}", False)]
     parts: list[doc.Group] = [doc.Group([doc.Facts(about)])]
     parts += [doc.Group([doc.Note(note) for note in report.notes])] if report.notes else []
     parts += [doc.Group([_sets(report), _listed(report)]), doc.Group([_grid(report)])]
@@ -30,7 +30,9 @@ def document(report: AlignReport) -> doc.Document:
         f"Alignment heads of {report.model.name}",
         parts,
         doc.Explanation("speech", f"measured on {clips}, {words}."),
-        doc.next_steps(["--save heads.json", "--rows write", "--full", "--explain"], tone="faint"),
+        doc.next_steps(
+            ["--save heads.json", "--recipe transformers", "--full", "--explain"], tone="faint"
+        ),
         heading=[*named(report.model), (clips, False), (words, False)],
         finding=_finding(report),
         first=partial(_first, report),
