@@ -19,6 +19,7 @@ from attnviz.api.opening import (
     open_given,
     open_picture_texts,
     open_pictures,
+    open_speech,
 )
 from attnviz.errors import UsageError
 from attnviz.options import refuse_unknown, spelled_heads
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.picture.report import PictureReport
     from attnviz.inspect.picture_text.report import PictureTextReport
     from attnviz.inspect.rollout.report import RolloutReport
+    from attnviz.inspect.speech.report import SpeechReport
     from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
@@ -169,7 +171,9 @@ def heads(
     processor: Any = None,
     at: tuple[int, int] | None = None,
     generate: int | None = None,
-) -> HeadsReport | LongHeads | PictureReport | PictureTextReport:
+    audio: str | None = None,
+    transcript: str | None = None,
+) -> HeadsReport | LongHeads | PictureReport | PictureTextReport | SpeechReport:
     """Show where each head of a model attends in a text; ``capture`` gives only the weights.
 
     model, tokenizer, vectors: see ``capture``. text: one, or several, which stand side by side.
@@ -182,6 +186,8 @@ def heads(
         processor: of a loaded vision model. generate: how many tokens a vision-language model
         writes first. at: the pixel (x, y) of the picture
         from whose patch is looked; ``token`` names other queries, such as ``CLS`` or ``4,7``.
+    audio: the path of a sound in place of the text, for a Whisper model. transcript: its words; by
+        default the model writes them.
     The options are those of ``attnviz heads``. Over a long text the maps are pooled.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -198,6 +204,8 @@ def heads(
         raise UsageError("generate is for a text with pictures: give text and image")
     if image is not None:
         return _on_picture(model, image, processor, request, text, at)
+    if audio is not None or transcript is not None:
+        return _on_sound(model, audio, processor, request, text, transcript)
     if processor is not None or at is not None:
         raise UsageError("processor and at are for pictures: add image=, or leave them out")
     read: str | Texts
@@ -218,6 +226,29 @@ def heads(
 
     (first, _), *_ = question.requested_runs(request, of_texts=isinstance(read, Texts))
     return question.heads(opening(first), read, request, opening, vectors=vectors)
+
+
+def _on_sound(
+    model: AnyModel,
+    audio: str | None,
+    processor: Any,
+    request: HeadsRequest,
+    text: Any,
+    transcript: str | None,
+) -> HeadsReport | LongHeads | SpeechReport:
+    from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.speech.request import speech_request
+    from attnviz.inspect.speech.speech import speech
+
+    if audio is None:
+        raise UsageError("transcript holds the words of a sound: add audio=")
+    opened = open_speech(model, processor)
+    if request.kind == "decoder" and text is None:
+        given = replace(request, target=transcript)
+        opened.hear(audio)
+        return question.heads(opened, audio, given, lambda changes: opened)
+    asked = speech_request(request, () if text is None else ("text",), transcript)
+    return speech(opened, opened.hear(audio), asked)
 
 
 def _on_picture(

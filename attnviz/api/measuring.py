@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.opening import given_corpus, in_own_modes, open_given, text_or_none
@@ -12,12 +13,13 @@ from attnviz.models.threads import threads_kept
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
-__all__ = ["atlas", "head", "merge", "patterns", "report", "retrieve"]
+__all__ = ["align", "atlas", "head", "merge", "patterns", "report", "retrieve"]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyCorpus, AnyFiles, AnyHeads, AnyModel
     from attnviz.draw.report import Report
     from attnviz.engine.observer import Reduce
+    from attnviz.inspect.align.report import AlignReport
     from attnviz.inspect.atlas.report import AtlasReport
     from attnviz.inspect.head.report import HeadCard
     from attnviz.inspect.patterns.report import PatternReport
@@ -256,3 +258,39 @@ def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
     from attnviz.inspect import merge as question
 
     return question.merge(parts)
+
+
+@in_own_modes
+def align(
+    model: AnyModel,
+    audio: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    words: str | os.PathLike[str],
+    *,
+    processor: Any = None,
+    most: int = 10,
+    recipe: Literal["openai", "transformers"] = "openai",
+    seed: int = 0,
+    index_base: int = 0,
+) -> AlignReport:
+    """Find the cross-attention heads of a Whisper model that time words, on held-out clips.
+
+    model: a name or path, or a loaded transformers model with its ``processor``. audio: files and
+        directories of sounds. words: a table of clip, word, start and end in seconds.
+    The options are those of ``attnviz align``. ``report.alignment_heads`` is the list that
+    ``generation_config`` takes.
+
+    Raises UsageError (also a ValueError) for options or sounds that do not fit, LoadError for files
+    that cannot be read, UnsupportedError for another kind of model.
+    """
+    from attnviz.api.opening import open_speech
+    from attnviz.inspect.align.align import align as question
+    from attnviz.inspect.align.clips import find_clips, read_words
+    from attnviz.inspect.align.request import AlignRequest, ClipOptions
+
+    request = AlignRequest.of(locals())
+    given = [audio] if isinstance(audio, str | os.PathLike) else audio
+    clips = ClipOptions(tuple(map(os.fspath, given)), Path(words))
+    assert clips.words is not None
+    spoken = read_words(clips.words)
+    paths = find_clips(clips.audio, spoken)
+    return question(open_speech(model, processor), paths, spoken, request)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.models.picture_texts import PictureTextModel
+    from attnviz.models.speech import SpeechModel
     from attnviz.models.vision import PictureModel
     from attnviz.options import ChatOption
     from attnviz.records import Score
@@ -231,6 +232,16 @@ def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
             f"{opened.info.name!r} was opened for texts or pictures alone: give its name with text "
             "and image="
         )
+    return opened
+
+
+def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
+    """Return a model that hears sounds, as ``open_pictures`` does a vision model."""
+    from attnviz.models.speech import SpeechModel, handed_speech
+
+    opened = _with_processor(model, processor, Work(speech=True), handed_speech)
+    if not isinstance(opened, SpeechModel):
+        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with audio=")
     return opened
 
 

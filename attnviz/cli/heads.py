@@ -15,6 +15,7 @@ from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture.request import PictureOptions
+from attnviz.inspect.speech.request import SpeechOptions
 from attnviz.models.python_file import built, names_function, running
 from attnviz.options import Options, flag, option
 
@@ -30,6 +31,7 @@ attnviz heads --file story.txt --layer 0-1 --top 3
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 attnviz heads --image cat.jpg --model facebook/dinov2-small
 attnviz heads "What is in the picture?" --image cat.jpg --model Qwen/Qwen2.5-VL-3B-Instruct
+attnviz heads --audio talk.wav --model openai/whisper-tiny
 attnviz heads --texts stories.txt --save heads.html
 attnviz heads --chat chat.json --model ./my-chat-model
 attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
@@ -73,11 +75,12 @@ def heads(
     saved: _Saved,
     request: HeadsRequest,
     pictures: PictureOptions,
+    sound: SpeechOptions,
     moved: _Moved,
     model: shared.ShapedModel,
     output: HeadsOutput,
 ) -> None:
-    """Show where each attention head attends, over one text or on a picture."""
+    """Show where each attention head attends, over one text, on a picture or in a sound."""
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.report import LongHeads
     from attnviz.progress import UNWATCHED
@@ -95,6 +98,9 @@ def heads(
         raise UsageError("--generate is for a text with pictures: give a TEXT and --image FILE")
     if pictures.image or pictures.at is not None:
         _show_picture(text, request, pictures, model, output)
+        return
+    if sound.audio is not None or sound.transcript is not None:
+        _show_sound(text, request, sound, model, output)
         return
     if names_function(model.model):
         _show_module(text, request, model, output)
@@ -205,6 +211,41 @@ def _show_prompt(
         assert isinstance(opened, PictureTextModel)
         with outlet.advancing("reading the layers") as advance:
             report = picture_text(opened, prompt, asked, advance)
+    outlet.show(report)
+
+
+def _show_sound(
+    text: shared.TextOrTexts,
+    request: HeadsRequest,
+    sound: SpeechOptions,
+    model: shared.ShapedModel,
+    output: HeadsOutput,
+) -> None:
+    """Show where the heads of a speech model look, in a sound."""
+    from attnviz.inspect.speech.request import speech_request
+
+    if sound.audio is None:
+        raise UsageError("--text is the transcript of a sound: add --audio FILE")
+    words = request.kind == "decoder"
+    asked = None if words else speech_request(request, [*text.given()], sound.transcript)
+    from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.speech.speech import speech
+    from attnviz.models.speech import SpeechModel
+    from attnviz.models.work import Work
+
+    outlet = Outlet.open(output, model)
+    with outlet.of(model.model):
+        opened = outlet.load_model(Work(speech=True))
+        assert isinstance(opened, SpeechModel)
+        heard = opened.hear(sound.audio)
+        with outlet.advancing("reading the layers") as advance:
+            if asked is not None:
+                outlet.show(speech(opened, heard, asked, advance))
+                return
+            given = replace(request, target=sound.transcript)
+            report = question.heads(
+                opened, sound.audio, given, lambda changes: opened, advance=advance
+            )
     outlet.show(report)
 
 

@@ -146,7 +146,8 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
 def _key_names(axes: Axes, cells: KeyCells, theme: Theme, max_width: int) -> list[Line]:
     """Return lines that list the keys by number, if neither the map nor its rows name them."""
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
-    if cells.header != "numbers" or alike:
+    numbers = map(str, map(axes.column, range(len(axes.keys))))
+    if cells.header != "numbers" or alike or list(axes.keys) == list(numbers):
         return []
     names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
     lines = at_blanks(f"columns: {names}", max_width, "", theme.ellipsis)

@@ -43,6 +43,7 @@ from attnviz.models.picture_texts import (
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
 from attnviz.models.shapes import Shape
+from attnviz.models.speech import FEATURES, plain_extractor, require_speech, speech_model
 from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
@@ -75,6 +76,7 @@ def load_transformers(
     logits: bool = False,
     pictures: bool = False,
     picture_texts: bool = False,
+    speech: bool = False,
 ) -> TransformersModel:
     """Load a checkpoint: a local directory, or a hub id from the cache or the network.
 
@@ -83,7 +85,7 @@ def load_transformers(
     logits: True refuses a checkpoint whose class has no head, before its weights are read.
     pictures: True opens the part that reads pictures, with its image processor; the result is a
     ``PictureModel``. picture_texts: True opens a vision-language model with its processor, as a
-    ``PictureTextModel``.
+    ``PictureTextModel``. speech: True opens a Whisper model, as a ``SpeechModel``.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
     unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
@@ -114,6 +116,8 @@ def load_transformers(
         raise no_logits(name)
     if picture_texts:
         require_picture_text(name, config)
+    if speech:
+        require_speech(name, config)
     if pictures:
         require_layout(config)
     else:
@@ -123,7 +127,7 @@ def load_transformers(
     )
     shapes = files.check_weights(name, directory, weights)
     files.check_layers(name, fields, shapes)
-    main_input = PIXELS if pictures else "input_ids"
+    main_input = PIXELS if pictures else FEATURES if speech else "input_ids"
     classes = _classes(name, directory, config, trust_remote_code, main_input)
     stored = sum((directory / file).stat().st_size for file in weights)
     needed = needed_memory(name, classes[0], config, shapes, stored=stored, dtype=number_type)
@@ -138,6 +142,8 @@ def load_transformers(
         tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
         if picture_texts:
             processor = _open_text_processor(name, directory, config)
+        if speech:
+            processor = _open_extractor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft(), _named_scheme(name, fields):
         model, notes = open_weights(
@@ -166,6 +172,11 @@ def load_transformers(
         revision = snapshot.revision or stated_revision(said)
         return picture_text_model(
             name, model, processor, device=place, revision=revision, notes=notes
+        )
+    if speech:
+        revision = snapshot.revision or stated_revision(said)
+        return speech_model(
+            name, model, tokenizer, processor, device=place, revision=revision, notes=notes
         )
     return prepared(
         name,
@@ -367,6 +378,16 @@ def _open_text_processor(name: str, directory: Path, config: Any) -> Any:
     )
 
 
+def _open_extractor(name: str, directory: Path, config: Any) -> Any:
+    """Return the feature extractor of a Whisper checkpoint, or that of its config without one."""
+    if not (directory / "preprocessor_config.json").is_file():
+        return plain_extractor(config)
+    with _processing(name, "feature extractor"):
+        return transformers.WhisperFeatureExtractor.from_pretrained(
+            directory, local_files_only=True
+        )
+
+
 @contextmanager
 def _processing(name: str, kind: str) -> Iterator[None]:
     """Open a processor, silently; LoadError says which package it lacks."""
@@ -438,8 +459,9 @@ def _require_input(name: str, model_class: Any, main_input: str) -> None:
     """Raise UnsupportedError if a model's class does not take an input, a text or a picture."""
     takes = arguments(model_class.forward)
     if main_input not in takes:
-        lacks = "no picture" if main_input == PIXELS else "no text"
+        lacks = {PIXELS: "no picture", FEATURES: "no sound"}.get(main_input, "no text")
         advice = ": give a picture with --image FILE" if PIXELS in takes else ""
+        advice = ": give a sound with --audio FILE" if FEATURES in takes else advice
         raise UnsupportedError(f"{name!r} is a {model_class.__name__}, which takes {lacks}{advice}")
 
 

@@ -145,6 +145,10 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             raise UsageError(
                 f"{name!r} reads text: give a vision model, such as --model facebook/dinov2-small"
             )
+        if options.work.speech:
+            raise UsageError(
+                f"{name!r} reads text: give a speech model, such as --model openai/whisper-tiny"
+            )
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
 
@@ -165,6 +169,8 @@ def _loaded(name: str, options: LoadOptions) -> Model:
                 f"{name!r} has random weights and no processor: a text with pictures takes a "
                 "checkpoint; leave the text out to look at its tower"
             )
+        if options.work.speech:
+            raise UsageError(f"{name!r} has random weights: a sound takes a checkpoint of Whisper")
         if options.tp or options.device == SPREAD:
             raise UsageError(
                 f"{name!r} has random weights, on one device: --tp and --device auto are for "
@@ -184,6 +190,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
         logits=options.work.logits,
         pictures=options.work.pictures,
         picture_texts=options.work.picture_texts,
+        speech=options.work.speech,
     )
 
 

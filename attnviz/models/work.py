@@ -29,6 +29,7 @@ class Work:
         weights are read.
     pictures: whether the model reads a picture without a text, which only torch does.
     picture_texts: whether the model reads a text with pictures, which only torch does.
+    speech: whether the model hears a sound, which only torch does.
     built_in: whether NumPy can do it with a built-in model only, and torch does with checkpoints.
     fits: returns whether NumPy can do it with this checkpoint.
     """
@@ -40,6 +41,7 @@ class Work:
     logits: bool = False
     pictures: bool = False
     picture_texts: bool = False
+    speech: bool = False
     built_in: bool = False
     fits: Callable[[StackModel], bool] = _any_model
 

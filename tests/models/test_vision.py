@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface, GPT2Config, GPT2LMHeadModel
+from transformers import AttentionInterface, AttentionMaskInterface, GPT2Config, GPT2LMHeadModel
+from transformers.masking_utils import eager_mask
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UnsupportedError, UsageError
@@ -13,7 +14,12 @@ from tests.models.vision_models import FAMILIES, PATCH, SIDE, build, noise, proc
 
 
 def by_hand(model, pixels):
-    """The weights (head, query, key) of each layer, from what the attention function is given."""
+    """The weights (head, query, key) of each layer over a picture; see `softmaxes`."""
+    return softmaxes(model, lambda: model(pixels))
+
+
+def softmaxes(model, run):
+    """The weights (head, query, key) of each attention of a run, from what it is given."""
     seen = []
 
     def attend(module, query, key, value, mask, scaling=None, **more):
@@ -25,11 +31,12 @@ def by_hand(model, pixels):
         return (weights.to(value.dtype) @ value).transpose(1, 2), None
 
     AttentionInterface.register("by_hand", attend)
+    AttentionMaskInterface.register("by_hand", eager_mask)
     before = model.config._attn_implementation
     model.set_attn_implementation("by_hand")
     try:
         with torch.no_grad():
-            model(pixels)
+            run()
     finally:
         model.set_attn_implementation(before)
     return seen

@@ -1,0 +1,1 @@
+"""``attnviz heads --audio FILE``: where in a sound each head of a speech model looks."""

@@ -1,0 +1,306 @@
+"""A speech model in the form that the engine observes: a sound is a text of frames of 20 ms.
+
+Frames have ids of their own, and a hook of the model replaces such ids by the features of their
+sound: so whatever runs an encoder–decoder on token ids runs this one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin, WhisperFeatureExtractor
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.attention_interface import PreTrainedModel, unobserved
+from attnviz.models.pieces import check_limit
+from attnviz.models.prepare import described
+from attnviz.models.sounds import SoundFile, read_sound
+from attnviz.models.split import device_of
+from attnviz.models.third_party import third_party, tokenizing
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.vision import own_copy
+from attnviz.models.whole import unwrapped
+from attnviz.records import Kind, Tokens
+
+FEATURES = "input_features"
+_HALVED = 2
+"""How many frames of features make a frame of the encoder, by its second convolution."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeardSound:
+    """A sound as the model hears it.
+
+    file: the sound. features: (1, mel, frame) what the model reads, padded to its whole window.
+    tokens: a frame of the encoder each, named by the second that it begins with. heard: how many
+    of them the sound fills; the rest is padding. starts: the tokens that begin its transcript.
+    """
+
+    file: SoundFile
+    features: Tensor
+    tokens: Tokens
+    heard: int
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SpeechModel(TransformersModel):
+    """A Whisper model; ``encode`` takes the path of a sound, the decoder writes its words.
+
+    extractor: what makes the model's features of a sound. whole: the model that was observed, as
+    it was handed over, which writes transcripts. sounds: those that were heard, by name.
+    """
+
+    extractor: Any = None
+    whole: Any = None
+    sounds: dict[str, HeardSound] = field(default_factory=dict)
+
+    reads_text = False
+
+    @property
+    def frame_seconds(self) -> float:
+        """Return how long a frame of the encoder is: 0.02 s."""
+        return float(_HALVED * self.extractor.hop_length / self.extractor.sampling_rate)
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the frames of a sound, by its path or by the name of one that was heard.
+
+        Raises LoadError or UsageError as ``read_sound`` does, UsageError if it must be cut.
+        """
+        tokens = self.hear(text).tokens
+        if limit is not None and len(tokens) > limit:
+            raise UsageError(f"{self.info.name!r} hears its whole window: leave out --truncate")
+        return tokens
+
+    def hear(self, sound: str | SoundFile) -> HeardSound:
+        """Return a sound as the model hears it, and keep it for its runs."""
+        known = self.sounds.get(sound if isinstance(sound, str) else sound.name)
+        if known is not None:
+            return known
+        frames, reads = self.context, self.extractor
+        assert frames is not None
+        rate, longest = int(reads.sampling_rate), frames * self.frame_seconds
+        file = read_sound(sound, rate, longest) if isinstance(sound, str) else sound
+        with third_party(f"the features of {file.name!r} cannot be made"):
+            made = reads(
+                file.samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True
+            )
+        features = made[FEATURES].to(device_of(self.model), self.model.dtype)
+        heard = max(1, min(int(made["attention_mask"].sum()) // _HALVED, frames))
+        ends = (other.tokens.ids[-1] + 1 for other in self.sounds.values())
+        first = max(ends, default=0)
+        digits = max(0, math.ceil(-math.log10(self.frame_seconds)))
+        times = (f"{frame * self.frame_seconds:.{digits}f}" for frame in range(frames))
+        ids = tuple(range(first, first + frames))
+        tokens = Tokens(ids, tuple(times), (False,) * frames)
+        starts = self._starts(features)
+        self.sounds[file.name] = read = HeardSound(file, features, tokens, heard, starts)
+        return read
+
+    def forget(self, heard: HeardSound) -> None:
+        """Let go of a sound; its frames cannot be run any more."""
+        del self.sounds[heard.file.name]
+
+    def features_of(self, ids: Tensor) -> Tensor:
+        """Return the features (sound, mel, frame) of the sounds of these ids (sound, frame)."""
+        by_first = {heard.tokens.ids[0]: heard for heard in self.sounds.values()}
+        rows = [by_first[int(row[0])] for row in ids]
+        if any(len(row.tokens) != ids.shape[1] for row in rows):
+            raise UnsupportedError(f"{self.info.name!r} hears its whole window, no part of it")
+        return torch.cat([row.features for row in rows])
+
+    # The decoder's tokens --------------------------------------------------------------------
+
+    def encode_target(self, text: str, limit: int | None = None) -> Tokens:
+        """Return the start tokens and those of a transcript; the language is the last sound's."""
+        heard = next(reversed(self.sounds.values()), None)
+        starts = (self._start_id, *self._silent_timestamps) if heard is None else heard.starts
+        check_limit(self.info.name, len(starts), limit)
+        return self.transcript(starts, [self.word_ids(text)], limit)
+
+    def transcript(
+        self, starts: tuple[int, ...], words: list[list[int]], limit: int | None = None
+    ) -> Tokens:
+        """Return the decoder's tokens of words, behind the start tokens."""
+        return self._tokens([*starts, *(number for word in words for number in word)][:limit])
+
+    def word_ids(self, text: str) -> list[int]:
+        """Return the ids of words as they stand in a transcript, with a blank before them."""
+        if self.tokenizer is None:
+            return list(self._words(text).ids)
+        with tokenizing(self.info.name):
+            spaced = f" {' '.join(text.split())}"
+            ids: list[int] = self.tokenizer(spaced, add_special_tokens=False)["input_ids"]
+        if not ids or not text.strip():
+            raise UsageError("the transcript has no words: expected at least one")
+        return ids
+
+    def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
+        """Return the start tokens and the transcript that the model writes, without timestamps."""
+        by_first = {heard.tokens.ids[0]: heard for heard in self.sounds.values()}
+        heard = by_first[tokens.ids[0]]
+        settings = self.whole.generation_config
+        silent = {
+            name: value
+            for name in ("suppress_tokens", "begin_suppress_tokens")
+            if (value := getattr(settings, name, None))
+        }
+        config = type(settings)(
+            decoder_start_token_id=heard.starts[0],
+            eos_token_id=sorted(self.end_ids) or None,
+            pad_token_id=self._padding,
+            max_new_tokens=max(1, limit - len(heard.starts)),
+            **silent,
+        )
+        starts = torch.tensor([heard.starts], device=device_of(self.model))
+        said, self.whole.generation_config = settings, config
+        try:
+            with third_party(f"{self.info.name!r} cannot transcribe"), torch.inference_mode():
+                written = GenerationMixin.generate(
+                    self.whole,
+                    heard.features,
+                    generation_config=config,
+                    decoder_input_ids=starts,
+                )
+        finally:
+            self.whole.generation_config = said
+        ids = written[0].tolist()
+        ended = [at for at, number in enumerate(ids) if number in self.end_ids]
+        return self._tokens(ids[: next((at for at in ended if at >= len(heard.starts)), None)])
+
+    @property
+    def published(self) -> tuple[tuple[int, int], ...]:
+        """Return the alignment heads that its files name, as (layer, head); empty if none."""
+        stated = getattr(self.whole.generation_config, "alignment_heads", None) or ()
+        return tuple((int(layer), int(head)) for layer, head in stated)
+
+    @property
+    def decoder_shape(self) -> tuple[int, int]:
+        """Return the layers of the decoder, and the heads of each."""
+        config = self.model.config
+        return config.decoder_layers, config.decoder_attention_heads
+
+    def stack_shape(self, kind: Kind) -> tuple[int, int]:
+        """Return the layers and heads of one kind of attention."""
+        return (self.info.layers, self.info.heads) if kind == "encoder" else self.decoder_shape
+
+    @property
+    def _silent_timestamps(self) -> tuple[int, ...]:
+        """Return the token that asks for words without timestamps, if there is one."""
+        stated = getattr(self.whole.generation_config, "no_timestamps_token_id", None)
+        if stated is None and self.tokenizer is not None:
+            with tokenizing(self.info.name):
+                stated = self.tokenizer.get_vocab().get("<|notimestamps|>")
+        known = self._known(stated)
+        return () if known is None else (known,)
+
+    @torch.inference_mode()
+    def _starts(self, features: Tensor) -> tuple[int, ...]:
+        """Return start, language, task and “no timestamps”, as far as the model has them.
+
+        The language is the one that its settings name, or the likeliest that it hears.
+        """
+        settings = self.whole.generation_config
+        languages: Mapping[str, int] = getattr(settings, "lang_to_id", None) or {}
+        starts = [self._start_id]
+        if languages:
+            known = list(languages.values())
+            spoken = languages.get(f"<|{getattr(settings, 'language', None)}|>")
+            if spoken is None:
+                begun = torch.tensor([starts], device=features.device)
+                with unobserved():
+                    logits = self.whole(features, decoder_input_ids=begun).logits[0, -1]
+                spoken = known[int(logits[known].argmax())]
+            starts.append(spoken)
+            task = (getattr(settings, "task_to_id", None) or {}).get("transcribe")
+            starts += [] if task is None else [task]
+        return (*starts, *self._silent_timestamps)
+
+
+def require_speech(name: str, config: Any) -> None:
+    """Raise UnsupportedError if a config is not that of a Whisper model that writes words."""
+    wanted = str((getattr(config, "architectures", None) or ["WhisperForConditionalGeneration"])[0])
+    if config.model_type != "whisper" or wanted != "WhisperForConditionalGeneration":
+        raise UnsupportedError(
+            f"{name!r} is a {wanted} ({config.model_type}): --audio takes a Whisper model, such as "
+            "openai/whisper-tiny"
+        )
+
+
+def plain_extractor(config: Any) -> Any:
+    """Return what makes features for a config of Whisper, whose files need not say more."""
+    usual = WhisperFeatureExtractor()
+    hop = _HALVED * usual.hop_length
+    seconds = config.max_source_positions * hop // usual.sampling_rate
+    return WhisperFeatureExtractor(feature_size=config.num_mel_bins, chunk_length=seconds)
+
+
+def speech_model(
+    name: str,
+    model: Any,
+    tokenizer: Any,
+    extractor: Any,
+    *,
+    device: torch.device | None = None,
+    **facts: Any,
+) -> SpeechModel:
+    """Return a loaded Whisper model in the form that is observed, with its feature extractor.
+
+    The model itself is not changed: what is observed is a copy that shares all of its parts.
+    facts: those of ``prepare.described``, such as the revision and notes.
+    """
+    require_speech(name, model.config)
+    if device is not None:
+        with third_party(f"{name!r} cannot be moved to {device}"):
+            model = model.to(device).eval().requires_grad_(False)
+    twin = own_copy(model)
+    trunk = twin._modules["model"] = own_copy(twin.model)
+    encoder = trunk._modules["encoder"] = own_copy(trunk.encoder)
+    known = described(name, twin, tokenizer, **facts)
+    opened = SpeechModel(**vars(known), extractor=extractor, whole=model)
+
+    def sounds_for_ids(
+        module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        ids = named.pop("input_ids", None)
+        return args, named if ids is None else {**named, FEATURES: opened.features_of(ids)}
+
+    for part in (twin, trunk, encoder):
+        part.register_forward_pre_hook(sounds_for_ids, with_kwargs=True)
+    return opened
+
+
+def handed_speech(model: Any, processor: Any) -> SpeechModel:
+    """Return a Whisper model that the caller's Python code has loaded, with its processor.
+
+    processor: a ``WhisperProcessor``, or a tokenizer alone. Raises UsageError for another object.
+    """
+    model = unwrapped(model)
+    if not isinstance(model, PreTrainedModel):
+        raise UsageError(
+            "expected the name of a speech model or a loaded transformers model, got "
+            f"{type(model).__name__}"
+        )
+    name = str(model.name_or_path or "").rpartition("/")[2] or type(model).__name__
+    require_speech(name, model.config)
+    tokenizer = getattr(processor, "tokenizer", processor)
+    extractor = getattr(processor, "feature_extractor", None) or plain_extractor(model.config)
+    return speech_model(name, model, tokenizer, extractor, loaded=True)
+
+
+def loudness(file: SoundFile, bins: int, seconds: float) -> np.ndarray:
+    """Return the root mean square (bin,) of a sound in equal parts of its first ``seconds``.
+
+    The loudest part is 1.
+    """
+    edges = np.linspace(0, min(seconds, file.seconds) * file.rate, bins + 1).round().astype(int)
+    power = np.concatenate([[0.0], np.cumsum(file.samples.astype(np.float64) ** 2)])
+    sizes = np.maximum(np.diff(edges), 1)
+    root = np.sqrt(np.maximum(np.diff(power[np.minimum(edges, len(power) - 1)]), 0) / sizes)
+    return root / max(float(root.max()), np.finfo(float).tiny)
