@@ -63,6 +63,7 @@ MAY_IMPORT = {
     "rollout": {"heads", "picture"} | SHARED,
     "picture": {"heads"} | SHARED,
     "pictures": {"picture"} | SHARED,
+    "speech": {"heads"} | SHARED,
     "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
@@ -95,6 +96,7 @@ TRANSFORMERS = {
     "attnviz.models.attention_interface",
     "attnviz.models.chats",
     "attnviz.models.huggingface",
+    "attnviz.models.speech",
     "attnviz.learn.verify.references",
     "attnviz.count.params.meta_count",
 }
