@@ -15,6 +15,7 @@ from typing import Any
 from attnviz.errors import UnsupportedError, UsageError
 
 ALONE = {
+    "align": "it keeps the attention over all clips",
     "explore": "it is played at one keyboard",
     "prune": "it writes the weights of a smaller model",
     "verify": "it reads every weight of the model",

@@ -78,7 +78,7 @@ CORPUS = [
 SEPARATE = {"check", "explore"}
 """Commands that a test below runs with files of its own, or in Python."""
 
-IN_TORCH = {"verify", "sweep", "train"}
+IN_TORCH = {"align", "verify", "sweep", "train"}
 
 
 def test_every_command_is_run_here():

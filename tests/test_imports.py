@@ -64,6 +64,7 @@ MAY_IMPORT = {
     "picture": {"heads"} | SHARED,
     "picture_text": {"heads", "picture"} | SHARED,
     "pictures": {"picture"} | SHARED,
+    "speech": {"heads"} | SHARED,
     "interventions": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
@@ -97,6 +98,7 @@ TRANSFORMERS = {
     "attnviz.models.chats",
     "attnviz.models.huggingface",
     "attnviz.learn.verify.verify",
+    "attnviz.models.speech",
     "attnviz.count.params.meta_count",
 }
 """The only modules that import transformers."""

@@ -31,7 +31,8 @@ def standardised(weights: Floats, width: int = SMOOTH) -> NDArray[np.float32]:
         padded = np.pad(even, [(0, 0)] * (wide.ndim - 1) + [(half, half)], mode="reflect")
         windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=-1)
         even = np.median(windows, axis=-1)
-    return even.astype(np.float32)
+    narrow: NDArray[np.float32] = even.astype(np.float32)
+    return narrow
 
 
 def aligned(scores: Floats) -> NDArray[np.intp]:

@@ -23,6 +23,7 @@ at_least = 0.5
 
 QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "ablate": lambda model: attnviz.ablate(model, TEXTS),
+    "align": lambda model: attnviz.align(model, "clips", "words.csv"),
     "atlas": lambda model: attnviz.atlas(model, TEXTS),
     "capture": lambda model: attnviz.capture(model, TEXT),
     "check": lambda model: attnviz.check(model, "rules.toml"),

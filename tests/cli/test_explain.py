@@ -55,8 +55,8 @@ SECONDS = {"sweep", "train", "check", "diff", "retrieve", "why with inputs", "ve
 SECONDS |= {"verify", "scaling of a model"}
 """Those whose reports no other test draws: with ``-m long``."""
 
-WITHOUT = {"explore", "docs", "merge", "use"}
-"""Those have no screen of their own to explain."""
+WITHOUT = {"align", "explore", "docs", "merge", "use"}
+"""Those have no screen of their own to explain, or need a checkpoint."""
 
 STORY = "Once there was a small fox who lived in a small house. The fox had a friend. "
 RECIPE = """

@@ -95,7 +95,7 @@ def test_short_help_names_options_that_are_there(run, name):
 
 
 NOT_RUN = ("explore", "diff", "merge", "retrieve", "sweep", "train")
-NOT_RUN += ("check", "head", "prune", "report")
+NOT_RUN += ("align", "check", "head", "prune", "report")
 """Those need a terminal, files of the reader's own, or seconds; their options are read."""
 
 
@@ -138,7 +138,7 @@ def test_every_example_of_the_help_runs(run, tmp_path):
     (tmp_path / "stories.txt").write_text("The cat sat on the mat.\nMary met John.")
     for example in examples:
         arguments = shlex.split(example)[1:]
-        if not {"./my-checkpoint", "./my-chat-model", "--image"} & {*arguments}:
+        if not {"./my-checkpoint", "./my-chat-model", "--image", "--audio"} & {*arguments}:
             assert run(*arguments).code == 0, example
 
 

@@ -15,7 +15,7 @@ from attnviz.inspect.align.report import (
     AlignReport,
     HeadAlone,
     HeadSet,
-    Step,
+    AddedHead,
     TimedWord,
 )
 from attnviz.inspect.align.request import AlignRequest
@@ -146,7 +146,7 @@ def align(
             for at in range(layers * heads)
         ),
         published=tuple(model.published),
-        steps=tuple(Step(*named(head), chose, kept) for head, chose, kept in steps),
+        steps=tuple(AddedHead(*named(head), chose, kept) for head, chose, kept in steps),
         sets=tuple(sets),
         words=tuple(word for clip in held for word in _timed(clip, chosen, frame)),
         notes=tuple(notes),

@@ -20,7 +20,7 @@ class HeadAlone(NamedTuple):
     held: float
 
 
-class Step(NamedTuple):
+class AddedHead(NamedTuple):
     """A head that was added, and the error with it in seconds on each half of the clips."""
 
     layer: int
@@ -75,7 +75,7 @@ class AlignReport(Report):
     frame: float
     heads: tuple[HeadAlone, ...]
     published: tuple[tuple[int, int], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[AddedHead, ...]
     sets: tuple[HeadSet, ...]
     words: tuple[TimedWord, ...]
     notes: tuple[str, ...] = ()

@@ -15,10 +15,15 @@ class ClipOptions(Options):
     """The options that give sounds, and when their words are spoken."""
 
     audio: tuple[str, ...] = option(
-        "FILE|DIR", "Sounds of known words, or a directory of them; may be repeated.", ()
+        "FILE|DIR",
+        "Sounds of known words, or a directory of them; may be repeated.",
+        (),
+        brief="Sounds, or a directory of them.",
     )
     words: Path | None = option(
-        "FILE", "When words are spoken: CSV, TSV or JSON with clip, word, start and end (seconds)."
+        "FILE",
+        "When words are spoken: CSV, TSV or JSON with clip, word, start and end (seconds).",
+        brief="Table of clip, word, start and end in seconds.",
     )
 
     def __post_init__(self) -> None:
@@ -44,5 +49,6 @@ class AlignRequest(IndexBase):
         "openai: rows that write a token say when it begins; transformers: rows that read it say "
         "when it ends.",
         "openai",
+        brief="Rows that are aligned: openai or transformers.",
     )
     seed: int = option("N", "Seed of random sets of heads and intervals.", 0, min=0)

@@ -29,7 +29,7 @@ def document(report: AlignReport) -> doc.Document:
         f"alignment heads of {report.model.name}",
         f"Alignment heads of {report.model.name}",
         parts,
-        doc.Explanation("speech", f"measured on {clips}, {words}."),
+        doc.Explanation("align", f"measured on {clips}, {words}."),
         doc.next_steps(
             ["--save heads.json", "--recipe transformers", "--full", "--explain"], tone="faint"
         ),
@@ -92,15 +92,18 @@ def _sets(report: AlignReport) -> doc.Table:
     """Return the sets of heads with their errors, the chosen first."""
     most = max(one.error for one in report.sets)
     title = [("Sets of heads", True), ("error of word beginnings in ms, held-out clips", False)]
-    return doc.table(
-        report.sets,
-        doc.ColumnOf("set", lambda one: one.name, right=False),
+    columns = [
+        doc.ColumnOf[HeadSet]("set", lambda one: one.name, right=False),
         doc.ColumnOf("error", lambda one: _ms(one.error)),
         doc.ColumnOf("95%", lambda one: _span(one.interval), keep=5),
         doc.ColumnOf("chosen less", lambda one: _span(one.apart, "+"), keep=4),
         doc.ColumnOf("median", lambda one: _ms(one.median), keep=7),
         doc.ColumnOf("over 200 ms", lambda one: f"{one.late:.0%}", keep=6),
         doc.ColumnOf("heads", lambda one: _names(report, one.heads), right=False, keep=3),
+    ]
+    return doc.table(
+        report.sets,
+        *columns,
         row=lambda one: {"bar": (one.error, most), "tone": "plain"},
         title=title,
     )
@@ -130,8 +133,7 @@ def _ranking(report: AlignReport) -> doc.Table:
 
 def _words(report: AlignReport) -> doc.Table:
     """Return each word of the held-out clips, its times beside the truth."""
-    return doc.table(
-        report.words,
+    columns = [
         doc.ColumnOf[TimedWord]("word", lambda word: word.word, right=False),
         doc.ColumnOf("start", lambda word: f"{word.start:.2f}"),
         doc.ColumnOf("by heads", lambda word: f"{word.by_heads:.2f}"),
@@ -139,6 +141,10 @@ def _words(report: AlignReport) -> doc.Table:
         doc.ColumnOf("by heads", lambda word: f"{word.end_by_heads:.2f}"),
         doc.ColumnOf("off in ms", lambda word: f"{(word.by_heads - word.start) * 1000:+.0f}"),
         doc.ColumnOf("clip", lambda word: word.clip, right=False),
+    ]
+    return doc.table(
+        report.words,
+        *columns,
         title=[("Words", True), ("seconds, held-out clips", False)],
         least=4,
     )

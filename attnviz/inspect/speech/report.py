@@ -79,7 +79,8 @@ class SpeechReport(Report):
 
     def peaks(self, head: HeadOnSound) -> list[float]:
         """Return the second of the largest weight of each row."""
-        return (head.rows.argmax(-1) * self.frame).round(6).tolist()
+        seconds: list[float] = (head.rows.argmax(-1) * self.frame).round(6).tolist()
+        return seconds
 
     def data(self) -> dict[str, Any]:
         """Return the JSON object that ``--json`` prints."""

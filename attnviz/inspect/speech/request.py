@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import UsageError
 from attnviz.options import HeadChoice, IndexBase, Options, option
-from attnviz.records import Kind
 
 if TYPE_CHECKING:
     from attnviz.inspect.heads.request import HeadsRequest
 
-KINDS: tuple[Kind, ...] = ("cross", "encoder")
+SoundKind = Literal["cross", "encoder"]
+KINDS: tuple[SoundKind, ...] = ("cross", "encoder")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SpeechRequest(HeadChoice, IndexBase):
     transcript: the words of the sound; None lets the model write them.
     """
 
-    kind: Kind = "cross"
+    kind: SoundKind = "cross"
     transcript: str | None = None
 
 
