@@ -244,8 +244,7 @@ def _table(report: PictureTextReport) -> doc.Table:
     """Return the heads that look at the picture most, and what they do there."""
     ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
     more = len(ranked) - _LISTED
-    return doc.table(
-        ranked[:_LISTED],
+    columns: list[doc.ColumnOf[HeadOnWords]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("picture", lambda head: share(head.picture)),
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
@@ -254,6 +253,10 @@ def _table(report: PictureTextReport) -> doc.Table:
         doc.ColumnOf("by chance", _chance),
         doc.ColumnOf("bottom", lambda head: share(head.bottom)),
         doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
+    ]
+    return doc.table(
+        ranked[:_LISTED],
+        *columns,
         title=[("Scores", True), (f"shares of the row of {_word(report)}; entropy in nats", False)],
         more=f"{more:,} more in --json and --save" if more > 0 else "",
     )
