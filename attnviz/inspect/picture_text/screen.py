@@ -27,6 +27,9 @@ _MOST = 100
 _FLOOR = 0.1
 """The least weight by which relative attention is divided, in parts of the mean patch's."""
 
+_ONE_PART = 0.3
+"""The least share of a map's weight in one part of the picture that is named by its rows."""
+
 _LISTED = 20
 """The most heads in the table, those that look at the picture most."""
 
@@ -86,11 +89,11 @@ def _finding(report: PictureTextReport) -> str:
     heads = report.heads
     seen, sinks = (float(np.mean([getattr(head, name) for head in heads])) for name in _SHARES)
     what = "pictures" if len(report.names) > 1 else "picture"
-    who = "all heads" if not report.selected else counted(len(heads), "head")
-    who = report.head_name(heads[0]) if len(heads) == 1 else f"the mean of {who}"
+    who = "" if not report.selected else f" in {counted(len(heads), 'head')}"
+    who = f" in {report.head_name(heads[0])}" if len(heads) == 1 else who
     told = (
-        f"{_word(report)} gives the {what} {seen:.0%} of its weight in {who}, uniform attention "
-        f"{report.uniform:.0%}"
+        f"{_word(report)} gives the {what} {seen:.0%} of its weight{who} (uniform: "
+        f"{report.uniform:.0%})"
     )
     if sinks >= 0.005:
         places = {at for head in heads for at in report.sinks_of(head)}
@@ -130,6 +133,8 @@ def _region(report: PictureTextReport) -> _Region | None:
     part = largest_part(np.where(_inside(mean), np.nan_to_num(mean), 0.0))
     rows, columns = (np.flatnonzero(part.any(axis)) for axis in (1, 0))
     where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
+    if np.nansum(mean[part]) < _ONE_PART * np.nansum(mean):
+        where = "several parts"
     if len(report.names) > 1:
         where += f" of picture {report.layout.grids[report.grid].picture + 1}"
     times = []
@@ -244,8 +249,7 @@ def _table(report: PictureTextReport) -> doc.Table:
     """Return the heads that look at the picture most, and what they do there."""
     ranked = sorted(report.heads, key=lambda head: (not head.locates, -head.picture))
     more = len(ranked) - _LISTED
-    return doc.table(
-        ranked[:_LISTED],
+    columns: list[doc.ColumnOf[HeadOnWords]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("picture", lambda head: share(head.picture)),
         doc.ColumnOf("sinks", lambda head: share(head.sinks)),
@@ -254,6 +258,10 @@ def _table(report: PictureTextReport) -> doc.Table:
         doc.ColumnOf("by chance", _chance),
         doc.ColumnOf("bottom", lambda head: share(head.bottom)),
         doc.ColumnOf("label", lambda head: "locates" if head.locates else "", right=False),
+    ]
+    return doc.table(
+        ranked[:_LISTED],
+        *columns,
         title=[("Scores", True), (f"shares of the row of {_word(report)}; entropy in nats", False)],
         more=f"{more:,} more in --json and --save" if more > 0 else "",
     )
