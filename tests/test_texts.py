@@ -200,9 +200,8 @@ def test_a_table_is_its_column_of_texts(tmp_path, name, content, numbers):
 def test_rows_without_a_text_are_left_out_and_counted(tmp_path, name, content):
     path = written(tmp_path, name, content.encode())
     texts, reading = read_texts_file(path, "--texts"), Reading(open_corpus(path), Shard())
-    assert texts.texts == tuple(line.text for block in reading for line in block.lines)
-    assert texts.texts == ("One.", "Two.")
-    assert texts.notes == empty_note(reading.empty) == empty_note(2)
+    assert [len(block.lines) for block in reading] == [2]
+    assert (texts.texts, texts.notes) == (("One.", "Two."), empty_note(reading.empty))
     assert "2 rows" in texts.notes[0]
 
 

@@ -226,6 +226,8 @@ class TestWhatTransformersReturns:
     def test_what_is_no_attention_of_one_text(self, given, said):
         with pytest.raises(UsageError, match=said):
             attnviz.heatmap(given)
+        if said.startswith("axis"):
+            assert "axis, of 2, is read as layers" in str(attnviz.heatmap(given / 3, "a b c"))
 
 
 def test_pieces_become_text_and_special_ones_are_sinks():

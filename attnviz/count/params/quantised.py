@@ -268,6 +268,8 @@ def _variants(
             variant = "marlin" if marlin else variant
             chosen = about.get("modules_in_block_to_quantize")  # a list of lists
             every = [name for names in chosen or () for name in _listed(names)] or every
+        case "fp8" if about.get("expert_dtype", "fp8") != "fp8" or about.get("modules_to_convert"):
+            variant = "with other experts or modules"
         case "bitsandbytes":
             variant = "4bit double" if about.get("bnb_4bit_use_double_quant") else "4bit"
             variant = "8bit" if about.get("load_in_8bit") or about.get("_load_in_8bit") else variant

@@ -336,9 +336,7 @@ _TEXT = tuple[list[WHOLE], list[str], _MARKS]
 _TEXTS = tuple[list[WHOLE], list[str], _MARKS, list[WHOLE], list[str], _MARKS]
 
 
-def _check(
-    facts: Mapping[str, Any], arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int
-) -> None:
+def _check(_: Any, arrays: Mapping[str, Table], texts: Mapping[int, Any], measured: int) -> None:
     """Raise ValueError for a text that is none, or an entry that is no place of its text."""
     if measured and arrays["sums.texts"][0] != measured:
         raise ValueError(f"it counts {arrays['sums.texts'][0]:,} texts, and not {measured:,}")

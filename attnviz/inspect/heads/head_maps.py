@@ -313,13 +313,14 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
 
 
 def layers_of(
-    weights: Any, *, cross: bool, text: int | None = None
-) -> tuple[dict[int, NDArray[np.floating]], Literal["layers", "heads", "steps"]]:
+    weights: Any, *, cross: bool, text: int | None = None, one: bool = False
+) -> tuple[dict[int, NDArray[np.floating]], Literal["layers", "stack", "heads", "steps"]]:
     """Return the weights (head, query, key) of each layer, and what their first axis was.
 
     weights: one layer as ``weight_matrices`` takes it, which is layer 0; several, of one text, in a
         list; or the steps of ``generate``. A layer that is None does not attend, and is left out.
     cross: whether the keys are of another text. text: the one to take of a first axis of texts.
+    one: whether the first of four axes is that of the layers, since one text has its tokens given.
     Raises UsageError for anything else, and for layers of unequal sizes.
     """
     weights = getattr(weights, "attentions", weights)  # of a whole output
@@ -334,7 +335,7 @@ def layers_of(
             "expected attention weights, got none: transformers returns them with "
             'output_attentions=True from a model with attn_implementation="eager"'
         )
-    axis: Literal["layers", "heads", "steps"] = "layers"
+    axis: Literal["layers", "stack", "heads", "steps"] = "layers"
     if known and isinstance(known[0], list | tuple) and any(map(is_layer, known[0])):
         axis = "steps"
         by_layer = enumerate(zip(*known, strict=True))
@@ -345,14 +346,14 @@ def layers_of(
         array = as_numpy(weights)
         while array.ndim > 3 + (text is not None) and len(array) == 1:
             array = array[0]
-        if array.ndim == 4 and text is None:
+        if array.ndim == 4 and text is None and not one:
             raise UsageError(
                 f"is the first axis of {array.shape} texts or layers? batch=0 shows the first "
                 "text; a tuple, such as tuple(weights), has a layer in each entry"
             )
-        layered = array.ndim > 4 and text is None
-        if array.ndim == 3 and len(array) > 1 and text is None:
-            axis = "heads"
+        layered = array.ndim > 3 and text is None
+        if text is None and len(array) > 1 and array.ndim in (3, 4):
+            axis = "heads" if array.ndim == 3 else "stack"
         several = dict(enumerate(array if layered else array[None]))
     if text is not None:
         several = {at: _of_text(array, text) for at, array in several.items()}
@@ -479,7 +480,8 @@ def heatmap(
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
-    layers, axis = layers_of(weights, cross=key_tokens is not None, text=batch)
+    cross, one = key_tokens is not None, tokens is not None
+    layers, axis = layers_of(weights, cross=cross, text=batch, one=one)
     matrices = [*layers.values()]
     count, rows, columns = matrices[0].shape
     if rows != columns and tokens is not None and key_tokens is None:
@@ -504,6 +506,8 @@ def heatmap(
     limit, notes = _scaled(matrices, scale)
     if axis == "heads":
         notes += (f"the first axis of {(count, rows, columns)} is read as heads; texts: batch=0",)
+    elif axis == "stack":
+        notes += (f"the first axis, of {len(layers)}, is read as layers; texts: batch=0",)
     info = ModelInfo(
         name=title,
         revision=None,

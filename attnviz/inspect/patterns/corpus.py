@@ -47,9 +47,7 @@ CORPUS = "corpus"
 _SCORES = tuple(SCORES_OF[OWN])
 
 
-def _check(
-    facts: Mapping[str, Any], arrays: Arrays, texts: Mapping[int, Any], measured: int
-) -> None:
+def _check(facts: Any, arrays: Arrays, *others: Any) -> None:
     """Raise ValueError for texts of lengths that do not go together."""
     if number := arrays.get("sums.texts", 0):
         short, long = -arrays["most.shortest"], arrays["most.longest"]

@@ -149,9 +149,7 @@ def test_what_is_no_header_is_refused_at_once(tmp_path, content, said):
     ("architecture", "kind", "said"),
     [
         ("llama", "adapter", "a LoRA adapter"),
-        ("llama", "imatrix", "an importance matrix"),
         ("clip", None, "an encoder of images"),
-        ("controlvector", None, "a control vector"),
         ("llama", None, "a vocabulary without weights"),
     ],
 )

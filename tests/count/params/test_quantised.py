@@ -318,6 +318,7 @@ def test_modules_that_are_left_out(tmp_path, ignored, left_out):
         ({"quant_method": "gptq", "bits": 5}, "gptq with 5 bits"),
         ({"quant_method": "awq", "group_size": 10**30}, "awq with 1000"),
         ({"quant_method": "torchao", "quant_type": "autoquant"}, "torchao autoquant"),
+        ({"quant_method": "fp8", "expert_dtype": "fp4"}, "fp8 with other experts"),
         ({"quant_method": "fp8", "ignore": ["re:(a+)+$"]}, "the modules re:"),
         ({"quant_method": "fp8", "ignore": ["re:" + ".*" * 9]}, "the modules re:"),
         (compressed("marlin-24", INT4_GROUPS), "compressed-tensors marlin-24"),

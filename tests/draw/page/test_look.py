@@ -115,6 +115,7 @@ def test_all_heads_are_on_one_sheet(opened, tmp_path, sizes):
     shown.page.emulate_media(media="print")
     shown.page.set_viewport_size({"width": 688, "height": 1017})
     assert shown.page.locator("#heads").bounding_box()["height"] < 1017
+    assert shown.page.locator("h1").bounding_box()["width"] > 600
     assert shown.js("$('grid').scrollWidth - $('grid').clientWidth") <= 1
 
 

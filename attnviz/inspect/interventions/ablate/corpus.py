@@ -66,9 +66,7 @@ _LABEL = tuple[_NAME, str, float, float, str, str, Source, WHOLE, float, str]
 """The fields of a ``HeadLabel``."""
 
 
-def _check(
-    facts: Mapping[str, Any], arrays: Arrays, texts: Mapping[int, Any], measured: int
-) -> None:
+def _check(facts: Mapping[str, Any], arrays: Arrays, *others: Any) -> None:
     """Raise ValueError for heads that the model lacks, a score that is no share, and wrong sums."""
     layers, heads = facts["model"]["layers"], facts["model"]["heads"]
     named = {
