@@ -44,7 +44,13 @@ def _size(report: AblationReport) -> str:
     if report.targets:
         size += f" and {sum(map(len, report.targets)):,} of the target"
     many = report.texts_wanted != 1
-    return f"{counted(report.text_count, report.noun)}, {size}" if many else size
+    return f"{counted(report.text_count, noun(report))}, {size}" if many else size
+
+
+def noun(report: AblationReport) -> str:
+    """Return the word for what was read: ``text`` or ``picture``."""
+    pictures = report.texts and report.texts[0].layout is not None
+    return "picture" if pictures else "text"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -54,19 +60,19 @@ def finding(report: AblationReport) -> str:
     """Return the main result in one sentence that claims no more than the texts can support."""
     if report.complete:
         return answer(report)
-    lead = incomplete(report.text_count, report.texts_wanted, report.noun, "ablations")
+    lead = incomplete(report.text_count, report.texts_wanted, noun(report), "ablations")
     return lead + answer(report)
 
 
 def answer(report: AblationReport) -> str:
     """Return the finding, without the remark on an interrupted scan."""
     if not report.text_count:
-        return f"No {report.noun} was measured."
+        return f"No {noun(report)} was measured."
     if report.model.weights == "random":
         return "Random weights: differences are noise, not a ranking."
     if report.ranks:
         return _ranking_words(report)
-    end = f" One {report.noun}." * (report.text_count == 1)
+    end = f" One {noun(report)}." * (report.text_count == 1)
     if report.edges:
         return _edge_words(report) + end
     if not report.effects:
@@ -75,18 +81,18 @@ def answer(report: AblationReport) -> str:
     if math.isnan(report.baseline.get("loss", 0.0)):
         return "The loss is not a number (NaN) even with every head: nothing can be ranked."
     if report.text_count > 1:
-        end = f" {report.text_count} {report.noun}s are too few for a ranking."
+        end = f" {report.text_count} {noun(report)}s are too few for a ranking."
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     words = without_words(report, best, _called(report, best))
     words += f", the most of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
-        option = "--image" if report.noun == "picture" else "--texts"
-        needs = f"{words}. One {report.noun} is no ranking: give {LEAST_TEXTS} or more ({option})."
+        option = "--image" if noun(report) == "picture" else "--texts"
+        needs = f"{words}. One {noun(report)} is no ranking: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
         return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
     within = "" if report.chance < CHANCE else ", but within chance"
-    one = f"; one {report.noun}" * (report.text_count == 1)
+    one = f"; one {noun(report)}" * (report.text_count == 1)
     said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
     where = f"{words}{_most_hurt(report, best)}{said}"
     return where if fits_two_lines(where) else f"{words}{said}"
@@ -154,7 +160,7 @@ def without_words(report: AblationReport, effect: Effect, called: str = "") -> s
 def loss_over(report: AblationReport) -> str:
     """Return on how many texts and tokens the loss was measured, as words."""
     tokens = counted(report.token_count, "token")
-    return f"loss over {counted(report.text_count, report.noun)} ({tokens})"
+    return f"loss over {counted(report.text_count, noun(report))} ({tokens})"
 
 
 def unclear_words(report: AblationReport, effect: Effect) -> str:
@@ -262,7 +268,7 @@ def about(report: AblationReport) -> list[Part]:
     ]
     if report.text or not report.own_loss:
         first = f"the first: {report.text}" if many else report.text
-        name = f"{report.noun}s" if many else report.noun
+        name = f"{noun(report)}s" if many else noun(report)
         parts.append(Quote(name, first, lead=max(7, len(name) + 2)))
     if report.target is not None:
         parts.append(Quote("target", report.target))
@@ -350,10 +356,10 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
         return f"{title} without it", ""
     if not report.ranks:
         texts = (
-            "random weights" if report.model.weights == "random" else f"these {report.noun}s only"
+            "random weights" if report.model.weights == "random" else f"these {noun(report)}s only"
         )
         return (
-            f"Largest changes, {f'this {report.noun} only' if report.text_count == 1 else texts}",
+            f"Largest changes, {f'this {noun(report)} only' if report.text_count == 1 else texts}",
             "",
         )
     if report.metric == "logit_diff":
@@ -380,7 +386,7 @@ def caveats(report: AblationReport) -> list[str]:
         f"rank correlation of gradient and exact, {tried} ablations: "
         f"{report.rank_correlation or 0.0:+.2f}; the gradient is "
         "approximate.": report.rank_correlation is not None,
-        f"interval: 95%, bootstrap-t over {counted(report.text_count, report.noun)}, 2,000 draws; "
+        f"interval: 95%, bootstrap-t over {counted(report.text_count, noun(report))}, 2,000 draws; "
         "paired differences to the model with every head.": any(mean.interval for mean in first),
         f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would exclude "
         "0 by chance alone. Named first, or called harmful, is only what is significant among "
@@ -413,7 +419,7 @@ def control_words(report: AblationReport) -> str:
 def explanation(report: AblationReport) -> Explanation:
     """Return the glossary, with a description of the texts that the effects were measured on."""
     many, tokens = report.texts_wanted != 1, counted(report.token_count, "token")
-    texts = counted(report.text_count, report.noun) if many else f"this {report.noun} alone"
+    texts = counted(report.text_count, noun(report)) if many else f"this {noun(report)} alone"
     seed = f", seed {report.seed}" * many
     return Explanation(
         "ablate",

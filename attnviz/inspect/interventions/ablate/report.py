@@ -295,12 +295,6 @@ class AblationReport(Report, Provenance):
         return len(self.texts) if self.counts is None else self.counts[0]
 
     @property
-    def noun(self) -> str:
-        """Return the word for what was read: ``text`` or ``picture``."""
-        pictures = self.texts and self.texts[0].layout is not None
-        return "picture" if pictures else "text"
-
-    @property
     def token_count(self) -> int:
         """Return the number of tokens in the texts that were measured."""
         return sum(map(len, self.texts)) if self.counts is None else self.counts[1]

@@ -24,6 +24,7 @@ from attnviz.inspect.interventions.ablate.claims import (
     finding,
     heading,
     map_title,
+    noun,
     ranking_titles,
 )
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect, scale_of
@@ -80,7 +81,7 @@ def _hints(report: AblationReport) -> list[str]:
     if report.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
     elif not (report.ranks or report.texts[0].joined or report.edges or random or report.own_loss):
-        again = "--image FILE" if report.noun == "picture" else "--texts FILE"
+        again = "--image FILE" if noun(report) == "picture" else "--texts FILE"
         hints.append(f"{again} for intervals")
     if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
         hints.append("--together")
