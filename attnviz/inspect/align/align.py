@@ -12,10 +12,10 @@ from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
 from attnviz.inspect.align.clips import Spoken
 from attnviz.inspect.align.report import (
+    AddedHead,
     AlignReport,
     HeadAlone,
     HeadSet,
-    AddedHead,
     TimedWord,
 )
 from attnviz.inspect.align.request import AlignRequest
