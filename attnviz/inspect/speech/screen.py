@@ -87,6 +87,12 @@ def _finding(report: SpeechReport) -> str:
             f"{best.order:.2f} (chance {report.chance:.2f}). {behind}."
         )
     best = _ranked(report)[0]
+    if len(report.heads) == 1:
+        return (
+            f"The peaks of {report.head_name(best)} follow the {len(report.words)} words "
+            f"({best.order:.2f}; shuffled words {best.shuffled:.2f}, chance {report.chance:.2f}). "
+            f"{behind}."
+        )
     return (
         f"The peaks of {report.head_name(best)} follow the {len(report.words)} words "
         f"({best.order:.2f}; shuffled words {best.shuffled:.2f}), as those of "
