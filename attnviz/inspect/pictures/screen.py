@@ -80,7 +80,7 @@ def _table(report: PicturesReport) -> doc.Table:
     def seen(head: HeadOverPictures) -> str:
         return f"{head.times} of {len(report.paths)}" if head.label else ""
 
-    columns = [
+    columns: list[doc.ColumnOf[HeadOverPictures]] = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("label", lambda head: head.label, right=False),
         doc.ColumnOf("pictures", seen, keep=5),
