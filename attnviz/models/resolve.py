@@ -141,14 +141,13 @@ def _loaded(name: str, options: LoadOptions) -> Model:
             raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
         if options.backend == "numpy" and options.work.tokens is None and name != "mha":
             raise not_by_numpy(name, _NEEDS_TORCH)
-        if options.work.pictures or options.work.picture_texts:
-            raise UsageError(
-                f"{name!r} reads text: give a vision model, such as --model facebook/dinov2-small"
-            )
-        if options.work.speech:
-            raise UsageError(
-                f"{name!r} reads text: give a speech model, such as --model openai/whisper-tiny"
-            )
+        for asked, example in (
+            (options.work.pictures, "a vision model, such as --model facebook/dinov2-small"),
+            (options.work.picture_texts, "a vision-language model, such as Qwen2.5-VL or SmolVLM"),
+            (options.work.speech, "a speech model, such as --model openai/whisper-tiny"),
+        ):
+            if asked:
+                raise UsageError(f"{name!r} reads text: give {example}")
     if source.kind == "bundled":
         from attnviz.models.bundled import Bundled
 

@@ -209,6 +209,8 @@ def _times_ordinary(report: PictureReport) -> float | None:
         for rows in (own, ordinary):
             given = report.layout.mapped(np.mean(rows, axis=0), 0)
             shares.append(float(given[inside].sum() / np.nansum(given)))
+        if not shares[1] > 0:  # patches give the region nothing at all
+            return None
         times.append(shares[0] / shares[1])
     return float(np.mean(times))
 
