@@ -289,7 +289,7 @@ def align(
 
     request = AlignRequest.of(locals())
     given = [audio] if isinstance(audio, str | os.PathLike) else audio
-    clips = ClipOptions(tuple(map(os.fspath, given)), Path(words))
+    clips = ClipOptions(tuple(os.fspath(path) for path in given), Path(words))
     assert clips.words is not None
     spoken = read_words(clips.words)
     paths = find_clips(clips.audio, spoken)

@@ -92,8 +92,7 @@ def _sets(report: AlignReport) -> doc.Table:
     """Return the sets of heads with their errors, the chosen first."""
     most = max(one.error for one in report.sets)
     title = [("Sets of heads", True), ("error of word beginnings in ms, held-out clips", False)]
-    columns = [
-        doc.ColumnOf[HeadSet]("set", lambda one: one.name, right=False),
+    columns: list[doc.ColumnOf[HeadSet]] = [
         doc.ColumnOf("error", lambda one: _ms(one.error)),
         doc.ColumnOf("95%", lambda one: _span(one.interval), keep=5),
         doc.ColumnOf("chosen less", lambda one: _span(one.apart, "+"), keep=4),
@@ -103,6 +102,7 @@ def _sets(report: AlignReport) -> doc.Table:
     ]
     return doc.table(
         report.sets,
+        doc.ColumnOf("set", lambda one: one.name, right=False),
         *columns,
         row=lambda one: {"bar": (one.error, most), "tone": "plain"},
         title=title,
@@ -133,8 +133,7 @@ def _ranking(report: AlignReport) -> doc.Table:
 
 def _words(report: AlignReport) -> doc.Table:
     """Return each word of the held-out clips, its times beside the truth."""
-    columns = [
-        doc.ColumnOf[TimedWord]("word", lambda word: word.word, right=False),
+    columns: list[doc.ColumnOf[TimedWord]] = [
         doc.ColumnOf("start", lambda word: f"{word.start:.2f}"),
         doc.ColumnOf("by heads", lambda word: f"{word.by_heads:.2f}"),
         doc.ColumnOf("end", lambda word: f"{word.end:.2f}"),
@@ -144,6 +143,7 @@ def _words(report: AlignReport) -> doc.Table:
     ]
     return doc.table(
         report.words,
+        doc.ColumnOf("word", lambda word: word.word, right=False),
         *columns,
         title=[("Words", True), ("seconds, held-out clips", False)],
         least=4,
