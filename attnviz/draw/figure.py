@@ -129,33 +129,27 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
             drawings = part_drawings(part)
             if lines and drawings:
                 yield text_drawing(lines)
-            yield from arranged(part, drawings)
+            yield from _arranged(part, drawings)
 
 
-def arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
-    """Return the drawings of a part in rows, below what their colours mean."""
+def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     if not isinstance(part, doc.Maps | doc.Pictures):
         return drawings
     scale = [scale_figure(part.scale)] if part.scale is not None else []
-    if not part.small:
+    if isinstance(part, doc.Pictures) or part.small is None:
         return [*scale, flow("maps", drawings, _MAPS_ROOM, _MAP_GAP)] if drawings else scale
-    pictures = isinstance(part, doc.Pictures)
-    across = 0 if isinstance(part, doc.Pictures) else part.across
-    if not drawings:
-        return scale
-    most = across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
+    most = part.across or max(int(_ROOM / (drawings[0].width + _SMALL_GAP)), 1)
     rows = [drawings[start : start + most] for start in range(0, len(drawings), most)]
     lines = [flow("maps", row, math.inf, _SMALL_GAP) for row in rows]
-    words = "" if isinstance(part, doc.Pictures) else pooling_words(part.maps[0])
+    words = pooling_words(part.maps[0])
     pooled = [text_drawing([("faint", f"small maps {words}")])] if words else []
-    name = ", ".join(drawing.name for drawing in drawings) if pictures else "small maps"
-    return [*scale, below(name, lines, 10), *pooled]
+    return [*scale, below("small maps", lines, 10), *pooled]
 
 
 def part_drawings(
     part: doc.Table | doc.HeadGrid | doc.Maps | doc.Pictures | doc.Arcs | doc.Plot,
 ) -> list[Drawing]:
-    """Return a drawing for each map or picture, else a single one; [] for an empty part."""
+    """Return a drawing for each map or large picture, else a single one; [] for an empty part."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.drawing import Drawing
-from attnviz.draw.figure import arranged, document_drawing, heading_words, part_drawings
+from attnviz.draw.figure import document_drawing, heading_words, part_drawings
 from attnviz.draw.head_grid import SCRIPTS, grid_element
 from attnviz.draw.map_figure import scale_figure
 from attnviz.draw.palette import paper_table, to_hex
@@ -90,14 +90,9 @@ def plain_parts(document: doc.Document, palette: str, heads: Collection[str]) ->
                 for piece in _table(part._replace(rows=rows), palette, heads):
                     yield _EMPTY_TITLE.sub("<td></td>", piece)
                 yield "</details>"
-            case doc.Plot() | doc.Maps(texts=True):
+            case doc.Plot() | doc.Maps(texts=True) | doc.Pictures():
                 yield from _heading(part)
                 yield from map(_picture, part_drawings(part), repeat(palette))
-            case doc.Pictures():
-                yield from _heading(part)
-                drawings = part_drawings(part)
-                shown = arranged(part, drawings) if part.small else drawings
-                yield from map(_picture, shown, repeat(palette))
 
 
 def _picture(drawing: Drawing, palette: str) -> str:
@@ -161,19 +156,16 @@ def _part(part: doc.Part | doc.Group, palette: str, names: Collection[str]) -> I
         case doc.Maps():
             yield from _heading(part)
             yield from _maps(part, palette)
-        case doc.Pictures():
+        case doc.Pictures(small=False):
             yield from _heading(part)
-            room = '<div class="scroll" tabindex="0">'
-            for drawing in arranged(part, part_drawings(part) if part.small else []):
-                yield f"{room}{svg_element(drawing, palette)}</div>"
-            yield from [] if part.small else pictures_element(part, palette)
+            yield from pictures_element(part, palette)
         case doc.HeadGrid() if part.cells:
             yield from _heading(part)
             yield from grid_element(part, palette)
         case _:
             yield from _heading(part)
             for drawing in part_drawings(part):
-                yield f'<div class="scroll">{svg_element(drawing, palette)}</div>'
+                yield f'<div class="scroll" tabindex="0">{svg_element(drawing, palette)}</div>'
 
 
 def _heading(part: doc.Part) -> Iterator[str]:

@@ -18,12 +18,12 @@ from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, flow, stack, text_line
+from attnviz.draw.blocks import Block, Line, beside, flow, stack
 from attnviz.draw.coloured_text import scale_block
 from attnviz.draw.document import Picture, Pictures, Words
-from attnviz.draw.labels import at_blanks
 from attnviz.draw.numbers import counted
-from attnviz.draw.palette import accent_colour, veils
+from attnviz.draw.palette import STEPS, accent_colour, veils
+from attnviz.draw.pixels import resampled
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.scale import weight_steps
 from attnviz.draw.theme import Theme
@@ -42,31 +42,10 @@ _LINE = (255, 255, 255)
 _OUTLINED, _OUTSIDE = 3, 0.55
 """The columns of a patch from which a line fits around some; else what is outside is darker."""
 
-_LEFT_OUT = "The picture itself is left out: it needs 256 colours and block characters."
+_LEFT_OUT = "the picture itself is left out: it needs 256 colours and block characters"
 
 _CUBE = np.array([0, 95, 135, 175, 215, 255])
 """The parts of red, green and blue in colours 16 to 231 of a terminal of 256 colours."""
-
-
-def resampled(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return a picture (rows, columns, 3) whose pixels are the means of the areas that they cover.
-
-    pixels: (height, width, 3), of any size, from 0 to 255.
-    """
-    down, across = _shares(pixels.shape[0], rows), _shares(pixels.shape[1], columns)
-    mixed = np.tensordot(down, pixels.astype(np.float64), 1)
-    return np.asarray(np.moveaxis(np.tensordot(across, mixed, (1, 1)), 0, 1))
-
-
-def _shares(size: int, cells: int) -> NDArray[np.float64]:
-    """Return (cell, pixel) the share of each pixel of an axis in each of the cells that replace it.
-
-    size, cells: how many pixels and cells the axis has.
-    """
-    ends = np.arange(1, cells + 1)[:, None] * (size / cells)
-    pixels = np.arange(size)[None, :]
-    common = np.minimum(ends, pixels + 1) - np.maximum(ends - size / cells, pixels)
-    return np.asarray(np.maximum(common, 0.0) * (cells / size))
 
 
 def sampled(
@@ -169,25 +148,14 @@ def _glyphs(shown: Picture, theme: Theme, lines: int, columns: int) -> list[Line
     """Return the weights of a picture as glyphs, a line round the contour, and Q for the query."""
     assert shown.weights is not None
     weights = sampled(shown, shown.weights, lines, columns)
-    steps, inside = picture_steps(shown, weights), weights >= shown.contour
+    inside = weights >= shown.contour
     above, below, left, right = _neighbours(inside)
-    marked = _marked(shown, lines, columns)
+    glyphs = np.array([*map(theme.glyph, range(STEPS)), " "])[picture_steps(shown, weights)]
     across, upright = "_|" if theme.ascii else "─│"
-    drawn = []
-    for row in range(lines):
-        line: Line = []
-        for column in range(columns):
-            at, step = (row, column), int(steps[row, column])
-            if marked[at]:
-                line.append(Segment("Q", theme.accent()))
-            elif not inside[at] and (above[at] or below[at]):
-                line.append(Segment(across, BOLD))
-            elif not inside[at] and (left[at] or right[at]):
-                line.append(Segment(upright, BOLD))
-            else:
-                line.append(Segment(theme.glyph(step) if step >= 0 else " "))
-        drawn.append([*Segment.simplify(line)])
-    return drawn
+    glyphs[(left | right) & ~inside] = upright
+    glyphs[(above | below) & ~inside] = across
+    glyphs[_marked(shown, lines, columns)] = "Q"
+    return [[Segment("".join(line))] for line in glyphs.tolist()]
 
 
 # Several pictures ----------------------------------------------------------------------------
@@ -248,18 +216,13 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     shown = pictures[: across * part.rows] if part.small and part.rows else pictures
     hidden = part.hidden + len(pictures) - len(shown)
     noun = "more map" if part.small else "more picture"
-    below: Words = [(f"{counted(hidden, noun)}: --full", "faint")] if hidden else []
-    note = Block((), max_width)
+    below = [f"{counted(hidden, noun)}: --full"] * bool(hidden)
     if not theme.half_blocks:
-        said = [_LEFT_OUT]
-        if any(one.contour == one.contour for one in shown):
-            said.append("Lines enclose the largest weights.")
-        if any(one.mark is not None for one in shown):
-            said.append("Q is the patch that looks.")
-        pieces = at_blanks(theme.spell(" ".join(said)), max_width, "", theme.ellipsis)
-        note = Block(tuple(text_line((piece, DIM)) for piece in pieces), max_width)
-        if not shown:
-            below = [*below, *((one.alternative, False) for one in part.pictures)]
+        below.append(_LEFT_OUT)
+        below += ["─ encloses the largest"] * any(one.contour == one.contour for one in shown)
+        below += ["Q is the patch that looks"] * any(one.mark is not None for one in shown)
+        below += [] if shown else [one.alternative for one in part.pictures]
+        below = [words.replace("─", "_") for words in below] if theme.ascii else below
     key = Block((), 0)
     if part.scale is not None and shown:
         key = scale_block(part.scale, replace(theme, colour=theme.half_blocks), max_width)
@@ -275,8 +238,9 @@ def pictures_block(part: Pictures, theme: Theme, max_width: int) -> Block:
     else:
         body = flow(drawn, max_width, _GAP)
     above = Block(tuple(_lines(part.title, theme, max_width)), max_width)
-    rest = Block(tuple(_lines(below, theme, max_width)), max_width)
-    return stack([above, body, rest, note, key], gap=0)
+    remarks: Words = [(words, "faint") for words in below]
+    rest = Block(tuple(_lines(remarks, theme, max_width)), max_width)
+    return stack([above, body, rest, key], gap=0)
 
 
 def _titled(

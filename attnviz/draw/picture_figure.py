@@ -10,64 +10,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.document import Picture, Pictures, Words
-from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip
+from attnviz.draw.drawing import Cells, Drawing, Image, Item, Label, Stroke, Style, Tip, flow
 from attnviz.draw.labels import visible
-from attnviz.draw.picture import picture_steps, resampled
-
-_SIDES, _SMALL = (420.0, 360.0), (132.0, 120.0)
-"""The most pixels of a picture's width and height in a figure, and those of a small one."""
-
-_FINEST = 1.5
-"""The most pixels of the picture in a pixel of the figure: more would only make files large."""
+from attnviz.draw.picture import picture_steps
+from attnviz.draw.pixels import SMALL, drawn_pixels, picture_size
 
 _LETTER, _LINE = 6.6, 16.0
-_LEAST_WORDS = 26
+_LEAST_WORDS, _ROOM, _GAP = 172.0, 1000.0, 14.0
 _LIGHT, _DARK, _OWN = "#ffffff", "#111111", "#2ea8e6"
 _TIPPED = 2500
 """The most patches that have a tip."""
 
 
-def picture_size(shown: Picture, *, small: bool = False) -> tuple[int, int]:
-    """Return the width and the height of a picture in a figure, in whole pixels."""
-    high, wide = shown.pixels.shape[:2]
-    most = _SMALL if small else _SIDES
-    scale = min(most[0] / wide, most[1] / high)
-    return max(round(wide * scale), 1), max(round(high * scale), 1)
-
-
-def drawn_pixels(shown: Picture, size: tuple[float, float]) -> NDArray[np.uint8]:
-    """Return the pixels of a picture, fewer if the figure of this size can show fewer."""
-    columns, rows = (max(round(side * _FINEST), 1) for side in size)
-    if rows >= shown.pixels.shape[0]:
-        return shown.pixels
-    return np.rint(resampled(shown.pixels, rows, columns)).astype(np.uint8)
-
-
 def picture_figures(part: Pictures) -> list[Drawing]:
-    """Return a drawing of each picture under its words, with its weights as cells above it."""
-    sizes = [picture_size(shown, small=part.small) for shown in part.pictures]
-    titles = [
-        _title(shown, _letters(size, part.small))
-        for shown, size in zip(part.pictures, sizes, strict=True)
-    ]
+    """Return a drawing of each picture under its words, or one of all pictures if they are small.
+
+    Their weights are cells that let the picture through.
+    """
+    least = SMALL[0] if part.small else _LEAST_WORDS
+    sizes = [picture_size(shown.pixels, small=part.small) for shown in part.pictures]
+    letters = [int(max(0 if part.small else wide, least) / _LETTER) for wide, _ in sizes]
+    titles = [*map(_title, part.pictures, letters)]
     top = max((len(title) for title in titles), default=0) * _LINE  # where all pictures begin
     top += 6 * bool(top)
     drawings = []
-    for shown, size, title in zip(part.pictures, sizes, titles, strict=True):
-        (wide, high), letters = size, _letters(size, part.small)
-        below = [*_written(shown.below, "faint", letters, top + high + 2)]
-        image = Image(0, 0, wide, high, drawn_pixels(shown, size), shown.alternative)
-        above = overlay(shown, size, tips=not part.small)
+    for shown, (wide, high), most, title in zip(part.pictures, sizes, letters, titles, strict=True):
+        below = [*_written(shown.below, "faint", most, top + high + 2)]
+        image = Image(0, 0, wide, high, drawn_pixels(shown.pixels, (wide, high)), shown.alternative)
+        above = overlay(shown, (wide, high), tips=not part.small)
         inner = Drawing(shown.alternative, wide, high, (image, *above))
         name = title[0].content if part.small and title else shown.alternative or "picture"
-        across, down = max(wide, _LETTER * letters), top + high + len(below) * _LINE + 6
+        across, down = max(wide, _LETTER * most), top + high + len(below) * _LINE + 6
         drawings.append(Drawing(name, across, down, (*title, *below), ((0.0, top, inner),)))
+    if part.small and drawings:
+        return [flow(", ".join(drawing.name for drawing in drawings), drawings, _ROOM, _GAP)]
     return drawings
-
-
-def _letters(size: tuple[float, float], small: bool) -> int:
-    """Return how many letters a line of words above a picture of this size has at most."""
-    return max(int((_SMALL[0] if small else size[0]) / _LETTER), 1 if small else _LEAST_WORDS)
 
 
 def _title(shown: Picture, letters: int) -> list[Label]:

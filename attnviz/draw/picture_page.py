@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from attnviz.draw.document import Picture, Pictures
 from attnviz.draw.drawing import Drawing
-from attnviz.draw.picture_figure import drawn_pixels, overlay, picture_size
+from attnviz.draw.map_figure import scale_figure
+from attnviz.draw.picture_figure import overlay
+from attnviz.draw.pixels import drawn_pixels, picture_size
 from attnviz.draw.svg import data_uri, picture_png, safe, svg_element
 
 _SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
@@ -16,6 +18,9 @@ _SHOWN = (("100", "strong"), ("50", "faint"), ("0", "hidden"))
 
 def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
     """Yield pictures that are not small with their words, and a choice how weights are drawn."""
+    if part.scale is not None:
+        scale = svg_element(scale_figure(part.scale), palette)
+        yield f'<div class="scroll" tabindex="0">{scale}</div>'
     yield '<div class="pictures">'
     if any(shown.weights is not None for shown in part.pictures):
         words = "".join(shown.alternative for shown in part.pictures) + str(part.title)
@@ -33,8 +38,8 @@ def pictures_element(part: Pictures, palette: str) -> Iterator[str]:
 
 
 def _figure(shown: Picture, palette: str) -> Iterator[str]:
-    wide, high = size = picture_size(shown)
-    address = data_uri(picture_png(drawn_pixels(shown, size)))
+    wide, high = size = picture_size(shown.pixels)
+    address = data_uri(picture_png(drawn_pixels(shown.pixels, size)))
     sides = f'width="{wide}" height="{high}"'
     yield f'<figure style="width:{max(wide, 180)}px"><div class="picture">'
     yield f'<img alt="{safe(shown.alternative)}" src="{address}" {sides}/>'

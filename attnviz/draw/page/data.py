@@ -18,13 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Picture
 from attnviz.draw.labels import token_label, token_labels, token_name, visible
 from attnviz.draw.maps import pool, pool_signed
 from attnviz.draw.page.running_text import running_pieces
 from attnviz.draw.palette import to_hex, written_on
-from attnviz.draw.picture_figure import drawn_pixels, picture_size
-from attnviz.draw.svg import data_uri, picture_png
+from attnviz.draw.pixels import drawn_pixels, picture_size
 from attnviz.records import REST, SINKS, Floats, HeadLabel, Tokens
 
 SCHEMA = "attnviz.page/1"
@@ -409,9 +407,13 @@ def _record(fitted: _Fitted, labels: dict[PageLabel, int], blocks: list[str]) ->
 def _panes(tokens: Tokens) -> list[dict[str, Any]]:
     """Return the pictures of the keys as a page shows them, one for each grid of patches."""
     layout, panes = tokens.layout, list[dict[str, Any]]()
-    for grid in layout.grids if layout is not None and layout.pictures else ():
-        shown = Picture(layout.pictures[grid.picture])
-        pixels = drawn_pixels(shown, size := picture_size(shown))
+    if layout is None or not layout.pictures:
+        return panes
+    from attnviz.draw.svg import data_uri, picture_png
+
+    for grid in layout.grids:
+        whole = layout.pictures[grid.picture]
+        pixels = drawn_pixels(whole, size := picture_size(whole))
         box = [round(float(side), 6) for side in grid.box]
         about = {
             "name": visible(grid.name),

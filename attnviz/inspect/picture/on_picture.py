@@ -1,8 +1,9 @@
-"""The weights of one query on the patches of its picture, as a part of a document."""
+"""The weights of one query on the patches of its picture, and how far heads look, as parts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from attnviz.token_layout import TokenLayout
 
 SCALE = doc.WEIGHTS._replace(after="of each map's largest")
 """The scale of maps on pictures, each of which has its own largest weight."""
+
+_LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
 
 def on_picture(
@@ -54,3 +57,31 @@ def on_picture(
             f"{share(float(most.max()))}; 60% of the weight on {area}."
         ),
     )
+
+
+def distance_grid(
+    heads: Mapping[tuple[int, int], tuple[float, str]], uniform: float, base: int
+) -> doc.HeadGrid:
+    """Return the distance in patches of every head, with a letter for what it does.
+
+    heads: the distance and the label by (layer, head). uniform: the distance of uniform attention.
+    base: the number of the first layer and head in their names.
+    """
+    cells = {}
+    for (layer, head), (distance, label) in heads.items():
+        near = max(0.0, 1.0 - distance / uniform)
+        cells[layer, head] = doc.Cell(
+            near,
+            doc.Tint(round(255 * near)),
+            text=f"{distance:.1f}",
+            letter=_LETTERS.get(label, ""),
+            tip=f"L{layer + base}H{head + base}: {distance:.2f} patches {label}".strip(),
+            values={"distance": distance},
+        )
+    given = {label for _, label in heads.values()}
+    key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
+    title = [
+        ("How far each head looks", True),
+        (f"patches, in the mean; uniform attention {uniform:.1f}", False),
+    ]
+    return doc.head_grid(cells, base, title=title, key=key)

@@ -89,9 +89,9 @@ def _whole_maps(
     choice = Choice(request.layer, request.head, request.index_base, no_known_labels=True)
     wanted = asked(model, read.file.name, choice)
     info, tokens = model.info, len(read.tokens)
-    heads = (
-        info.layers * info.heads if wanted.heads is None else sum(map(len, wanted.heads.values()))
-    )
+    heads = info.layers * info.heads
+    if wanted.heads is not None:
+        heads = sum(head in own for own in wanted.heads.values() for head in range(info.heads))
     if heads * tokens**2 > _MOST_CELLS:
         return None
     record = capture(model, read.tokens, kind="self", heads=wanted.heads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.picture.on_picture import SCALE, on_picture
+from attnviz.inspect.picture.on_picture import SCALE, distance_grid, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
 from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
 from attnviz.records import Floats
@@ -48,8 +48,6 @@ _AROUND = 5
 
 _LEAST_LINES = 10
 """The least lines of a picture above the table of all heads."""
-
-_LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
 
 class _Seen(NamedTuple):
@@ -324,34 +322,6 @@ def _every(report: PictureReport) -> doc.Pictures:
 def _grid(report: PictureReport) -> doc.HeadGrid:
     heads = {(head.layer, head.head): (head.distance, head.label) for head in report.measured}
     return distance_grid(heads, report.uniform, report.index_base)
-
-
-def distance_grid(
-    heads: Mapping[tuple[int, int], tuple[float, str]], uniform: float, base: int
-) -> doc.HeadGrid:
-    """Return the distance in patches of every head, with a letter for what it does.
-
-    heads: the distance and the label by (layer, head). uniform: the distance of uniform attention.
-    base: the number of the first layer and head in their names.
-    """
-    cells = {}
-    for (layer, head), (distance, label) in heads.items():
-        near = max(0.0, 1.0 - distance / uniform)
-        cells[layer, head] = doc.Cell(
-            near,
-            doc.Tint(round(255 * near)),
-            text=f"{distance:.1f}",
-            letter=_LETTERS.get(label, ""),
-            tip=f"L{layer + base}H{head + base}: {distance:.2f} patches {label}".strip(),
-            values={"distance": distance},
-        )
-    given = {label for _, label in heads.values()}
-    key = [doc.Key(None, words, letter) for words, letter in _LETTERS.items() if words in given]
-    title = [
-        ("How far each head looks", True),
-        (f"patches, in the mean; uniform attention {uniform:.1f}", False),
-    ]
-    return doc.head_grid(cells, base, title=title, key=key)
 
 
 def _table(report: PictureReport) -> doc.Table:

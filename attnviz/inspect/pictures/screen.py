@@ -7,7 +7,7 @@ from collections import Counter
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import model_words, named, share
-from attnviz.inspect.picture.screen import distance_grid
+from attnviz.inspect.picture.on_picture import distance_grid
 from attnviz.inspect.pictures.report import HeadOverPictures, PicturesReport
 
 _FEW = 5
@@ -80,19 +80,18 @@ def _table(report: PicturesReport) -> doc.Table:
     def seen(head: HeadOverPictures) -> str:
         return f"{head.times} of {len(report.paths)}" if head.label else ""
 
-    classes = [doc.ColumnOf[HeadOverPictures]("CLS", lambda head: optional(head.cls), keep=7)]
-    registers = [
-        doc.ColumnOf[HeadOverPictures]("registers", lambda head: optional(head.register), keep=6)
-    ]
-    return doc.table(
-        sorted(report.heads, key=lambda head: (not head.label, head.distance)),
+    columns = [
         doc.ColumnOf("head", report.head_name, right=False),
         doc.ColumnOf("label", lambda head: head.label, right=False),
         doc.ColumnOf("pictures", seen, keep=5),
         doc.ColumnOf("distance", lambda head: f"{head.distance:.2f}"),
         doc.ColumnOf("95% interval", ends, keep=4),
-        *(classes if report.heads[0].cls is not None else []),
-        *(registers if report.heads[0].register is not None else []),
-        doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7),
-        title=[("Scores", True), (f"in the mean; uniform: {report.token:.1%} a token", False)],
-    )
+    ]
+    if report.heads[0].cls is not None:
+        columns.append(doc.ColumnOf("CLS", lambda head: optional(head.cls), keep=7))
+    if report.heads[0].register is not None:
+        columns.append(doc.ColumnOf("registers", lambda head: optional(head.register), keep=6))
+    columns.append(doc.ColumnOf("patch with most", lambda head: share(head.peak), keep=7))
+    title = [("Scores", True), (f"in the mean; uniform: {report.token:.1%} a token", False)]
+    order = sorted(report.heads, key=lambda head: (not head.label, head.distance))
+    return doc.table(order, *columns, title=title)
