@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import GenerationMixin, WhisperFeatureExtractor
 
@@ -295,7 +296,7 @@ def handed_speech(model: Any, processor: Any) -> SpeechModel:
     return speech_model(name, model, tokenizer, extractor, loaded=True)
 
 
-def loudness(file: SoundFile, bins: int, seconds: float) -> np.ndarray:
+def loudness(file: SoundFile, bins: int, seconds: float) -> NDArray[np.float64]:
     """Return the root mean square (bin,) of a sound in equal parts of its first ``seconds``.
 
     The loudest part is 1.
@@ -303,5 +304,8 @@ def loudness(file: SoundFile, bins: int, seconds: float) -> np.ndarray:
     edges = np.linspace(0, min(seconds, file.seconds) * file.rate, bins + 1).round().astype(int)
     power = np.concatenate([[0.0], np.cumsum(file.samples.astype(np.float64) ** 2)])
     sizes = np.maximum(np.diff(edges), 1)
-    root = np.sqrt(np.maximum(np.diff(power[np.minimum(edges, len(power) - 1)]), 0) / sizes)
-    return root / max(float(root.max()), np.finfo(float).tiny)
+    root: NDArray[np.float64] = np.sqrt(
+        np.maximum(np.diff(power[np.minimum(edges, len(power) - 1)]), 0) / sizes
+    )
+    root /= max(float(root.max()), np.finfo(float).tiny)
+    return root

@@ -196,7 +196,10 @@ def _clip_errors(
     clips: Sequence[_Clip], sets: Sequence[Sequence[int]], frame: float
 ) -> NDArray[np.float64]:
     """Return the error (set,) in the mean of the clips, each the mean of its words."""
-    return np.mean([errors.mean(axis=1) for errors in _word_errors(clips, sets, frame)], axis=0)
+    means: NDArray[np.float64] = np.mean(
+        [errors.mean(axis=1) for errors in _word_errors(clips, sets, frame)], axis=0
+    )
+    return means
 
 
 def _greedy(
