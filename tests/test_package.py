@@ -35,7 +35,7 @@ def test_the_promised_ranges_and_the_licence():
     assert "torch>=2.6" in needed
     assert "transformers>=5.21,<6" in needed
     assert project()["requires-python"] == ">=3.11"
-    offered = {"data", "dist", "gguf", "image", "kernel", "plot", "tui", "test", "site"}
+    offered = {"audio", "data", "dist", "gguf", "image", "kernel", "plot", "tui", "test", "site"}
     assert set(project()["optional-dependencies"]) == offered
     text = (PACKAGE.parent / "LICENSE").read_text()
     assert "Apache License" in text
