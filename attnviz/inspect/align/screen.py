@@ -103,7 +103,6 @@ def _sets(report: AlignReport) -> doc.Table:
     ]
     return doc.table(
         report.sets,
-        doc.ColumnOf("set", lambda one: one.name, right=False),
         *columns,
         row=lambda one: {"bar": (one.error, most), "tone": "plain"},
         title=title,
@@ -145,7 +144,6 @@ def _words(report: AlignReport) -> doc.Table:
     ]
     return doc.table(
         report.words,
-        doc.ColumnOf("word", lambda word: word.word, right=False),
         *columns,
         title=[("Words", True), ("seconds, held-out clips", False)],
         least=4,
