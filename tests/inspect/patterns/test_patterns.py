@@ -62,7 +62,7 @@ def test_checkpoints(run, document, checkpoint, kind):
 def test_every_example_of_the_help_runs(redrawn):
     """Those that need a file or a checkpoint of the reader's own aside."""
     examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
-    assert len(examples) == 6
+    assert len(examples) == 7
     for example in examples:
         arguments = shlex.split(example)[1:]
         if not {"--model", "--texts"} & set(arguments):
