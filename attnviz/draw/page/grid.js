@@ -61,6 +61,7 @@ function drawGrid() {
   grid.style.gridTemplateColumns = strip ? "none" : byLayer ? `1.6rem repeat(${columns}, ${side + words}px)` : ranked;
   grid.style.setProperty("--side", side + "px");
   cells = [];
+  const told = (document.querySelector("h1")?.textContent?.match(/\bL\d+H\d+\b/g) ?? []).map(String); // heads that the finding names
   const nodes = [], every = Math.ceil(18 / side), fewer = Math.ceil(10 / side);
   if (small) {
     nodes.push(make("span"));
@@ -82,7 +83,7 @@ function drawGrid() {
     const look = { title: about, tabindex: -1, "--hue": hueOf(i) };
     const name = words && words < 44 && byLayer ? shown.names[i].replace(/^L\d+/, "") : shown.names[i];
     const cell = make("button", { ...look, "data-head": i }, make("i"), ...(small ? [] : [make("small", {}, name), " ", make("small", {}, second)]));
-    cell.classList.toggle("found", Boolean(isFound(i)));
+    cell.classList.toggle("found", Boolean(isFound(i)) || told.includes(shown.names[i]));
     if (byLayer) cell.style.gridColumn = String(head[i] + 2);
     cell.classList.toggle("off", byLayer && !passes(i));
     nodes.push(cells[i] = cell);

@@ -24,6 +24,18 @@ def thousand(tmp_path_factory):
     return path
 
 
+def test_the_heads_that_the_finding_names_are_marked(opened, tmp_path):
+    maps = attnviz.heads("tiny", "The cat sat on the mat because it was tired.")
+    assert "L5H2" in maps.finding
+    assert "L3H1" in maps.finding
+    maps.save(tmp_path / "page.html")
+    shown = opened(tmp_path / "page.html")
+    assert [cell.inner_text() for cell in shown.page.locator("#grid .found small").all()[::2]] == [
+        "L3H1",
+        "L5H2",
+    ]
+
+
 def test_a_text_from_the_right_reads_from_the_right_and_arrows_point_to_the_key(opened, tmp_path):
     weights = np.random.default_rng(3).dirichlet(np.ones(4), size=(3, 4))
     attnviz.heatmap(weights, FROM_THE_RIGHT).save(tmp_path / "page.html")
