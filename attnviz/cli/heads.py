@@ -11,7 +11,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import visible
-from attnviz.draw.report import EVERY
+from attnviz.draw.report import EVERY, Report
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture.request import PictureOptions
@@ -238,14 +238,15 @@ def _show_sound(
         opened = outlet.load_model(Work(speech=True))
         assert isinstance(opened, SpeechModel)
         heard = opened.hear(sound.audio)
+        report: Report
         with outlet.advancing("reading the layers") as advance:
             if asked is not None:
-                outlet.show(speech(opened, heard, asked, advance))
-                return
-            given = replace(request, target=sound.transcript)
-            report = question.heads(
-                opened, sound.audio, given, lambda changes: opened, advance=advance
-            )
+                report = speech(opened, heard, asked, advance)
+            else:
+                given = replace(request, target=sound.transcript)
+                report = question.heads(
+                    opened, sound.audio, given, lambda changes: opened, advance=advance
+                )
     outlet.show(report)
 
 

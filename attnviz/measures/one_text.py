@@ -73,6 +73,8 @@ class _Text:
         self._queries = int((~self._sink[0]).sum())
         info = record.model
         told = not (record.queries.unknown or record.keys.unknown)
+        layout = record.keys.layout
+        told = told and (layout is None or "text" in layout.kinds)  # patches have no word order
         self._asked = known is None and info.weights != "random" and told
         self._trials = info.layers * info.heads * NAMES
 

@@ -30,9 +30,7 @@ def document(report: AlignReport) -> doc.Document:
         f"Alignment heads of {report.model.name}",
         parts,
         doc.Explanation("align", f"measured on {clips}, {words}."),
-        doc.next_steps(
-            ["--save heads.json", "--recipe transformers", "--full", "--explain"], tone="faint"
-        ),
+        doc.next_steps(["--save heads.json", "--recipe transformers", "--explain"], tone="faint"),
         heading=[*named(report.model), (clips, False), (words, False)],
         finding=_finding(report),
         first=partial(_first, report),

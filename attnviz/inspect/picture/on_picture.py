@@ -14,8 +14,12 @@ from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 from attnviz.token_layout import TokenLayout
 
-SCALE = doc.WEIGHTS._replace(after="of each map's largest")
-"""The scale of maps on pictures, each of which has its own largest weight."""
+SCALE = doc.WEIGHTS._replace(after="of its largest, or 3 x its mean")
+"""The scale of maps on pictures, each of which has its own full colour."""
+
+_LEAST_FULL = 3.0
+"""The weight with the full colour, in means of the map, at least: a map that is nearly even would
+hide its picture otherwise."""
 
 _LETTERS = {"local": "l", "sink: CLS": "C", "sink: registers": "R", "sink: one patch": "p"}
 
@@ -47,6 +51,7 @@ def on_picture(
     return doc.Picture(
         layout.pictures[layout.grids[grid].picture],
         values,
+        full=max(float(most.max()), _LEAST_FULL * float(finite.sum()) / max(len(finite), 1)),
         box=layout.grids[grid].box,
         contour=inside,
         mark=mark,

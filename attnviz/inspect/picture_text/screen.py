@@ -13,7 +13,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named, share
-from attnviz.inspect.picture.on_picture import on_picture
+from attnviz.inspect.picture.on_picture import SCALE, on_picture
 from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
 from attnviz.measures.pictures import contour, largest_part
 from attnviz.records import Floats
@@ -220,8 +220,8 @@ def _maps(report: PictureTextReport, most: int | None) -> doc.Pictures:
     for head in ranked if len(heads) > 1 else ():
         row = report.without_sinks(head)
         shown.append(on_picture(layout, row, report.head_name(head), grid=grid))
-    title = [(f"Where {_word(report)} looks", True), ("inside the line: 60% of the weight", False)]
-    return doc.Pictures(shown[:most], title, scale=doc.WEIGHTS)
+    title = [(f"Where {_word(report)} looks", True), ("marked: 60% of the weight", False)]
+    return doc.Pictures(shown[:most], title, scale=SCALE)
 
 
 # Tables -------------------------------------------------------------------------------------------

@@ -10,6 +10,9 @@ from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.picture.on_picture import distance_grid
 from attnviz.inspect.pictures.report import HeadOverPictures, PicturesReport
 
+_LEGEND = 3
+"""The lines that the legend and the frame of the grid take below it."""
+
 _FEW = 5
 """The number of pictures below which labels are called those of these pictures alone."""
 
@@ -42,9 +45,15 @@ def document(report: PicturesReport) -> doc.Document:
         finding=_finding(report),
         first=lambda columns, lines: [
             doc.Group([grid]),
-            doc.Group([_table(report)._replace(least=3)], yields=1),
+            doc.Group([_cut(_table(report), len(grid.rows) + _LEGEND)], yields=1),
         ],
     )
+
+
+def _cut(table: doc.Table, rows: int) -> doc.Table:
+    """Return a table with its first rows, as tall as the grid beside it."""
+    hidden = max(len(table.rows) - rows, 0)
+    return table._replace(rows=table.rows[:rows], hidden=hidden, least=3)
 
 
 def _finding(report: PicturesReport) -> str:
@@ -57,16 +66,14 @@ def _finding(report: PicturesReport) -> str:
             f"{report.uniform:.1f} patches.{few}"
         )
     words = [
-        f"{label.removeprefix('sink: ')} as a sink in {number}"
-        if label.startswith("sink")
-        else f"{label} attention in {number}"
+        f"{number} {label.replace('sink: ', 'with a sink on ')}"
         for label, number in labels.most_common()
     ]
     nearest = min(report.heads, key=lambda head: head.distance)
     return (
         f"{sum(labels.values())} of {counted(total, 'head')} keep one label over {size}: "
         f"{listed(words)}. {report.head_name(nearest)} looks nearest, {nearest.distance:.1f} "
-        f"patches; uniform attention {report.uniform:.1f}.{few}"
+        f"patches (uniform {report.uniform:.1f}).{few}"
     )
 
 

@@ -115,17 +115,17 @@ def _of_picture(report: RolloutReport, layout: TokenLayout) -> doc.Document:
     """Return the document of a picture: where the query's rollout lies, beside the last layer."""
     info, query, row = report.model, report.query, report.queries.index(report.query)
     asking = layout.names()[query]
-    rows = {"rollout": report.matrix[row], f"the mean of L{info.layers - 1}": report.raw[row]}
+    rows = {"rollout": report.matrix[row], f"mean of L{info.layers - 1}": report.raw[row]}
     alone = doc.Picture(layout.pictures[0], words=[("picture", True)], alternative=report.text)
     maps = [on_picture(layout, weights, name, query=query) for name, weights in rows.items()]
     title = [(f"What {asking} draws on", True), ("marked: 60% of it", False)]
     drawn = doc.Pictures([alone, *maps], title, scale=SCALE)
     shares = {name: float(rows["rollout"][layout.of_kind(name)].sum()) for name in ("cls", "patch")}
-    own = f"{shares['cls']:.0%} stays on CLS" if shares["cls"] else ""
+    own = f" {shares['cls']:.0%} stays on CLS." if shares["cls"] else ""
     areas = [str(drawn.below[0][0]).removeprefix("60% on ") for drawn in maps]
     finding = (
-        f"{asking} draws 60% of what it takes from patches from {areas[0]} of the picture through "
-        f"all layers, from {areas[1]} in the last alone{f'; {own}' if own else ''}."
+        f"Through all layers, 60% of what {asking} draws from patches comes from {areas[0]} of "
+        f"them; in the last layer alone, from {areas[1]}.{own}"
     )
     words = [*named(info), (counted(info.layers, "layer"), False), ("attention rollout", False)]
     about: list[doc.Part] = [

@@ -50,9 +50,9 @@ def document(report: SpeechReport) -> doc.Document:
         parts,
         doc.Explanation("speech", f"measured on this sound alone, {report.seconds:.2f} s."),
         doc.next_steps(
-            ["--head L2H1", "--kind encoder", "--full", "--explain"]
+            ["--head L2H1", "--kind encoder", "--explain"]
             if report.kind == "cross"
-            else ["--head L2H1", "--full", "--explain"],
+            else ["--head L2H1", "--explain"],
             tone="faint",
         ),
         heading=[*named(report.model), (report.kind, False), (f"{report.seconds:.2f} s", False)],

@@ -46,7 +46,7 @@ def test_each_command_reads_pictures(asked, place):
     assert "4 x 4 patches" in first
     chosen = json.loads(asked("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
     assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
-    assert "60% of what it takes" in asked("rollout", "--image", "photos/0.png")
+    assert "60% of what CLS draws" in asked("rollout", "--image", "photos/0.png")
     many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
     ablated = json.loads(asked("ablate", *many, "--json"))
     assert len(ablated["heads"]) == 8

@@ -8,6 +8,7 @@ import torch
 
 import attnviz
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.picture.on_picture import on_picture
 from attnviz.inspect.picture.picture import picture, pooling_weights
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.models.pictures import read_picture
@@ -130,3 +131,11 @@ def test_numbers_that_are_none(vit):
     broken = [type(head)(head.layer, head.head, head.row * np.nan) for head in report.heads]
     object.__setattr__(report, "heads", tuple(broken))
     assert "not numbers" in report.finding
+
+
+def test_an_even_map_lets_its_picture_through(vit):
+    layout = asked(vit).layout
+    even = np.full(len(layout), 1 / len(layout))
+    assert on_picture(layout, even, "even").full == pytest.approx(3 * even[0])
+    peaked = np.where(np.arange(len(layout)) == 3, 1.0, 0.0)
+    assert on_picture(layout, peaked, "peaked").full == 1

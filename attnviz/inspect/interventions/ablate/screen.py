@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -36,9 +36,11 @@ from attnviz.inspect.interventions.means import (
     label_column,
 )
 from attnviz.measures.labels import label_look
-from attnviz.records import Tokens
+from attnviz.records import HeadLabel, Tokens
 
-_LABEL = partial(label_text, max_width=19)
+_LABEL = 19
+"""The most columns of a label in a table."""
+
 _MOST_FOLLOWED = 4
 
 
@@ -91,6 +93,11 @@ def _hints(report: AblationReport) -> list[str]:
 # Grid and ranking ----------------------------------------------------------------------------
 
 
+def _label(report: AblationReport) -> Callable[[HeadLabel], str]:
+    """Return what writes a label into a cell of a table."""
+    return partial(label_text, max_width=_LABEL, noun=noun(report))
+
+
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
     """Return a grid of the effects of ablations, or of gradients; None for fewer than two.
 
@@ -131,7 +138,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
                 "Highest by gradient",
                 shown[: report.top if most is None else most],
                 doc.ColumnOf(f"gradient{scale.times}", lambda head: scale.text(gradients[head])),
-                label_column(report.labels, lambda head: head, _LABEL),
+                label_column(report.labels, lambda head: head, _label(report)),
                 scale=scale,
                 name=report.head_name,
                 mean=lambda head: Mean(gradients[head]),
@@ -164,7 +171,7 @@ def _effect_table(
         title,
         effects,
         _metric_column(among, report.metric),
-        label_column(report.labels, lambda effect: effect.head, _LABEL),
+        label_column(report.labels, lambda effect: effect.head, _label(report)),
         doc.ColumnOf("edge weight", weight),
         base_rates("control", mean, scale),
         *(_metric_column(among, name) for name in report.metrics_aside(effects)),
