@@ -97,6 +97,7 @@ TRANSFORMERS = {
     "attnviz.models.attention_interface",
     "attnviz.models.chats",
     "attnviz.models.huggingface",
+    "attnviz.models.processors",
     "attnviz.learn.verify.verify",
     "attnviz.models.speech",
     "attnviz.count.params.meta_count",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnviz.measures.pictures import connected
 from attnviz.records import Floats
 
 FIRST_LAYER = 2
@@ -32,7 +32,10 @@ _TIMES = 1000.0
 
 
 def elbow(sums: Floats) -> float:
-    """Return the sum at the elbow of sorted sums: farthest from the line between their ends."""
+    """Return the sum where the curve of all sums, in ascending order, has its elbow.
+
+    That is the sum farthest below the straight line from the smallest to the largest.
+    """
     ordered = np.sort(np.asarray(sums, np.float64).reshape(-1))
     line = np.linspace(ordered[0], ordered[-1], len(ordered))
     return float(ordered[np.argmax(line - ordered)])
@@ -52,24 +55,6 @@ def spatial_entropy(maps: Floats) -> Floats:
         shares = masses[masses > 0] / max(masses.sum(), np.finfo(float).tiny)
         found[at] = -(shares * np.log(shares)).sum()
     return found
-
-
-def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return a number for each connected part of true cells (map, row, column), and 0 elsewhere."""
-    rows, columns = cells.shape[1:]
-    numbers = np.arange(1, rows * columns + 1, dtype=np.int32).reshape(rows, columns)
-    parts = np.where(cells, numbers, 0)
-    while True:
-        grown = parts.copy()
-        for axis in (1, 2):  # the largest number of a cell and those around it
-            first, last = (grown.swapaxes(1, axis)[:, own] for own in (slice(1, None), slice(-1)))
-            before = last.copy()
-            np.maximum(last, first, out=last)
-            np.maximum(first, before, out=first)
-        grown *= cells
-        if np.array_equal(grown, parts):
-            return parts
-        parts = grown
 
 
 def shuffled_entropies(maps: Floats, times: int, seed: int = 0) -> Floats:

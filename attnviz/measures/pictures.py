@@ -149,21 +149,29 @@ def outlying(norms: Floats, layout: TokenLayout) -> NDArray[np.intp]:
 def largest_part(weights: Floats) -> NDArray[np.bool_]:
     """Return the connected part (row, column) of positive weights with the largest sum.
 
-    weights: (row, column); patches that touch at a side or a corner are connected.
+    weights: (row, column). No part if no weight is positive.
     """
-    left = {(int(row), int(column)) for row, column in np.argwhere(weights > 0)}
-    best, most = np.zeros(weights.shape, bool), -1.0
-    while left:
-        part, edge = set(), [left.pop()]
-        while edge:
-            row, column = here = edge.pop()
-            part.add(here)
-            beside = {(row + down, column + across) for down in (-1, 0, 1) for across in (-1, 0, 1)}
-            edge += beside & left
-            left -= beside
-        rows, columns = zip(*part, strict=True)
-        total = float(weights[list(rows), list(columns)].sum())
-        if total > most:
-            best, most = np.zeros(weights.shape, bool), total
-            best[list(rows), list(columns)] = True
-    return best
+    part = connected(weights[None] > 0)[0]
+    sums = np.bincount(part.reshape(-1), np.where(part > 0, weights, 0.0).reshape(-1))
+    return np.asarray((part > 0) & (part == sums.argmax()))
+
+
+def connected(cells: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the part (map, row, column) that each true cell belongs to, as a number; 0 elsewhere.
+
+    Cells of one part are connected: they touch at a side or a corner.
+    """
+    rows, columns = cells.shape[1:]
+    numbers = np.arange(1, rows * columns + 1, dtype=np.int32).reshape(rows, columns)
+    parts = np.where(cells, numbers, 0)
+    while True:
+        grown = parts.copy()
+        for axis in (1, 2):  # the largest number of a cell and those around it
+            first, last = (grown.swapaxes(1, axis)[:, own] for own in (slice(1, None), slice(-1)))
+            before = last.copy()
+            np.maximum(last, first, out=last)
+            np.maximum(first, before, out=first)
+        grown *= cells
+        if np.array_equal(grown, parts):
+            return parts
+        parts = grown

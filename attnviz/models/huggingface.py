@@ -1,7 +1,7 @@
 """Opens Hugging Face checkpoints and named shapes with transformers.
 
-The head follows the checkpoint's ``architectures``. Besides ``attention_interface`` this is the
-only module that imports transformers, which takes seconds: import it only when needed.
+The head follows the checkpoint's ``architectures``. transformers takes seconds to import: import
+this module only when it is needed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers import ProcessorMixin
 from transformers import modeling_utils as _untyped_loading
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
-from transformers.models.auto import processing_auto
 from transformers.utils import logging as _untyped_logging
 
 from attnviz.errors import LoadError, UnsupportedError
@@ -35,15 +33,17 @@ from attnviz.models.hub import Progress, find_checkpoint
 from attnviz.models.layouts import require_layout
 from attnviz.models.memory import require_memory
 from attnviz.models.model import no_logits, stated_revision, trained_tokens
-from attnviz.models.picture_texts import (
-    picture_text_model,
-    require_picture_text,
-    without_videos,
-)
+from attnviz.models.picture_texts import picture_text_model, require_picture_text
 from attnviz.models.placement import drawing, find_device, find_dtype
 from attnviz.models.prepare import prepared
+from attnviz.models.processors import (
+    open_extractor,
+    open_processor,
+    open_text_processor,
+    plain_processor,
+)
 from attnviz.models.shapes import Shape
-from attnviz.models.speech import FEATURES, plain_extractor, require_speech, speech_model
+from attnviz.models.speech import FEATURES, require_speech, speech_model
 from attnviz.models.split import require_even
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import quietly, third_party, tokenizing
@@ -137,13 +137,13 @@ def load_transformers(
     own = adapter is not None and files.has_vocabulary(files.file_names(adapter.directory))
     texts = adapter.directory if adapter is not None and own else directory
     if pictures:
-        processor = _open_processor(name, directory, trust_remote_code)
+        processor = open_processor(name, directory, trust_remote_code)
     else:
         tokenizer = _open_tokenizer(name, texts, config, trust_remote_code)
         if picture_texts:
-            processor = _open_text_processor(name, directory, config)
+            processor = open_text_processor(name, directory, config)
         if speech:
-            processor = _open_extractor(name, directory, config)
+            processor = open_extractor(name, directory, config)
     safe = weights[0].endswith(".safetensors")
     with no_bars(), _without_peft(), _named_scheme(name, fields):
         model, notes = open_weights(
@@ -250,7 +250,7 @@ def load_shape(
         "patterns are arbitrary"
     )
     if pictures:
-        read = _plain_processor(model)
+        read = plain_processor(model)
         return picture_model(name, model, read, device=place, seed=seed, notes=(untrained,))
     notes = (
         untrained,
@@ -339,75 +339,6 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     if tokenizer.vocab_files_names and lacks:
         raise without
     return tokenizer
-
-
-def _open_processor(name: str, directory: Path, trust_remote_code: bool) -> Any:
-    """Return the image processor of a checkpoint's directory; LoadError without one."""
-    settings = [directory / f"{kind}_config.json" for kind in ("preprocessor", "processor")]
-    if not any(path.is_file() for path in settings):
-        raise LoadError(
-            f"{name!r} does not say how it reads pictures: copy preprocessor_config.json beside "
-            "config.json"
-        )
-    with _processing(name, "image processor"):
-        opened: Any = transformers.AutoImageProcessor
-        return opened.from_pretrained(
-            directory, local_files_only=True, trust_remote_code=trust_remote_code
-        )
-
-
-def _open_text_processor(name: str, directory: Path, config: Any) -> Any:
-    """Return the processor of pictures and texts in a checkpoint's directory.
-
-    Raises LoadError if there is none that transformers knows.
-    """
-    files_of = [directory / f"{kind}_config.json" for kind in ("processor", "preprocessor")]
-    settings = [read_json(path) for path in files_of if path.is_file()]
-    stated = [fields["processor_class"] for fields in settings if "processor_class" in fields]
-    with _processing(name, "processor"):
-        if stated:
-            known = processing_auto.processor_class_from_name(str(stated[0]))
-        else:
-            known = processing_auto.PROCESSOR_MAPPING.get(type(config), None)
-        if settings and isinstance(known, type) and issubclass(known, ProcessorMixin):
-            return without_videos(known).from_pretrained(directory, local_files_only=True)
-    what = f"transformers {_VERSION} does not know its {stated[0]}" if stated else "it has no file"
-    raise LoadError(
-        f"{name!r} does not say how it reads texts with pictures: {what}; copy "
-        "processor_config.json and preprocessor_config.json beside config.json"
-    )
-
-
-def _open_extractor(name: str, directory: Path, config: Any) -> Any:
-    """Return the feature extractor of a Whisper checkpoint, or that of its config without one."""
-    if not (directory / "preprocessor_config.json").is_file():
-        return plain_extractor(config)
-    with _processing(name, "feature extractor"):
-        return transformers.WhisperFeatureExtractor.from_pretrained(
-            directory, local_files_only=True
-        )
-
-
-@contextmanager
-def _processing(name: str, kind: str) -> Iterator[None]:
-    """Open a processor, silently; LoadError says which package it lacks."""
-    try:
-        with third_party(f"the {kind} of {name!r} cannot be used"):
-            yield
-    except LoadError as error:
-        for package in ("torchvision", "num2words"):
-            if package in f"{error} {error.__cause__}".lower():
-                needs = f"the {kind} of {name!r} needs {package}: pip install {package}"
-                raise LoadError(needs) from error
-        raise
-
-
-def _plain_processor(model: Any) -> Any:
-    """Return a processor for random weights: the whole picture in the model's size, around 0."""
-    config = getattr(model.config, "vision_config", None) or model.config
-    side = config.image_size
-    height, width = side if isinstance(side, list | tuple) else (side, side)
-    return transformers.ViTImageProcessorPil(size={"height": height, "width": width})
 
 
 def _needs_code(name: str) -> str:

@@ -7,11 +7,11 @@ import pytest
 
 from attnviz.measures.localisation import (
     activations,
-    connected,
     elbow,
     shuffled_entropies,
     spatial_entropy,
 )
+from attnviz.measures.pictures import connected
 
 
 def test_the_elbow_is_farthest_from_the_line_between_the_ends():

@@ -30,7 +30,7 @@ class AddedHead(NamedTuple):
 
 
 class HeadSet(NamedTuple):
-    """A set of heads, and how well it times words on the clips that did not choose.
+    """A set of heads, and how well it times words on the clips that were held out.
 
     heads: (layer, head); empty for random sets, whose mean it is, and for even spacing.
     error: of word beginnings in seconds, in the mean of clips; with its 95% interval, None for
