@@ -131,7 +131,7 @@ def shown(report, columns, lines, theme=PLAIN):
         {"texts": 6},
         {"by_token": True},
         {"layers": 24, "heads": 4, "texts": 6},
-        {"layers": 4, "heads": 47},
+        {"layers": 2, "heads": 47},
         {"pieces": LONG},
         {"pieces": LONG, "by_token": True},
         {"variants": [Variant(((0, 3),))], "patterns": False},
