@@ -465,10 +465,8 @@ def passing(rules):
     return tuple(name for name, outcome in rules.items() if outcome.passed)
 
 
-@pytest.mark.parametrize(
-    ("backend", "number"),
-    [("numpy", math.nan), pytest.param("torch", math.inf, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("backend", "number"), [("numpy", math.nan), ("torch", math.inf)])
 def test_a_head_without_a_number(judged, backend, number):
     """Its queries are NaN or infinite, in one place of one head of the last layer."""
     tensor = "model.layers.5.self_attn.q_proj.weight"

@@ -56,7 +56,7 @@ def shown(run, chosen=False):
         (["<s>", " a"], [" b"]),
         (["<s>", "\x1b[31m", "[red]", "\u202e"], ["\x1b]0;x\x07", "\n", ":smile:", "</s>"]),
         (["<s>", " 나", "<0xEB>", "<0x8A>"], ["<0x94>", " 🎈", " <0xED>", "<0x95>", " 한"] * 9),
-        (["<s>", *[f" word{n}" for n in range(90)]], [f" more{n}" for n in range(200)]),
+        (["<s>", *[f" word{n}" for n in range(90)]], [f" more{n}" for n in range(60)]),
     ],
     ids=["one", "hostile", "korean", "long"],
 )

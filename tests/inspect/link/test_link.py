@@ -269,6 +269,7 @@ def test_rows_of_zeros_are_left_out():
     assert len(zeroed.parts) == count
 
 
+@pytest.mark.long
 def test_few_parts_stand_out_where_nothing_is_to_be_found():
     """The figure over 200 models is that of ``tests/benchmarks/bench_link_alarms.py``."""
     reports = [random_link(seed, prompts=5) for seed in range(4)]
