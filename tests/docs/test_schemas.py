@@ -14,8 +14,8 @@ PAGE = (Path(attnviz.__file__).parent / "docs" / "json.md").read_text(encoding="
 COMMON = "In every object"
 SENTENCE = "The cat sat on the mat because it was tired."
 SCHEMA = re.compile(r'"(attnviz\.[a-z-]+/\d+)"')
-ELSEWHERE = {"attnviz.labels/1"}
-"""Of the tool's own cache: nobody else is to read it."""
+ELSEWHERE = {"attnviz.labels/1", "attnviz.page/1"}
+"""Of the tool's own cache and of its page: nobody else is to read them."""
 
 RECORDED = Path(__file__).parents[1] / "oracle" / "outputs"
 
