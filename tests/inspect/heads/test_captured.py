@@ -21,7 +21,8 @@ WINDOWED = {
     "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 2
 }  # fmt: skip
 MANUAL = (Path(attnviz.__file__).parent / "docs" / "captures.md").read_text("utf-8")
-OF_TRANSFORMERS, OF_ENGINES = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+WRITER, *OTHERS = re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL)
+OF_TRANSFORMERS, OF_ENGINES = (WRITER + other for other in OTHERS)
 
 
 def vectors(seed=0):
