@@ -34,7 +34,7 @@ OBJECTS = {
 def named(heading):
     """The keys before the colon of each line of a section, or all where there is none."""
     if f"\n- **{heading}**\n" in PAGE:
-        section = PAGE.split(f"\n- **{heading}**\n")[1].split("\n- **")[0]
+        section = PAGE.split(f"\n- **{heading}**\n")[1].split("\n- ")[0]
     else:
         section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^ *- ((?:`\w+`(?:, )?)+)", section, re.MULTILINE)
