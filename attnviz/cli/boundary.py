@@ -200,6 +200,8 @@ def _usage(error: typer.TyperException) -> int:
     if "unexpected extra argument" in message:
         message += f" (put the {_unquoted(error, message)} in quotes)"
     named = [word for word in sys.argv[1:2] if word in COMMANDS]
+    if named == ["head"] and "No such option: --head" in message:
+        message = 'the head comes first: attnviz head L1H2 "The cat sat on the mat."'
     return _say(f"{message.rstrip('.')}; see '{' '.join(['attnviz', *named])} --help'", 2)
 
 

@@ -166,6 +166,7 @@ def test_messages_fit_the_stream(refused):
         (["heds", "a"], "No such command 'heds'. Did you mean 'heads', 'head'?"),
         (["nothing"], "No such command 'nothing'; see 'attnviz --help'"),
         (["heads", "a", "--modle", "tiny"], "No such option: --modle"),
+        (["head", "a text", "--head", "L1H2"], "the head comes first: attnviz head L1H2"),
         (["heads", "a", "--pallete", "grey"], "--palette"),
         (["--versoin"], "--version"),
     ],
