@@ -93,25 +93,30 @@ def docs(page: _Page) -> None:
 def _search(words: str, known: Iterable[str], console: Console) -> None:
     """Print where the manual has these words: the lines of the pages that have them most often.
 
+    Words that stand nowhere as they are typed are searched for in any order.
     Raises UsageError if no page has them, or if a page is spelled like them.
     """
     from difflib import get_close_matches
 
-    if near := get_close_matches(words, known, 1, 0.8):
+    if near := get_close_matches(words, known, 1, 0.85):
         raise UsageError(f"no page {words!r} in the manual: did you mean {near[0]}?")
     wanted = " ".join(words.lower().split())
     texts = {name: (_FOLDER / f"{name}.md").read_text(encoding="utf-8") for name in known}
     del texts["changelog"]
-    lines = {
-        name: [line for line in _prose(text) if wanted in line.lower()]
-        for name, text in texts.items()
-    }
+    for together in ([wanted], wanted.split()):
+        lines = {
+            name: [line for line in _prose(text) if all(word in line.lower() for word in together)]
+            for name, text in texts.items()
+        }
+        if any(lines.values()):
+            break
     having = sorted((name for name in lines if lines[name]), key=lambda name: -len(lines[name]))
     if not wanted or not having:
         spelled = Counter(
             word for text in texts.values() for word in re.findall("[a-z]{4,}", text.lower())
         )
-        alike = get_close_matches(wanted, spelled, 3, 0.75)
+        alike = [name for name in known if wanted and name[:4] == wanted[:4]]
+        alike = alike or get_close_matches(wanted, spelled, 3, 0.75)
         meant = f"did you mean {max(alike, key=spelled.__getitem__)}?" if alike else ""
         raise UsageError(
             f"the manual has no {words!r}: "
@@ -125,12 +130,12 @@ def _search(words: str, known: Iterable[str], console: Console) -> None:
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Yield each sentence and entry of a page, without its screens, tables and marks."""
-    text = re.sub("^```.*?^```$|^<!--.*?-->$|^[|].*$", "", text, flags=re.DOTALL | re.MULTILINE)
+    """Yield each sentence, entry and row of a page, without its screens and marks."""
+    text = re.sub("^```.*?^```$|^<!--.*?-->$|^[|][-:|]+$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
-    for part in re.split(r"\n\n|\n(?=[#-])|(?<=[.?]) (?=[A-Z`*])", text):
+    for part in re.split(r"\n\n|\n(?= *[#|-])|(?<=[.?]) (?=[A-Z`*])", text):
         if line := re.sub("[*`#]", "", " ".join(part.split())).removeprefix("- "):
-            yield line
+            yield line.strip("| ").replace(" | ", " · ")
 
 
 def _drawn(text: str) -> Markdown:

@@ -72,11 +72,19 @@ def test_a_word_is_searched_for(run):
         assert "soft cap" in " ".join(page.split()).lower()
 
 
+def test_words_are_found_in_any_order_and_in_tables(run):
+    assert "attnviz head L1H2 --save card.svg" in run("docs", "picture save a").out
+    assert run("docs", "run_with_cache").out.startswith(
+        "phrases   model.run_with_cache(text), then"
+    )
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
         ("pattern", "no page 'pattern' in the manual: did you mean patterns?"),
         ("inducton", "the manual has no 'inducton': did you mean induction?"),
+        ("pruning", "the manual has no 'pruning': did you mean prune?"),
         ("xyzq", "the manual has no 'xyzq': expected words of it, or ablate, "),
         (" ", "the manual has no ' ': expected words of it, or ablate, "),
     ],

@@ -63,5 +63,5 @@ NUMBER = re.compile(r"(?<![\w.])[+-]?(?:\d*\.\d+|\d{2,3}\b)%?")
 def test_every_number_of_the_prose_is_printed():
     printed = {number for block in blocks(TEXT) for number in NUMBER.findall(block.body)}
     said = NUMBER.findall(re.sub(r"^```.*?^```$", "", TEXT, flags=re.DOTALL | re.MULTILINE))
-    assert len(said) > 12
+    assert len(said) > 8
     assert not set(said) - printed

@@ -14,8 +14,8 @@ PAGE = (Path(attnviz.__file__).parent / "docs" / "json.md").read_text(encoding="
 COMMON = "In every object"
 SENTENCE = "The cat sat on the mat because it was tired."
 SCHEMA = re.compile(r'"(attnviz\.[a-z-]+/\d+)"')
-ELSEWHERE = {"attnviz.labels/1"}
-"""Of the tool's own cache: nobody else is to read it."""
+ELSEWHERE = {"attnviz.labels/1", "attnviz.page/1"}
+"""Of the tool's own cache and of its page: nobody else is to read them."""
 
 RECORDED = Path(__file__).parents[1] / "oracle" / "outputs"
 
@@ -33,8 +33,11 @@ OBJECTS = {
 
 def named(heading):
     """The keys before the colon of each line of a section, or all where there is none."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = re.findall(r"^- ((?:`\w+`(?:, )?)+)", section, re.MULTILINE)
+    if f"\n- **{heading}**\n" in PAGE:
+        section = PAGE.split(f"\n- **{heading}**\n")[1].split("\n- ")[0]
+    else:
+        section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^ *- ((?:`\w+`(?:, )?)+)", section, re.MULTILINE)
     return {key for line in lines for key in re.findall(r"`(\w+)`", line)}
 
 
@@ -74,5 +77,5 @@ def _unknown(printed):
 def test_no_key_is_made_up():
     sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py"))
     words = set(re.findall(r"\w+", sources))
-    for heading in re.findall(r"^## (.*)$", PAGE, re.MULTILINE):
+    for heading in re.findall(r"^(?:## |- \*\*)([\w./ -]*)", PAGE, re.MULTILINE):
         assert named(heading) <= words, heading
