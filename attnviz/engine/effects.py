@@ -44,7 +44,8 @@ class MetricInfo(NamedTuple):
     signed: True if an ablation can make it negative; otherwise it is at least zero.
     factor: the shown number divided by the stored one. percent: True shows it as a percentage.
     matters: +1 or −1, the sign of the metric if removing the head does harm.
-    aside: True if it gets a column next to the metric that ranks the heads. most: its largest number.
+    aside: True if it gets a column next to the metric that ranks the heads. most: the largest
+        number that it can be, unless it is a share.
     """
 
     label: str
