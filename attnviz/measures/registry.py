@@ -8,9 +8,10 @@ al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confide
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from attnviz.errors import UsageError
+from attnviz.reading import finite
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: the position of a key, its
@@ -249,6 +250,19 @@ Sorting = Literal[
 ]
 # fmt: on
 """The same names, which editors offer for ``attnviz.heads(sort=...)``."""
+
+
+def read_score(name: str, score: Any) -> float | None:
+    """Return a measure's number from a file; None if it has none.
+
+    Raises TypeError or ValueError for what is no number, or no share where it should be one. A
+    share may be below zero, as that of rare words, which counts from its chance.
+    """
+    number = None if score is None else finite(score)
+    share = name in MEASURES and MEASURES[name].unit == "share"
+    if share and number is not None and abs(number) > 1 + 1e-6:
+        raise ValueError(f"{name} of {number:g}, expected a share")
+    return number
 
 
 def label_named(name: str) -> Measure:

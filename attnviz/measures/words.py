@@ -27,7 +27,8 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     """Return the token ranges whose text is ``word``, in order.
 
     Whole words are preferred to parts of words (``at`` in ``m|at``); of either, those with the
-    given upper and lower case to those with any.
+    given upper and lower case to those with any. A word that is not there is looked for without
+    accents, which a tokenizer may drop, then inside tokens with more than the word, as ``mat.``.
     """
     wanted = word.strip()
     if not wanted:
@@ -35,7 +36,38 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     texts = tokens.spaced
     every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
     whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
-    return next((spans for spans in (*whole, *every) if spans), [])
+    known = next((spans for spans in (*whole, *every) if spans), [])
+    bare = _bare(wanted)
+    known = known or (_spans(texts, bare, str.casefold) if bare else [])
+    if known:
+        return known
+    unread = zip(texts, tokens.special, strict=True)
+    return _within(["" if special else text for text, special in unread], wanted)
+
+
+def _bare(word: str) -> str:
+    """Return a word without accents and invisible characters; empty if it has none of them."""
+    letters = unicodedata.normalize("NFD", word)
+    kept = "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf"))
+    return kept if kept != letters else ""
+
+
+def _within(texts: Sequence[str], word: str) -> list[range]:
+    """Return the fewest tokens that have ``word`` and no letter next to it, wherever it stands."""
+    looked_for = re.compile(rf"(?<!\w){re.escape(unicodedata.normalize('NFC', word))}(?!\w)")
+    spans: list[range] = []
+    first = 0
+    for end in range(1, len(texts) + 1):
+        text, start = "", end
+        while start > first and len(text) <= len(word) + len(texts[end - 1]):
+            start -= 1
+            text = unicodedata.normalize("NFC", text_of(texts[start:end]))
+            if looked_for.search(text):
+                if _is_whole(texts, range(start, end)):
+                    spans.append(range(start, end))
+                    first = end
+                break
+    return spans
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:

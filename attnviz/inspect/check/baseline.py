@@ -25,8 +25,9 @@ from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
+from attnviz.measures.registry import read_score
 from attnviz.models.model import broken_words
-from attnviz.reading import SETTINGS_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
+from attnviz.reading import SETTINGS_BYTES, damaged, optional, parse_json, read_bytes, typed
 from attnviz.records import Floats, Kind, ModelInfo
 
 SCHEMA = "attnviz.baseline/1"
@@ -250,8 +251,7 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
         if not (own >= 0).all() or not abs(own.sum() - 1) <= _OFF:
             raise ValueError("expected numbers by distance that sum to one")
         scores[head] = {
-            str(name): None if score is None else finite(score)
-            for name, score in entry["scores"].items()
+            str(name): read_score(name, score) for name, score in entry["scores"].items()
         }
     if len(shares) < len(data["heads"]):
         raise ValueError("a head stands there twice")

@@ -193,7 +193,14 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
             if kept in arrays
         }
         first = not variant or "sink" in differs
-        report = _report({**facts, **differs}, entries, own.pop("weights"), first=first)
+        told = {**facts, **differs}
+        report = _report(told, entries, own.pop("weights"), first=first)
+        told |= {"layers": [head.layer for head in report.heads]}
+        told |= {"heads": [head.head for head in report.heads]}
+        for name in ("layers", "heads", *TOKENS):
+            kept = arrays.get(f"{name}_{variant}", arrays.get(name))
+            if kept is not None and not np.array_equal(kept, np.array(told.get(name))):
+                raise ValueError(f"{name} that are not those of its provenance")
         reports.append(replace(report, vectors=_vectors(report, own)))
         distances = {
             (entry["layer"], entry["head"]): finite(entry["moved"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
 from attnviz.measures.labels import THRESHOLD
-from attnviz.measures.registry import STATISTICS, View, label_named
+from attnviz.measures.registry import STATISTICS, View, label_named, read_score
 from attnviz.reading import finite, optional, typed
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source
 
@@ -293,9 +293,7 @@ def read_scores(facts: Mapping[str, Any]) -> PatternScores:
     """
 
     def numbers(given: Mapping[str, Any]) -> dict[str, float | None]:
-        return {
-            str(name): None if score is None else finite(score) for name, score in given.items()
-        }
+        return {str(name): read_score(name, score) for name, score in given.items()}
 
     return PatternScores(
         typed(facts["layer"], int),

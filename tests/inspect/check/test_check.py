@@ -211,6 +211,7 @@ def baseline(score=0.5):
         ('"by_distance": [0.125', '"by_distance": [1' + "0" * 400),
         ('"by_distance": [0.125', '"by_distance": [0.5'),
         ('"first": 0.5', '"first": NaN'),
+        ('"first": 0.5', '"first": 1.5'),
     ],
 )
 def test_a_damaged_baseline_is_refused(tmp_path, old, new):

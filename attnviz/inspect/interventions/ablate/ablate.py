@@ -49,6 +49,9 @@ _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 _CHUNK = 4
 """The number of ablations after which a budget of time is looked at."""
 
+_ROUNDING = 1e-3
+"""How far a stored number may be beyond the least or the largest that it can be."""
+
 _RANKING_SHARE = 0.25
 """The share of a budget in seconds that ranking by gradient may take."""
 
@@ -148,9 +151,12 @@ class AblationSeries(Series[Scores]):
             raise ValueError("a note is no text")
         if losses is not None and any(len(row) != length for row in losses):
             raise ValueError(f"the text has {length:,} tokens")
+        if not metrics:
+            raise ValueError("it has no metric")
         for name, values in metrics.items():
-            if METRICS[name].percent and ((values < 0) | (values > 1)).any():
-                raise ValueError(f"{name} is not from 0 to 1")
+            least, most = METRICS[name].range
+            if ((values < least - _ROUNDING) | (values > most + _ROUNDING)).any():
+                raise ValueError(f"{name} is not from {least:g} to {most:g}")
         self.scan.notes.extend(note for note in notes if note not in self.scan.notes)
         return Scores(
             text,
