@@ -33,6 +33,9 @@ View = Literal["raw", "without-first", "norm-weighted"]
 """Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
 norm of the value it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
+NEAR = 2
+"""The most tokens between a query and the keys around it that ``local`` measures."""
+
 _OWN_COLOUR = "d9d2ff"
 """The colour of relations from a user's own probe file."""
 
@@ -126,6 +129,13 @@ MEASURES: Mapping[str, Measure] = {
             target="the token after", meaning="attends to the token just after",
             letter="N", colour="009e73",
             short="next", said="next token", needs=("one text", "the future"),
+        ),
+        Measure(
+            name="local", family="position",
+            target=f"the tokens at most {NEAR} away, itself included",
+            meaning=f"attends to the tokens around it, at most {NEAR} away",
+            letter="l", colour="3fb6a8", short="loc", said="local", needs=("one text",),
+            absent="no query of {text} sees tokens further away",
         ),
         Measure(
             name="duplicate", family="identity", target="earlier copies of the token",
@@ -245,8 +255,8 @@ OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
 
 # fmt: off
 Sorting = Literal[
-    "previous", "first", "self", "next", "duplicate", "induction", "entropy", "normalised_entropy",
-    "distance", "confidence",
+    "previous", "first", "self", "next", "local", "duplicate", "induction", "entropy",
+    "normalised_entropy", "distance", "confidence",
 ]
 # fmt: on
 """The same names, which editors offer for ``attnviz.heads(sort=...)``."""

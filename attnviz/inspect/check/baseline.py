@@ -98,12 +98,13 @@ class Baseline:
     def score_change(self, other: Baseline) -> dict[Head, float]:
         """Return the largest change of any pattern score of each (layer, head) between baselines.
 
-        It is NaN for a head without scores, and for one that lost or gained a score.
+        It is NaN for a head without scores, and for one that lost or gained a score. A score that
+        only one side knows, of another version of attnviz, is left out.
         """
         changes = {}
         for head, scores in self.scores.items():
-            names, others = {**scores, **other.scores[head]}, other.scores[head]
-            pairs = [(scores.get(name), others.get(name)) for name in names]
+            others = other.scores[head]
+            pairs = [(scores[name], others[name]) for name in scores if name in others]
             apart = [
                 math.nan if a is None or b is None else abs(a - b)
                 for a, b in pairs

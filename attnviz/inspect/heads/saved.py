@@ -29,7 +29,7 @@ from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport, compare_heads
-from attnviz.measures.labels import SINK
+from attnviz.measures.labels import LOCAL, SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.measures.words import joined
@@ -315,7 +315,9 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
 
 def _scores(entry: Mapping[str, Any]) -> HeadScores:
     told, label_name = entry["trait"], entry["trait"]["name"]
-    scores = {name: None if entry[name] is None else finite(entry[name]) for name in OF_ONE_TEXT}
+    # A file of an earlier version lacks the measures that came later.
+    own = {name: entry[name] if name != LOCAL else entry.get(name) for name in OF_ONE_TEXT}
+    scores = {name: None if score is None else finite(score) for name, score in own.items()}
     label = NO_LABEL
     if label_name != NO_LABEL.name:
         last = "on_text" if "on_text" in told else "score"

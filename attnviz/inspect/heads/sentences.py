@@ -185,7 +185,7 @@ def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
         closest = f"{query} → {key} ({best}, {p}, not under {share(CHANCE)})"
         return f"No word pair beats chance; the closest is {closest}."
     if why == "local":
-        return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."
+        return f"Only between neighbours: {query} attends to {key} {of} ({best}; {p})."
     return f"{query} attends to {key} above chance {of} ({best}; {p})."
 
 
