@@ -273,6 +273,12 @@ _EXPLAINED = (SCREEN_ENDING, ".md", ".html")
 """The endings of the files that hold an explanation if it is asked for."""
 
 
+def contrast() -> Any:
+    """Return the option that gives small weights more colour."""
+    about = "Weight from which cells have the full colour."
+    return option("WEIGHT", about, 1.0, min=0.001, max=1.0)
+
+
 @dataclass(frozen=True)
 class Output(Options, panel="Output"):
     """The options on where the result goes, and how it is drawn."""
@@ -284,9 +290,7 @@ class Output(Options, panel="Output"):
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )
-    contrast: float = option(
-        "WEIGHT", "Weight from which cells have the full colour.", 1.0, min=0.001, max=1.0
-    )
+    contrast: float = contrast()
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
     )

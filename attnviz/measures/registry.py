@@ -221,8 +221,8 @@ LABELS: Mapping[str, Measure] = {
 UNLABELLED: Mapping[str, Measure] = {
     "spread": Measure(
         "spread", "statistic", MEASURES["normalised_entropy"].text,
-        "attends widely; the score is its normalised entropy (1 = uniform)",
-        "-", short="wide", said="diffuse",
+        "spreads its attention; the score is its normalised entropy (1 = uniform)",
+        "-", short="diff", said="diffuse",
     ),
     "peaked": Measure(
         "peaked", "statistic", MEASURES["confidence"].text,

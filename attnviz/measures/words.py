@@ -133,7 +133,10 @@ def word_ranges(tokens: Tokens) -> list[range]:
             words[-1] = range(words[-1].start, place + 1)
         else:
             words.append(range(place, place + 1))
-        inside = not special and (_BYTES.match(first) is not None or first[-1:].isalnum())
+        end = (
+            text_of(texts[words[-1].start : place + 1])[-1:] if _BYTES.match(first) else first[-1:]
+        )
+        inside = not special and (end == "\ufffd" or end.isalnum())  # \ufffd: half a character
         blank = text == " " and not special
     return words
 
@@ -158,7 +161,7 @@ def _goes_on(text: str) -> bool:
     """Return whether a token can continue a word, in a script that has blanks between words."""
     first = text[:1]
     if _BYTES.match(text):
-        return not 0xE3 <= int(text[3:5], 16) <= 0xE9  # these begin most Han and kana
+        return not 0xE2 <= int(text[3:5], 16) <= 0xE9  # these begin quotes, most Han and kana
     if not first.isascii() and unicodedata.name(first, "").startswith(_WITHOUT_BLANKS):
         return False
     return first.isalnum()

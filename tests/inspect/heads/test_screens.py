@@ -196,7 +196,7 @@ def test_which_parts_a_screen_has(reports, screen):
     everything = titles("all", heads=(5, 5))
     assert "The most distinctive heads" in everything
     assert "Label and score of each head" in everything
-    assert "links · none beats chance, smallest p first" in everything
+    assert "links · by p, none significant" in everything
     assert "All heads" not in titles("all", heads=(3, 3))
     assert "All heads" not in titles("all", heads=(5, 5), selected=True)
     assert "strongest pairs" in titles("top", heads=(5, 5))
