@@ -27,6 +27,9 @@ _AS_MUCH = 0.8
 _NAMED = 3
 """The most heads that the finding names."""
 
+_NEAR, _MOST_TIED = 0.9, 2
+"""From which share of the largest effect another is nearly as large, and how many are named."""
+
 
 def heading(report: AblationReport) -> Words:
     """Return the heading in one line: the model, the ablation and the texts."""
@@ -90,12 +93,25 @@ def answer(report: AblationReport) -> str:
         option = "--image" if noun(report) == "picture" else "--texts"
         needs = f"{words}. One {noun(report)} is no ranking: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
-        return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
+        tie = f"{words}{_tied(report, best)}.{end}"
+        shown = [needs, tie] if alone and not _tied(report, best) else [tie]
+        return next(filter(fits_two_lines, shown), f"{words}.{end}")
     within = "" if report.chance < CHANCE else ", but within chance"
     one = f"; one {noun(report)}" * (report.text_count == 1)
     said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
-    where = f"{words}{_most_hurt(report, best)}{said}"
-    return where if fits_two_lines(where) else f"{words}{said}"
+    hurt, tied = _most_hurt(report, best), _tied(report, best)
+    shown = [f"{words}{tail}{said}" for tail in (hurt + tied, tied, hurt)]
+    return next(filter(fits_two_lines, shown), f"{words}{said}")
+
+
+def _tied(report: AblationReport, best: Effect) -> str:
+    """Return which one or two ablations change nearly as much as the largest; empty for others."""
+    size = best.value(report.metric)
+    others = [effect for effect in report.ranking(_MOST_TIED + 2).matter if effect is not best]
+    near = [effect for effect in others if size and effect.value(report.metric) / size >= _NEAR]
+    if not 0 < len(near) <= _MOST_TIED:
+        return ""
+    return f", {listed([report.missing(effect.variant) for effect in near])} nearly as much"
 
 
 def _called(report: AblationReport, effect: Effect) -> str:

@@ -185,6 +185,10 @@ def test_findings(scans):
         "Without L1H2 the loss rises by 0.0747 nats/token (3.250 → 3.325), the most of "
         "15 heads, above all at “,”, but within chance (p = .20; one text)."
     )
+    one = scans()
+    tie = replace(one.ranking(2).matter[1], means=one.ranking(1).matter[0].means)
+    effects = tuple(tie if effect.variant == tie.variant else effect for effect in one.effects)
+    assert "15 heads, L1H2 nearly as much" in finding(replace(one, effects=effects))
     noise = replace(six, model=replace(six.model, weights="random"))
     assert finding(noise) == "Random weights: differences are noise, not a ranking."
     assert finding(replace(six, complete=False, texts_wanted=9)).startswith("Incomplete, 6 of 9 t")
