@@ -120,22 +120,32 @@ class OnePicture(Options):
         return self.image
 
 
+_NOT_OF_PICTURES = ("--chat", "--texts", "--column", "--and")
+
+
 @dataclass(frozen=True)
 class SomePictures(Options):
-    """The option that gives pictures in place of texts."""
+    """The option that gives pictures, in place of texts or with one."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Read this picture (PNG, JPEG, WebP) in place of a text; may be repeated.", ()
+        "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
 
-    def paths(self, texts: Text, request: Options) -> Texts:
-        """Return the paths of the pictures as texts; UsageError next to a text."""
-        unused = [*texts.given(), *(name for name in request.given() if name == "--chat")]
+    def texts(self, text: TextOrTexts, request: Options) -> Texts:
+        """Return the paths of the pictures as texts, or the text with all of them as one prompt.
+
+        Raises UsageError for several texts or a chat.
+        """
+        unused = [name for name in (*text.given(), *request.given()) if name in _NOT_OF_PICTURES]
         if unused:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
-        from attnviz.texts import Texts
+        from attnviz.texts import Texts, read_text
 
-        return Texts(self.image, "")
+        if text.text is None and text.file is None:
+            return Texts(self.image, "")
+        from attnviz.models.picture_texts import picture_prompt
+
+        return Texts((picture_prompt(read_text(text.text, text.file), self.image),), "")
 
 
 @dataclass(frozen=True)

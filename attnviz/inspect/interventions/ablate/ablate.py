@@ -403,7 +403,8 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
     """Return the metric that ranks the heads: the requested one, or a default.
 
     effects: of the ablations; the first one shows which metrics the model has. wanted: as asked
-    for, or None. paired: whether two tokens are compared. name: of the model.
+    for, or None; the rise of the loss, unless it never moves. paired: whether two tokens are
+    compared. name: of the model.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:
@@ -413,6 +414,8 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
         if paired:
             defaults = ("logit_diff", *defaults)
+        elif "kl" in known and not any(effect.value("loss_delta") for effect in effects):
+            defaults = ("kl",)  # what follows the last token alone has changed, if anything
         return next((name for name in defaults if name in known), known[0])
     if wanted not in known:
         raise UsageError(f"{name!r} has no {wanted} here: choose --metric {', '.join(known)}")

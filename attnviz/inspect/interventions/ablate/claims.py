@@ -14,6 +14,7 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.answers import START_END
+from attnviz.inspect.interventions.ablate.edges import CONTROLS
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean, incomplete
@@ -52,8 +53,8 @@ def _size(report: AblationReport) -> str:
 
 def noun(report: AblationReport) -> str:
     """Return the word for what was read: ``text`` or ``picture``."""
-    pictures = report.texts and report.texts[0].layout is not None
-    return "picture" if pictures else "text"
+    layout = report.texts[0].layout if report.texts else None
+    return "text" if layout is None or "text" in layout.kinds else "picture"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -143,14 +144,24 @@ def _edge_words(report: AblationReport) -> str:
         return f"{words}{lacks * (not report.edge_draws)}."
     size, tried = abs(effect.value(report.metric)), len(others)
     beaten = sum(abs(change) < size for change in others)
-    edges = "draws of random edges" if len(report.edges) > 1 else "random edges"
-    verdict = f"more than {f'all {tried}' if beaten == tried else f'{beaten} of {tried}'} {edges}"
+    preposition, edges, distance = _random_edges(report)
+    drawn = f"draws of {edges}" if len(report.edges) > 1 else edges
+    count = f"all {tried}" if beaten == tried else f"{beaten} of {tried}"
+    verdict = f"more than {preposition}{count} {drawn}"
     if 2 * beaten <= tried:
-        verdict = "no more than random edges"
+        verdict = f"no more than {preposition}{edges}"
     elif tried == len(report.edges) == 1:
-        verdict = "more than the only random edge"
-    whole = f"{words}, {verdict} of the same distance."
+        only = edges.removesuffix("es" if edges.endswith("ches") else "s")
+        verdict = f"more than {preposition}the only {only}"
+    whole = f"{words}, {verdict}{distance}."
     return whole if fits_two_lines(f"{whole} One text.") else f"{words}, {verdict}."
+
+
+def _random_edges(report: AblationReport) -> tuple[str, str, str]:
+    """Return the words before, for and after the random edges that were hidden as a control."""
+    moved = {edge.moved for edge in report.edges}
+    (one,) = moved if len(moved) == 1 else {"both"}
+    return *CONTROLS[one], " of the same distance" * (one == "both")
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
@@ -326,7 +337,8 @@ def _loss_name(report: AblationReport) -> str:
     if report.own_loss:
         return "loss"
     seen = report.patterns
-    masked = seen is not None and not seen.record.causal and not report.targets
+    both_ways = seen is not None and not seen.record.causal and not report.targets
+    masked = both_ways and report.texts[0].layout is None  # a picture's patches see each other
     masked = masked or (seen is None and "MaskedLM" in report.model.architecture)
     return "pseudo-loss" if masked else "loss"
 
@@ -428,7 +440,9 @@ def control_words(report: AblationReport) -> str:
     """Return a clause on what the random baseline does instead of ablating a head."""
     if report.edges:
         draws = counted(report.edge_draws, "draw")
-        return f"random edges of the same distance hidden instead, mean of {draws}"
+        preposition, edges, distance = _random_edges(report)
+        drawn = f"random edges {preposition}{edges}" if preposition else edges
+        return f"{drawn}{distance} hidden instead, mean of {draws}"
     return f"ablates a random direction of equal norm instead of the {UNITS[report.unit]}"
 
 
