@@ -124,6 +124,13 @@ class TextFacts:
         return np.asarray([special or is_punctuation(text) for text, special in tokens], bool)
 
     @cached_property
+    def marks(self) -> tuple[NDArray[np.int64], Bools]:
+        """Return the ids of the delimiters, and a mask (key, kind): which key is which of them."""
+        ids = np.where(self.delimiters, np.asarray(self.keys.ids, np.int64), -1)
+        kinds = np.unique(ids[self.delimiters])
+        return kinds, ids[:, None] == kinds
+
+    @cached_property
     def orders(self) -> NDArray[np.int64]:
         """Return token ids in several orders (1 + shuffles, token): the text's own, then shuffled.
 
