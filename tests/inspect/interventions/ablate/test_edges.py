@@ -248,6 +248,7 @@ def test_an_interrupted_run_goes_on(hidden, tmp_path):
 def test_the_finding_compares_with_random_edges(reported, changes, words):
     """By the size of the change: 0.0066 of it here."""
     report = reported("ablate", SENTENCE, "--edge", "it→cat")
+    assert len(report.random_edges) == 4
     assert words in replace(report, random_edges=changes).finding
 
 
