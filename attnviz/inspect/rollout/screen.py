@@ -182,7 +182,7 @@ def _finding(report: RolloutReport) -> str:
     shares = {span: float(rest[list(span)].sum()) for span in word_ranges(tokens)}
     seen = np.isfinite(row) & (report.keep_sink | ~at_sink)
     seen[report.query + 1 :] &= not report.causal
-    even = 1 / max(np.count_nonzero(seen), 1)
+    even = 1 / max(int(seen.sum()), 1)
     others = [span for span in shares if span != own and shares[span] >= 0.005]
     texts = {span: word_text(tokens, span) for span in others}
     content = [span for span, text in texts.items() if is_content(text) and text not in UNKNOWN]
@@ -278,20 +278,20 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 def _aside(report: RolloutReport, kept: _Kept, lines: int) -> list[doc.Part | doc.Group]:
     """Return the coloured texts, and below them the words with the largest shares that fit."""
     tokens, query = report.tokens, report.queries.index(report.query)
-    rows = [np.nan_to_num(matrix[query]) for matrix in (kept.rollout, kept.layer)]
+    drawn, layer = (np.nan_to_num(matrix[query]) for matrix in (kept.rollout, kept.layer))
     words = [
-        (quoted_word(tokens, word), *(float(row[list(word)].sum()) for row in rows))
+        (quoted_word(tokens, word), float(drawn[list(word)].sum()), float(layer[list(word)].sum()))
         for word in word_ranges(tokens)
         if word.start in kept.places and word.start <= report.query
     ]
     words.sort(key=lambda word: -word[1])
-    top = max([share for _, *shares in words for share in shares], default=1.0)
+    top = max([rollout for _, rollout, _ in words], default=0.0) or 1.0
     table = doc.table(
         words[: max(lines - _TEXTS, 0)],
         doc.ColumnOf("word", lambda word: word[0], right=False),
         doc.ColumnOf("rollout", lambda word: f"{word[1]:.0%}"),
         doc.ColumnOf("last layer", lambda word: f"{word[2]:.0%}"),
-        row=lambda word: {"bar": (word[1], top or 1.0)},
+        row=lambda word: {"bar": (word[1], top)},
     )
     return [_texts(report, kept), *([table] if table.rows else [])]
 
