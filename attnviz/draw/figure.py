@@ -41,7 +41,8 @@ from attnviz.draw.theme import VERDICTS
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
 _MARGIN, _GAP, _MAP_GAP, _SMALL_GAP = 28.0, 20.0, 32.0, 14.0
-_BEFORE_HEADING = 8.0
+_SECTION_GAP = 12.0
+"""The pixels between the drawings below one heading; sections stand side by side if they fit."""
 _LETTER: dict[Style, float] = {"title": 9.0, "heading": 7.5, "text": 6.6, "faint": 6.2}
 _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "faint": 16.0}
 
@@ -52,16 +53,17 @@ def document_drawing(document: doc.Document) -> Drawing:
     heading = [line for line in lines if line[1]]
     drawings = [text_drawing(heading)] if heading else []
     drawings += [drawing for group in document.groups for drawing in _group(group)]
-    placed: list[tuple[float, float, Drawing]] = []
-    y = _MARGIN
+    sections: list[list[Drawing]] = [[]]
     for drawing in drawings:
         first = drawing.items[0] if drawing.items else None
-        headed = isinstance(first, Label) and first.style == "heading"
-        y += _BEFORE_HEADING if placed and headed else 0
-        placed.append((_MARGIN, y, drawing))
-        y += drawing.height + (6 if drawing.name == "text" else _GAP)
-    across = max((drawing.width for drawing in drawings), default=0.0) + 2 * _MARGIN
-    return Drawing(document.name, across, y - _GAP + _MARGIN, parts=tuple(placed))
+        if isinstance(first, Label) and first.style == "heading" and len(sections[0]):
+            sections.append([])
+        sections[-1].append(_tight(drawing) if len(sections) > 1 else drawing)
+    above, *others = (below("section", section, _SECTION_GAP) for section in sections)
+    rest = flow("sections", others, _MAPS_ROOM, _MAP_GAP)
+    whole = below("document", [above, rest], _GAP)
+    across, tall = whole.width + 2 * _MARGIN, whole.height + 2 * _MARGIN
+    return Drawing(document.name, across, tall, parts=((_MARGIN, _MARGIN, whole),))
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:

@@ -362,7 +362,9 @@ def histogram_blocks(
 def _layout(histogram: Histogram, count: int, max_width: int, rows: int, widest: int) -> _Layout:
     bins, apart = len(histogram.shares), histogram.edges[0] == 0
     coarser = [(2, 1), (4, 1)] if count > 2 else []
-    for merged, wide in (*((1, wide) for wide in range(widest, 0, -1)), *coarser):
+    for merged, wide in ((1, 4), (1, 3), (1, 2), (2, 3), (1, 1), *coarser):
+        if wide > widest:
+            continue
         layout = _Layout(rows, True, merged, wide, bins, apart)
         if count > 1 and _GUTTER + count * (layout.columns + _GAP) - _GAP <= max_width:
             return layout

@@ -216,18 +216,17 @@ class _Text:
 
     def opening(self, mark: int) -> int | None:
         """Return the word that is the opening mark of a closing one; None if it is not a mark."""
-        opening, depth = _OPENING.get(closing := self.texts[mark][-1:]), 1
+        closing, waiting = self.texts[mark][-1:], list[int]()
+        opening = _OPENING.get(closing)
         if opening is None or not all(map(is_mark, self.texts[mark])):
             return None
-        signs = [text[-1:] if all(map(is_mark, text)) else "" for text in self.texts[:mark]]
-        if opening == closing:  # every second one closes
-            same = [at for at, sign in enumerate(signs) if sign == opening]
-            return same[-1] if len(same) % 2 else None
-        for at in range(mark - 1, -1, -1):
-            depth += (signs[at] == closing) - (signs[at] == opening)
-            if not depth:
-                return at
-        return None
+        for at, text in enumerate(self.texts[:mark]):
+            sign = text[-1:] if all(map(is_mark, text)) else ""
+            if sign == closing and waiting:  # of two equal quotes the second one closes
+                waiting.pop()
+            elif sign == opening:
+                waiting.append(at)
+        return waiting[-1] if waiting else None
 
     def _before(self, at: int) -> str:
         """Return the word before one, adverbs such as “not” left out."""
@@ -341,9 +340,14 @@ def _asked(text: _Text) -> list[Telling]:
     It is the strongest of the links that a reader would make, of pronouns first, then of words that
     repeat, verbs and marks, in the head that gives it most; more than that head does elsewhere.
     """
+    asks = [
+        at
+        for at, word in enumerate(text.texts)
+        if text.pronouns[at] or text.verbs[at] or word in text.texts[:at] or word[-1:] in _OPENING
+    ]
     found = list[tuple[tuple[bool, bool, bool, float], tuple[int, int, int, int]]]()
     for layer, head, weights in text.record:
-        for query, key, weight in text.attended(weights, range(len(text.words))):
+        for query, key, weight in text.attended(weights, asks):
             if weight >= _ALONE and key < query and text.connects(query, key):
                 is_copy = text.texts[query].lower() == text.texts[key].lower()
                 order = text.pronouns[query], is_copy, text.verbs[query], weight

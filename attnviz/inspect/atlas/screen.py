@@ -143,7 +143,7 @@ def _first(report: AtlasReport, columns: int, lines: int) -> Sequence[doc.Group]
     grid = _grid(report)._replace(scale=None)
     if columns >= _WIDEST and len(report.heads) > 1:
         distances = _by_distance(report, report.ranking[:_LISTED])
-        return [doc.beside(table, [grid, _histograms(report), distances])]
+        return [doc.beside([table, _histograms(report)], [grid, distances])]
     if columns >= _WIDE + len(grid.columns) * 7 + 6:
         return [doc.Group([table, grid], beside=doc.Beside(_WIDE, yields=True))]
     return [doc.Group([table]), doc.Group([grid], yields=1)]
@@ -264,13 +264,13 @@ def _by_distance(report: AtlasReport, heads: Sequence[HeadAtlas]) -> doc.Table:
     title: doc.Words = [("Mean weight", True), ("of a link, no sink", False)]
     if len(names) > 1:
         title = [("Mean weight by distance", True), ("tokens between two words, no sink", False)]
-    rows: list[tuple[str, Sequence[float | None]]] = [("even", heads[0].even)]
+    rows: list[tuple[str, Sequence[float | None]]] = [("uniform", heads[0].even)]
     rows += [(_name(report, head), head.by_distance) for head in heads]
     return doc.table(
         rows,
         doc.ColumnOf("head", lambda row: row[0], right=False),
         *(doc.ColumnOf(names[at], cell(at)) for at in filled),
-        row=lambda row: {"tone": "faint" if row[0] == "even" else "plain"},
+        row=lambda row: {"tone": "faint" if row[0] == "uniform" else "plain"},
         title=title,
     )
 

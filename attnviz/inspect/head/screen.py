@@ -70,6 +70,9 @@ _TEXTS = doc.Beside(72, _GAP, 2, tight=True)
 _LEAST_ROWS, _TEXT = 2, 7
 """The least rows of a small table, and the lines of a coloured text with its title."""
 
+_EDGES = 3
+"""The lines of the edges of two frames, one above the other, that one frame has not."""
+
 _SMALL_MAP = 61
 """The columns of a map with a short legend."""
 
@@ -561,6 +564,11 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     beside = doc.Beside(_FACTS, _GAP, yields=True)
     groups = [doc.Group([doc.Group(facts), doc.Group(maps)], beside=beside)]
     tables = _small_tables(card, card.top)
+    spare = high - tall - _EDGES
+    if tables and columns >= _WIDE and spare >= _LEAST_ROWS:  # the map is taller than the lines
+        (first, *tables), rows = tables, max(min(card.top, spare), _LEAST_ROWS)
+        facts = [*facts, first._replace(rows=first.rows[:rows])]
+        groups = [doc.Group([doc.Group(facts), doc.Group(maps)], beside=beside)]
     across = max((columns + _GAP) // (_TABLE + _GAP), 1)
     across = -(-len(tables) // -(-len(tables) // across)) if tables else 1  # rows of one length
     while tables and left >= _LEAST_ROWS + 1:

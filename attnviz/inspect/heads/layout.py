@@ -42,9 +42,12 @@ _LEAST_BESIDE, _WIDE = 72, 160
 """The columns from which two parts stand next to each other, and three."""
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
-_LEAST_LINKS, _MOST_LINKS = 5, 14
+_LEAST_LINKS, _MOST_LINKS = 5, 30
 _LISTED, _LEAST_TEXT = 10, 4
 """The most links of a word, and the least lines of a text in colour."""
+
+_LABEL, _LISTING = 8, 5
+"""The columns by which lines of a text are shorter, and the lines of its largest weights."""
 
 _SHORT_TEXT = 40
 """The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
@@ -72,7 +75,7 @@ _HEADED = 6
 _NARROW_SCALE = 28
 """The columns of the legend of a narrow map."""
 
-_MEANINGS = {"peak": "few tokens", "diff": "diffuse, many tokens"}
+_MEANINGS = {"peak": "few tokens", "diff": "many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -155,7 +158,11 @@ def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False
         labels += 2 * bool(record.keys.regions)  # their bands
         cell = 4 if values and 4 * keys + labels <= room else 2
         least = cell * keys + labels
-        wide = least if record.causal else labels + keys * min(labels, _HEADED)
+        wide = labels + keys * min(labels, _HEADED)
+        if record.causal:  # each label stands at the end of its row
+            ends = enumerate(token_labels(record.keys), start=1)
+            wide = max(cell * at + 1 + min(width(label), _LONGEST_LABEL) for at, label in ends)
+            wide += 2 * bool(record.keys.regions)
         tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
@@ -166,6 +173,17 @@ def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
             return [doc.Maps(maps, values=values, lines=lines, scale=scale if spare else None)]
     return _told_text(report, room, lines)
+
+
+def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
+    """Return what ``examples`` does, and if lines are left below maps, the text that is told."""
+    parts = examples(report, room, lines)
+    shown = [part for part in parts if isinstance(part, doc.Maps) and not part.texts]
+    beside = room // max(2 * len(report.first.record.keys) + _LONGEST_LABEL, 1) or 1
+    down = sum(-(-len(part.maps) // beside) for part in shown)
+    spare = lines - down * (len(report.first.record.queries) + 3) - _LEGEND - 2
+    more = shown and spare > _LEAST_TEXT
+    return [*parts, *(_told_text(report, room, spare) if more else [])]
 
 
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
@@ -262,6 +280,8 @@ def text_maps(
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
     title = titled(f"attention from {token}", run, sink)
     most = max((lines - len(maps) - _lines(title, room)) // len(maps), 1)
+    if letters // max(room - _INDENT - _LABEL, 1) + _LISTING <= most:
+        most = 0  # all of the text, and its largest weights in words
     return [doc.Maps(maps, title, texts=True, lines=most, scale=None)]
 
 
@@ -334,10 +354,10 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
     if columns >= _FRAMED and (strip := _strip(report, lines)) is not None:
         first = _INDENT + across * _FULL_CELL
         room = columns - _STRIP - first
-        large = examples(report, room, lines)
+        large = _maps_and_text(report, room, lines)
         if any(isinstance(part, doc.Maps) and not part.texts for part in large):
             return [doc.beside([grid, *_lists(report, rest)], [*large], strip)]
-    right = examples(report, half, lines)
+    right = _maps_and_text(report, half, lines)
     if small := _thumbnails(run, half, lines):
         return [_columns(columns, [small], [*right, *_lists(report, _MOST_LINKS)])]
     few = run.regions is not None and rest < _LEAST_LINKS
@@ -437,7 +457,7 @@ def _lists(report: HeadsReport, lines: int) -> list[doc.Part]:
 
     def named(label: HeadLabel) -> str:
         short = f" ({label.short})" if label.short != label.said else ""
-        return f"{'' if label.is_finding else 'on this text: '}{label.said}{short}"
+        return f"{'' if label.is_finding else 'no label: '}{label.said}{short}"
 
     def best(label: HeadLabel, head: tuple[int, int]) -> str:
         return "" if math.isnan(label.score) else scored(run.name(*head), label.score)

@@ -117,9 +117,7 @@ def overview_words(run: HeadsRecord) -> list[str]:
     names = list(dict.fromkeys(labelled[place] for place in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
-    other = sum(run.rests(*own.place) and own.label.name not in SINKS for own in run.heads)
-    also = f", {other} labelled" * bool(other)
-    words = [f"here, {resting} of {len(run.heads)} sink on {sink}{also}"] if resting else []
+    words = [f"this text: {resting} of {len(run.heads)} sink on {sink}"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))

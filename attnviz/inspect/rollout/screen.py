@@ -22,14 +22,14 @@ from attnviz.measures.sinks import without_sink
 from attnviz.measures.telling import is_content
 from attnviz.measures.words import word_ranges, word_text, words_of_tokens
 from attnviz.prompts.naming import quoted_word
-from attnviz.records import Tokens
+from attnviz.records import UNKNOWN, Tokens
 from attnviz.token_layout import TokenLayout
 
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
 
 _MORE = 1.1
-"""The multiple of an even share over all visible tokens from which the finding names a word."""
+"""The multiple of uniform attention over all visible tokens from which the finding names a word."""
 
 _LONG = 40
 """The most tokens with which the first screen shows a map; for more it shows only the text."""
@@ -45,6 +45,9 @@ _VALUE = 4
 
 _FRAMED = 108
 """The columns within the frames of a screen from which on both maps and the text stand in it."""
+
+_TEXTS = 12
+"""The lines of two coloured texts with their largest shares, and of two frames."""
 
 _TALL = 30
 """The least lines of a screen that lists the largest shares below each text."""
@@ -179,9 +182,10 @@ def _finding(report: RolloutReport) -> str:
     shares = {span: float(rest[list(span)].sum()) for span in word_ranges(tokens)}
     seen = np.isfinite(row) & (report.keep_sink | ~at_sink)
     seen[report.query + 1 :] &= not report.causal
-    even = 1 / max(np.count_nonzero(seen), 1)
+    even = 1 / max(int(seen.sum()), 1)
     others = [span for span in shares if span != own and shares[span] >= 0.005]
-    content = [span for span in others if is_content(word_text(tokens, span))]
+    texts = {span: word_text(tokens, span) for span in others}
+    content = [span for span, text in texts.items() if is_content(text) and text not in UNKNOWN]
     order = sorted(content or others, key=lambda span: -shares[span])
     if report.not_followed:
         most = listed([quoted_word(tokens, span) for span in order[:_NAMED]])
@@ -190,7 +194,7 @@ def _finding(report: RolloutReport) -> str:
             f"the input: tokens mix otherwise in {layer_names(report.not_followed)}."
         )
     noun = "content word" if content else "word"
-    end = f" (even share {even:.0%} a token); itself {shares[own]:.0%}"
+    end = f"; itself {shares[own]:.0%}"
     if at_sink.any() and not report.keep_sink:
         special = " and ".join(
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
@@ -200,8 +204,12 @@ def _finding(report: RolloutReport) -> str:
     among = "among content words, " if content else ""
     for count in range(_NAMED, 0, -1):
         named = [f"{quoted_word(tokens, span)} {shares[span]:.0%}" for span in order[:count]]
-        said = f"{among}{word} draws most on {listed(named)}{end}."
-        said = said if named else f"{word} draws on no {noun} much more than evenly{end}."
+        said = f"{among}{word} draws most on {listed(named)} (uniform {even:.0%} a token){end}."
+        said = (
+            said
+            if named
+            else f"{word} draws on no {noun} much above uniform, {even:.0%} a token{end}."
+        )
         if fits_two_lines(said):
             break
     return said[0].upper() + said[1:]
@@ -267,6 +275,27 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     return doc.Maps(maps, texts=True, lines=lines, scale=None)
 
 
+def _aside(report: RolloutReport, kept: _Kept, lines: int) -> list[doc.Part | doc.Group]:
+    """Return the coloured texts, and below them the words with the largest shares that fit."""
+    tokens, query = report.tokens, report.queries.index(report.query)
+    drawn, layer = (np.nan_to_num(matrix[query]) for matrix in (kept.rollout, kept.layer))
+    words = [
+        (quoted_word(tokens, word), float(drawn[list(word)].sum()), float(layer[list(word)].sum()))
+        for word in word_ranges(tokens)
+        if word.start in kept.places and word.start <= report.query
+    ]
+    words.sort(key=lambda word: -word[1])
+    top = max([rollout for _, rollout, _ in words], default=0.0) or 1.0
+    table = doc.table(
+        words[: max(lines - _TEXTS, 0)],
+        doc.ColumnOf("word", lambda word: word[0], right=False),
+        doc.ColumnOf("rollout", lambda word: f"{word[1]:.0%}"),
+        doc.ColumnOf("last layer", lambda word: f"{word[2]:.0%}"),
+        row=lambda word: {"bar": (word[1], top)},
+    )
+    return [_texts(report, kept), *([table] if table.rows else [])]
+
+
 def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the coloured text, next to as many readable maps as fit."""
     count = len(kept.places)
@@ -275,10 +304,10 @@ def _first(report: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequ
     drawn = [doc.Maps([one], values=report.values, scale=None) for one in _maps(report, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if columns >= _FRAMED:
-        if columns >= 3 * (_VALUE * count + _LABEL):
-            return [doc.beside(*drawn, _texts(report, kept)), key]
+        if columns >= 3 * (_VALUE * count + _LABEL) and lines < 2 * (count + _CHROME):
+            return [doc.beside(*drawn, _aside(report, kept, lines)), key]
         maps: list[doc.Part | doc.Group] = [*drawn[: lines // (count + _CHROME)]]
-        return [doc.beside(maps, _texts(report, kept)), key]
+        return [doc.beside(maps, _aside(report, kept, lines)), key]
     # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
