@@ -29,7 +29,10 @@ from attnviz.models.model import (
     split_words,
     word_tokens,
 )
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Bools, Kind, ModelInfo, Tokens
+
+PADDING = "PAD"
+"""The word that fills the shorter text of a batch up to the length of the longest."""
 
 _WORDS = 256
 """The number of distinct words in random texts."""
@@ -55,6 +58,7 @@ class OwnAttention:
     context: int | None = None
     chat_template: ChatTemplate | None = None
     scaled = True  # all other scores are described by ``info.score``
+    hidden = 0  # how many tokens at the end of each text are padding that no query sees
 
     def __init__(
         self,
@@ -120,8 +124,21 @@ class OwnAttention:
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return ()
 
-    def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None, since there is no mask but the causal one."""
+    def mask(self, layer: int, start: int, rows: int, keys: int) -> Bools | None:
+        """Return a mask (rows, keys) that hides the padding; None without any.
+
+        The causal mask is not in it.
+        """
+        return np.tile(np.arange(keys) < keys - self.hidden, (rows, 1)) if self.hidden else None
+
+    def hiding(self, padding: int) -> OwnAttention:
+        """Return the same attention with a mask that hides the last tokens of every text.
+
+        padding: how many; the attention is not causal.
+        """
+        masked = copy(self)
+        masked.hidden = padding
+        return masked
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
@@ -140,6 +157,10 @@ class OwnAttention:
             self._require_room(min(rows, len(ids[0])), len(ids[0]))
             words = np.stack([self.embed(tuple(text)) for text in ids])
             moved = self.attention.moved_norms(words) if norms else None
+            if self.hidden:
+                mask = self.mask(0, 0, len(ids[0]), len(ids[0]))
+                observe(0, 0, self.attention.head_outputs(words, mask=mask)[1], moved)
+                return
             self.attention.in_rows(
                 words, rows, lambda start, weights: observe(0, start, weights, moved)
             )
