@@ -186,7 +186,7 @@ def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
         closest = f"{query} → {key} ({best}, {p}, not under {share(CHANCE)})"
         return f"No word pair beats chance; the closest is {closest}."
     if why == "local":
-        return f"Only between neighbours: {query} attends to {key} {of} ({best}; {p})."
+        return f"Between neighbours: {query} attends to {key} {of} ({best}; {p})."
     return f"{query} attends to {key} above chance {of} ({best}; {p})."
 
 
@@ -283,9 +283,9 @@ def _of_padding(report: HeadsReport, hidden: Bools) -> str:
     }
     most = max(shares, key=lambda place: shares[place])
     return (
-        f"Without a padding mask the words give {share(sum(shares.values()) / len(shares))} of "
-        f"their attention to {counted(int(hidden.sum()), 'padding token')}, most in "
-        f"{run.name(*most)} ({share(shares[most])}); with it they give none."
+        f"Without a padding mask, words give {share(sum(shares.values()) / len(shares))} of their "
+        f"attention to {counted(int(hidden.sum()), 'padding token')}, most in {run.name(*most)} "
+        f"({share(shares[most])}); with it, none."
     )
 
 
