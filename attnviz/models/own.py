@@ -144,7 +144,8 @@ class OwnAttention:
         if wants(0):
             words = self.embed(tokens.ids)
             query, key, _ = self.attention.heads_of(words, words, words)
-            observe(0, query, key, self.attention.seen(words))
+            hidden = self.mask(0, 0, len(tokens), len(tokens))
+            observe(0, query, key, self.attention.seen(words) if hidden is None else hidden)
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
         self._require_room(len(queries), len(keys))
@@ -174,7 +175,8 @@ class OwnAttention:
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
         """Pass weights and heads' outputs over a text to ``observe``; nothing is predicted."""
         self._require_room(len(tokens), len(tokens))
-        outputs, weights = self.attention.head_outputs(self.embed(tokens.ids))
+        mask = self.mask(0, 0, len(tokens), len(tokens))
+        outputs, weights = self.attention.head_outputs(self.embed(tokens.ids), mask=mask)
         observe(0, weights, outputs)
 
     def narrowed(self) -> OwnAttention:

@@ -224,7 +224,7 @@ def _report(
     if weights.shape != (shape := (len(entries), len(queries), len(keys))):
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
     layers = _layers(scores, weights, (max(info.layers, 1), info.heads), whole)
-    if (hidden := typed(facts.get("padding", 0), int)) > 0:
+    if hidden := optional(facts.get("padding"), int):
         mask = np.tile(np.arange(len(keys)) < len(keys) - hidden, (len(queries), 1))
         layers = tuple(replace(layer, mask=mask) for layer in layers)
     sort = optional(facts.get("sorted_by"), str)
