@@ -7,7 +7,6 @@ and now.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -317,8 +316,9 @@ def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> Chan
     a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
         or no text was recorded whole. With texts too few for a test the noise floor decides.
     """
-    floor = report.noise.floor.js if report.noise and report.texts < LEAST_TEXTS else math.inf
-    moved = report.changed or [change for change in report.changes if change.js > floor]
+    moved: Sequence[HeadChange] = report.changed
+    if report.noise and report.texts < LEAST_TEXTS:
+        moved = [change for change in report.changes if change.js > report.noise.floor.js]
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     if not moved or not short:

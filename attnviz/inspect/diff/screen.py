@@ -427,9 +427,9 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
         return groups
     across = columns // (min(len(report.example.queries), _MOST_CELLS) + _NAMES)
     maps = _example_maps(report, report.example, left)[: max(min(across, 3) - 1, 0)]
-    if columns < _BESIDE:  # below each other, and the difference goes first
-        return [*groups, *(doc.Group([part], yields=at) for at, part in enumerate(maps, start=1))]
-    return [*groups, doc.Group(maps, beside=doc.Beside(0, _GAP), yields=1)] if maps else groups
+    if columns >= _BESIDE and maps:
+        return [*groups, doc.Group(maps, beside=doc.Beside(0, _GAP), yields=1)]
+    return [*groups, *(doc.Group([part], yields=at) for at, part in enumerate(maps, start=1))]
 
 
 def _grid_width(grid: doc.HeadGrid) -> int:

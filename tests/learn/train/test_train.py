@@ -66,8 +66,8 @@ def test_from_texts_to_a_model_that_heads_shows(run, texts):
         *("README.md", "config.json", "log.csv", "model.safetensors", "tokenizer.json"),
         *("tokenizer_config.json", "first"),
     }
-    before = run("diff", "m/first", "m", "--text", "the cat sat on the mat", "--width", "100")
-    assert all(words in before.out for words in ("in A", "in B", "B - A"))
+    before = run("diff", "m/first", "m", "--text", "the cat sat on the mat")
+    assert "1 text, too few to test a head" in " ".join(before.out.split())
     shown = run("heads", "the cat sat", "--model", "m")
     assert shown.code == 0
     assert "2 layers × 3 heads" in shown.out
