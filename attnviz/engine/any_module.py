@@ -332,7 +332,9 @@ class _Watch(TorchFunctionMode):
         if self.mean:
             output = func(*args, **named)
             if order is None:
-                raise UnsupportedError(f"{frame.name}: a product sums over heads, which have no mean")
+                raise UnsupportedError(
+                    f"{frame.name}: a product sums over heads, which have no mean"
+                )
             moved = output.movedim(tuple(order), tuple(range(len(order))))
             changed = self._without(moved.reshape(texts, heads, weights.shape[-2], -1))
             return changed.reshape(moved.shape).movedim(tuple(range(len(order))), tuple(order))

@@ -381,9 +381,12 @@ def _local_rows(block: AttentionRows) -> Rows:
     Rows that see no other key do not count: all of their weight is there.
     """
     ahead = 0 if block.text.attention.causal else NEAR
-    around = [block.at(block.queries + offset) for offset in range(-NEAR, ahead + 1)]
-    near = sum(counts.astype(np.int64) for _, counts in around)
-    return sum(values for values, _ in around), np.asarray(block.visible > near)
+    values, seen = block.at(block.queries - NEAR)
+    near = seen.astype(np.int64)
+    for offset in range(1 - NEAR, ahead + 1):
+        more, seen = block.at(block.queries + offset)
+        values, near = values + more, near + seen
+    return values, np.asarray(block.visible > near)
 
 
 def _column_rows(block: AttentionRows, keys: Bools) -> Rows:

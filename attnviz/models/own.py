@@ -29,7 +29,10 @@ from attnviz.models.model import (
     split_words,
     word_tokens,
 )
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Bools, Kind, ModelInfo, Tokens
+
+PADDING = "PAD"
+"""The word that fills the shorter text of a batch up to the length of the longest."""
 
 _WORDS = 256
 """The number of distinct words in random texts."""
@@ -55,6 +58,7 @@ class OwnAttention:
     context: int | None = None
     chat_template: ChatTemplate | None = None
     scaled = True  # all other scores are described by ``info.score``
+    hidden = 0  # how many tokens at the end of each text are padding that no query sees
 
     def __init__(
         self,
@@ -120,14 +124,28 @@ class OwnAttention:
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return ()
 
-    def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None, since there is no mask but the causal one."""
+    def mask(self, layer: int, start: int, rows: int, keys: int) -> Bools | None:
+        """Return a mask (rows, keys) that hides the padding; None without any.
+
+        The causal mask is not in it.
+        """
+        return np.tile(np.arange(keys) < keys - self.hidden, (rows, 1)) if self.hidden else None
+
+    def hiding(self, padding: int) -> OwnAttention:
+        """Return the same attention with a mask that hides the last tokens of every text.
+
+        padding: how many; the attention is not causal.
+        """
+        masked = copy(self)
+        masked.hidden = padding
+        return masked
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
             words = self.embed(tokens.ids)
             query, key, _ = self.attention.heads_of(words, words, words)
-            observe(0, query, key, self.attention.seen(words))
+            hidden = self.mask(0, 0, len(tokens), len(tokens))
+            observe(0, query, key, self.attention.seen(words) if hidden is None else hidden)
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
         self._require_room(len(queries), len(keys))
@@ -140,6 +158,10 @@ class OwnAttention:
             self._require_room(min(rows, len(ids[0])), len(ids[0]))
             words = np.stack([self.embed(tuple(text)) for text in ids])
             moved = self.attention.moved_norms(words) if norms else None
+            if self.hidden:
+                mask = self.mask(0, 0, len(ids[0]), len(ids[0]))
+                observe(0, 0, self.attention.head_outputs(words, mask=mask)[1], moved)
+                return
             self.attention.in_rows(
                 words, rows, lambda start, weights: observe(0, start, weights, moved)
             )
@@ -153,7 +175,8 @@ class OwnAttention:
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
         """Pass weights and heads' outputs over a text to ``observe``; nothing is predicted."""
         self._require_room(len(tokens), len(tokens))
-        outputs, weights = self.attention.head_outputs(self.embed(tokens.ids))
+        mask = self.mask(0, 0, len(tokens), len(tokens))
+        outputs, weights = self.attention.head_outputs(self.embed(tokens.ids), mask=mask)
         observe(0, weights, outputs)
 
     def narrowed(self) -> OwnAttention:

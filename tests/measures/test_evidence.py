@@ -83,8 +83,8 @@ def by_loops(name, ids, weights, causal):
             return None
 
         last = {token: place for place, token in enumerate(ids) if token}
-        far = {at for at in range(count) if any(sees(at, k) for k in range(count) if abs(at - k) > 2)}
-        events = [place for place in last.values() if place in far]
+        far = [key for key in range(count) if ids[key]]
+        events = [at for at in last.values() if any(sees(at, k) for k in far if abs(at - k) > 2)]
         scores = [around(place, place) for place in events]
         controls = []
         for place in events:

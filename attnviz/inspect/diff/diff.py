@@ -314,13 +314,16 @@ def _example(report: DiffReport, a: ModelMaps, b: ModelMaps, js: Floats) -> Chan
     """Return the maps of the head that changed most over a short text where it changed much.
 
     a, b: the maps of both models. js: the divergences (text, change). None if no attention changed,
-        or no text was recorded whole.
+        or no text was recorded whole. With texts too few for a test the noise floor decides.
     """
+    moved: Sequence[HeadChange] = report.changed
+    if report.noise and report.texts < LEAST_TEXTS:
+        moved = [change for change in report.changes if change.js > report.noise.floor.js]
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
-    if not report.changed or not short:
+    if not moved or not short:
         return None
-    most = report.changes.index(max(report.changed, key=lambda change: change.js))
+    most = report.changes.index(max(moved, key=lambda change: change.js))
     text = max(short, key=lambda place: js[place, most])
     one, other, change = a.texts[text], b.texts[text], report.changes[most]
     (layer, head), (layer_b, head_b) = change.place, change.other

@@ -33,6 +33,7 @@ _GAP, _LEAD = 3, 7
 _CELL = 6  # columns of a cell with a number
 _LEAST_ROWS = 3
 _AROUND = 11  # lines of titles, keys and blanks around the table and the maps
+_BESIDE = 150  # columns from which on three maps with their scales stand beside each other
 _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14  # a map's lines, columns of cells and of tokens
 
 
@@ -426,7 +427,9 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
         return groups
     across = columns // (min(len(report.example.queries), _MOST_CELLS) + _NAMES)
     maps = _example_maps(report, report.example, left)[: max(min(across, 3) - 1, 0)]
-    return [*groups, doc.Group(maps, beside=doc.Beside(0, _GAP), yields=1)] if maps else groups
+    if columns >= _BESIDE and maps:
+        return [*groups, doc.Group(maps, beside=doc.Beside(0, _GAP), yields=1)]
+    return [*groups, *(doc.Group([part], yields=at) for at, part in enumerate(maps, start=1))]
 
 
 def _grid_width(grid: doc.HeadGrid) -> int:

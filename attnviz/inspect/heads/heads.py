@@ -47,6 +47,7 @@ from attnviz.measures.uniform import norm_weighted
 from attnviz.measures.words import Word, WordPlaces, find_in, find_word, joined
 from attnviz.models.memory import require_room
 from attnviz.models.model import Model
+from attnviz.models.own import PADDING, OwnAttention
 from attnviz.models.work import ON_TORCH, Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance, share_read
 from attnviz.records import (
@@ -101,6 +102,8 @@ def heads(
     observed.
     """
     ((changes, choice), *_) = requested_runs(request, of_texts=isinstance(given, Texts))
+    if request.compare_mask and request.second is not None:
+        return _padded(model, str(given), request, vectors=vectors)
 
     def in_whole_maps() -> HeadsReport | LongHeads:
         def reopened(changed: dict[str, Any]) -> Model:
@@ -163,19 +166,47 @@ def whole_maps(
                 if isinstance(given, str):
                     raise
                 raise UsageError(f"{given.place(index)}: {error}") from error
-    maps = [run.maps for run in runs]
     if isinstance(given, Texts):
-        record = maps[0].record
-        info = replace(record.model, notes=record.model.notes + given.notes)
-        maps[0] = replace(maps[0], record=replace(record, model=info))
-    words = [run.word for run in runs if run.word is not None]
-    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in maps}
+        first = runs[0].maps
+        info = replace(first.record.model, notes=first.record.model.notes + given.notes)
+        runs[0] = runs[0]._replace(maps=replace(first, record=replace(first.record, model=info)))
+    records = [run.maps.record for run in runs]
+    ways = {(record.kind, record.causal, record.model.score) for record in records}
     if isinstance(given, str) and len(ways) < len(runs):
         raise UsageError("a single word has no later one to hide: give a text of at least two")
+    return _side_by_side(runs, request)
+
+
+def _side_by_side(runs: list[_Run], request: HeadsRequest) -> HeadsReport:
+    """Return the report of some runs. request: what of them is shown."""
+    words = [run.word for run in runs if run.word is not None]
     pairs = [run.pair for run in runs if run.pair is not None]
     view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
     before = tuple(run.before for run in runs if run.before is not None)
-    return replace(compare_heads(maps), view=view, before=before)
+    return replace(compare_heads([run.maps for run in runs]), view=view, before=before)
+
+
+def _padded(model: Model, given: str, request: HeadsRequest, *, vectors: bool) -> HeadsReport:
+    """Return the maps of the shorter of two texts of a batch, without and with its padding mask.
+
+    It is filled up to the length of the longer one. request: ``second`` is the other text.
+    Raises UsageError for two texts of one length, and for an option that asks for further runs.
+    """
+    assert isinstance(model, OwnAttention)
+    asked = replace(request, second=None, compare_mask=False)
+    (_, choice), *more = requested_runs(asked)
+    if more:
+        raise UsageError("--compare-mask with --and shows two masks: give one --kind and --score")
+    by_length = {len(model.encode(text)): text for text in (given, request.second or "")}
+    if len(by_length) == 1:
+        raise UsageError("--and: both texts have as many words, so that none is padded")
+    short, missing = min(by_length), max(by_length) - min(by_length)
+    text = " ".join([by_length[short], *[PADDING] * missing])
+    runs = [
+        _read(each, text, choice, asked, vectors, UNWATCHED)
+        for each in (model, model.hiding(missing))
+    ]
+    return _side_by_side(runs, request)
 
 
 def _read(

@@ -36,6 +36,8 @@ from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import Word, WordPlaces
 from attnviz.options import spelled_head
 from attnviz.records import (
+    AttentionRecord,
+    Bools,
     Floats,
     HeadScores,
     HeadsRecord,
@@ -281,6 +283,12 @@ def plot_head(
     return draw_matrix(weights, rows, columns, title=title, palette=palette, limit=limit, ax=ax)
 
 
+def padding_of(record: AttentionRecord) -> Bools | None:
+    """Return a mask (key,) of the padding that no query sees; None without a padding mask."""
+    mask = record.layers[0].mask if record.model.score is not None else None
+    return None if mask is None else np.asarray(~mask.any(0))
+
+
 def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
     """Return the runs side by side, with the share of attention that each head moved.
 
@@ -434,7 +442,7 @@ def _facts(report: HeadsReport) -> dict[str, Any]:
     if len(report.reports) == 1:
         return facts
     variants = []
-    varied = (*_VARIED, *_OF_TEXTS) if report.of_texts else _VARIED
+    varied = (*_VARIED, *(_OF_TEXTS if report.of_texts else ()), "padding")
     for run in report.reports:
         own = _run_facts(run, run.target if report.of_texts else None)
         variants.append({name: own[name] for name in (*varied, *TOKENS) if name in own})
@@ -466,6 +474,7 @@ def _run_facts(run: HeadsRecord, target: str | None = None) -> dict[str, Any]:
             "left_out": not run.sink,
         },
         **({"regions": region_facts(keys)} if keys.regions else {}),
+        **({} if (hidden := padding_of(record)) is None else {"padding": int(hidden.sum())}),
         **({"ablated": run.ablated} if run.ablated else {}),
         **({"norm_weighted": True} if run.norm_weighted else {}),
     }

@@ -100,7 +100,11 @@ class ViewOptions(Options, panel="View"):
 class Compared(Options, panel="The library's own attention (--model mha)"):
     """The options that put variants of the library's own attention side by side."""
 
-    compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
+    compare_mask: bool = flag(
+        "The same heads without and with the causal mask, side by side; with --and of another "
+        "length the shorter text without and with the mask that hides its padding.",
+        brief="The same heads without and with the causal mask.",
+    )
     score: str | None = option(
         "SCORE",
         "How a query and a key are matched: scaled-dot (q·k/√d_k, the default), dot (q·k) or "

@@ -231,6 +231,9 @@ def _report(
     if weights.shape != (shape := (len(entries), len(queries), len(keys))):
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
     layers = _layers(scores, weights, (max(info.layers, 1), info.heads), whole)
+    if hidden := optional(facts.get("padding"), int):
+        mask = np.tile(np.arange(len(keys)) < len(keys) - hidden, (len(queries), 1))
+        layers = tuple(replace(layer, mask=mask) for layer in layers)
     sort = optional(facts.get("sorted_by"), str)
     leading = tuple(entry.place for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")

@@ -31,7 +31,7 @@ from attnviz.inspect.heads.links import (
     strongest_links,
     word_links,
 )
-from attnviz.inspect.heads.report import HeadsReport, LongHeads
+from attnviz.inspect.heads.report import HeadsReport, LongHeads, padding_of
 from attnviz.measures.bootstrap import CHANCE
 from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import SINK_WEIGHT, sink_of
@@ -43,6 +43,7 @@ from attnviz.records import (
     NO_LABEL,
     SINKS,
     AttentionRecord,
+    Bools,
     HeadLabel,
     HeadScores,
     HeadsRecord,
@@ -271,6 +272,20 @@ def _of_order(run: HeadsRecord, measure: str) -> str:
     return said + (f"; {last} scores {least} ({bottom:.2f})." if len(known) > 1 else ".")
 
 
+def _of_padding(report: HeadsReport, hidden: Bools) -> str:
+    """Return what the words of a text give to its padding, the keys that the last run hides."""
+    run = report.first
+    shares = {
+        place: float(run.weights(*place)[~hidden][:, hidden].sum(-1).mean()) for place in run.places
+    }
+    most = max(shares, key=lambda place: shares[place])
+    return (
+        f"Without a padding mask, words give {share(sum(shares.values()) / len(shares))} of their "
+        f"attention to {counted(int(hidden.sum()), 'padding token')}, most in {run.name(*most)} "
+        f"({share(shares[most])}); with it, none."
+    )
+
+
 def _of_runs(report: HeadsReport) -> str:
     if report.of_texts:
         heads, texts = len(report.first.places), len(report.reports)
@@ -285,6 +300,8 @@ def _of_runs(report: HeadsReport) -> str:
     moved = [(value, place) for each in report.moved for place, value in (each or {}).items()]
     if not moved:
         return f"{len(report.reports)} kinds of attention over different texts, head by head."
+    if (hidden := padding_of(report.reports[-1].record)) is not None:
+        return _of_padding(report, hidden)
     mean = sum(value for value, _ in moved) / len(moved)
     most, place = max(moved)
     first = " and ".join(run_names(report)[1][0])
@@ -341,6 +358,8 @@ def _words(record: AttentionRecord) -> tuple[str, str, str]:
     if score is None:
         return "" if record.kind == "self" else kind, "", ""
     mask = "causal mask" if record.causal else "no mask"
+    if padding_of(record) is not None:
+        mask = "padding mask"
     formula = _FORMULAS[score].format(width=record.model.head_dim)
     return kind, mask, f"{score} score {formula}"
 

@@ -207,6 +207,12 @@ def test_a_saved_result_of_other_types(refused, where, value):
     assert refused(3, "diff", "other.json", "tiny", "-q").startswith("'other.json' is damaged (")
 
 
+def test_a_text_too_short_for_a_test_has_its_map_before_and_after(run, permuted):
+    found = run("diff", "tiny", permuted, "--text", "A cat saw the cat on a mat.").out
+    assert "too few to test a head" in " ".join(found.split())
+    assert all(words in found for words in ("L1H2 in A", "L1H2 in B", "L1H2, B - A"))
+
+
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
 def test_first_screens_fit(redrawn, permuted, checkpoint, columns, lines):
     words = "A cat saw the cat on a mat and the dog sat ."

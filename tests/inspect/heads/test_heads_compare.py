@@ -49,6 +49,26 @@ def test_both_masks_of_the_same_heads(document):
     assert all(head["moved"] is None for head in found["heads"] if head["variant"] == 0)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_padding_takes_weight_that_its_mask_gives_back(document, run, swapped):
+    """Hidden padding changes nothing: words attend as in their text alone; else they lose to it."""
+    short, texts = "sat on", ["sat on", KEYS][:: -1 if swapped else 1]
+    found = document(texts[0], "--and", texts[1], *MHA, "--compare-mask", "--save", "p.npz")
+    assert (found["text"], found["compared"]) == ("sat on PAD PAD PAD PAD", ["padding"])
+    assert [variant.get("padding") for variant in found["variants"]] == [None, 4]
+    free, masked = weights(found, 0), weights(found, 1)
+    np.testing.assert_allclose(masked[:, :2, :2], weights(document(short, *MHA)), atol=1e-6)
+    assert not masked[:, :, 2:].any()
+    lost = free[:, :2, 2:].sum(-1)
+    np.testing.assert_allclose(
+        free[:, :2, :2], masked[:, :2, :2] * (1 - lost[..., None]), atol=1e-5
+    )
+    told = run("heads", *texts[:1], "--and", texts[1], *MHA, "--compare-mask").out
+    said = f"give {lost.mean():.2f} of their attention to 4 padding".replace("0.", ".")
+    assert said in " ".join(told.split())
+    assert said in " ".join(run("heads", "--from", "p.npz").out.split())
+
+
 def test_self_beside_cross(document):
     found = document(*CROSS, "--kind", "self,cross", "--causal")
     assert found["compared"] == ["kind", "causal"]
@@ -84,6 +104,11 @@ def test_an_encoder_decoders_kinds_stand_side_by_side(document, checkpoint):
         ),
         ([*MHA, "--compare-mask", "--causal"], "shows both: leave out --causal"),
         ([*MHA, "--compare-mask"], "a single word has no later one to hide"),
+        ([*MHA, "--compare-mask", "--and", "one"], "both texts have as many words"),
+        (
+            [*MHA, "--compare-mask", "--and", "a b", "--score", "dot,additive"],
+            "shows two masks: give one --kind and --score",
+        ),
         (["--compare-mask"], "--compare-mask shapes the library's own attention: add --model mha"),
         (["--score", "dot"], "--score shapes the library's own attention: add --model mha"),
         ([*MHA, "--score", "cosine"], "--score: 'cosine' is not one of 'scaled-dot', 'dot'"),

@@ -64,8 +64,10 @@ def test_from_texts_to_a_model_that_heads_shows(run, texts):
     files = {path.name for path in (texts / "m").iterdir()}
     assert files == {
         *("README.md", "config.json", "log.csv", "model.safetensors", "tokenizer.json"),
-        "tokenizer_config.json",
+        *("tokenizer_config.json", "first"),
     }
+    before = run("diff", "m/first", "m", "--text", "the cat sat on the mat")
+    assert "1 text, too few to test a head" in " ".join(before.out.split())
     shown = run("heads", "the cat sat", "--model", "m")
     assert shown.code == 0
     assert "2 layers × 3 heads" in shown.out
@@ -113,11 +115,12 @@ def test_what_cannot_be_trained_on_is_refused(refused, texts):
 
 def test_a_finished_model_is_never_overwritten(run, refused, texts):
     assert run("train", "books", *QUICK, "-q").code == 0
-    before = {path.name: path.read_bytes() for path in (texts / "m").iterdir()}
+    before = {path: path.read_bytes() for path in (texts / "m").rglob("*") if path.is_file()}
     assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
     line = refused(2, "train", "books", *QUICK, "--resume")
     assert "is finished, nothing is left to resume" in line
-    assert {path.name: path.read_bytes() for path in (texts / "m").iterdir()} == before
+    files = (path for path in (texts / "m").rglob("*") if path.is_file())
+    assert {path: path.read_bytes() for path in files} == before
 
 
 def begin(program, environment, folder, *arguments):

@@ -89,6 +89,7 @@ def ablate_module(
         effects,
         (record.queries,) * len(pieces) if record.kind in ("decoder", "cross") else (),
         mode=request.mode,
+        reference="these inputs" if request.mode == "mean" else None,
         metric=metric_of(effects, request.metric, False, read.info.name),
         baseline=mean_baseline(pieces),
         seed=request.seed,
