@@ -338,6 +338,10 @@ def _comparison(
     return one, np.array(wanted) >= 0, np.array(asked.counted)
 
 
+_NO_MASK = "no loss: the model reads both ways, and its tokenizer has no mask token"
+"""A note on what falls away."""
+
+
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     """Return the passes whose predictions are compared; empty if the model predicts nothing."""
     read, mask = given.predicted.ids, runner.mask_id
@@ -354,6 +358,8 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
         counted = tuple(positions == "all" or position == -1 for position in at)
         return [_Asked(given, tuple(at), tuple(wanted[position] for position in at), counted)]
     if mask is None:
+        if _NO_MASK not in runner.notes:
+            runner.notes.append(_NO_MASK)
         return []
     words = words_to_mask(given, mask)
     return [
