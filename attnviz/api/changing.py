@@ -109,7 +109,8 @@ def ablate(
     from attnviz.regions import chat_or_text
 
     request = AblateRequest.of(locals())
-    if is_module(model) and (named or loss is not None or has_tensor((texts, *inputs))):
+    own = loss is not None or has_tensor((texts, *inputs)) or (named and not isinstance(texts, str))
+    if is_module(model) and own:
         from attnviz.inspect.heads.own_modules import ModuleChoice
         from attnviz.inspect.interventions.ablate.own_modules import ablate_module
 

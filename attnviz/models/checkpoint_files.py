@@ -238,6 +238,10 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
         typed = (
             "" if found is None else f"; attnviz params {shlex.quote(str(found))} counts its GGUF"
         )
+        inside = [*directory.glob("*/config.json"), *directory.glob(f"*/{ADAPTER}")]
+        if inside:  # as a trainer leaves them
+            last = max(inside, key=os.path.getmtime).parent
+            typed = f"; its subdirectory {last.name!r} has one: type {shlex.quote(str(last))}"
         raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json{typed}")
     with damaged(f"the config.json of {name!r}"):
         fields: dict[str, Any] = _plain(read_json(path))

@@ -343,6 +343,8 @@ def no_model(name: str) -> LoadError:
     """Return the error for a path that is no model's directory: what it is, and what to type."""
     path = Path(os.path.expanduser(name))
     if not os.path.exists(path):  # Path.exists raises for a name that is too long
+        if os.path.islink(path):
+            return LoadError(f"{name!r} is a link to {os.readlink(path)!r}, which is not there")
         return LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
     if not path.is_file():
         return LoadError(f"{name!r} is a device or a pipe, {_TYPED}")

@@ -201,3 +201,9 @@ def test_functions_take_numbers_of_numpy_and_go_to_other_processes():
     found = attnviz.prune("tiny", texts=[TEXT, OTHER], fraction=np.float32(0.1), seed=np.int64(1))
     assert found.to_dict()["seed"] == 1
     assert pickle.loads(pickle.dumps(attnviz.prune)) is attnviz.prune
+
+
+def test_a_misspelt_keyword_beside_a_loaded_model_and_a_text_is_named(model, tokenizer):
+    """It is no argument of the model, which reads no texts."""
+    with pytest.raises(TypeError, match=r"'heads': did you mean head\?"):
+        attnviz.ablate(model, "a cat", tokenizer=tokenizer, heads="L0H1")

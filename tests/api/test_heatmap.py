@@ -250,6 +250,10 @@ class TestBatch:
         np.testing.assert_array_equal(averaged["H0"], self.weights[text].mean(0))
         layers = attnviz.heatmap((self.weights, self.weights), batch=text)
         np.testing.assert_array_equal(layers["L1H2"], self.weights[text, 2])
+        stack = attnviz.heatmap(np.stack([self.weights, 0.5 * self.weights]), batch=text)
+        np.testing.assert_array_equal(stack["L1H2"], 0.5 * self.weights[text, 2])
+        one = attnviz.heatmap(self.weights[None], batch=text)
+        np.testing.assert_array_equal(np.asarray(one), self.weights[text])
 
     def test_a_note_says_what_the_first_axis_is(self):
         notes = attnviz.heatmap(self.weights.mean(1)).report.record.model.notes

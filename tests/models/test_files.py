@@ -1,11 +1,13 @@
 """A file that is given as a model is named as what it is, with what to type in its place."""
 
+import os
 from types import SimpleNamespace
 
 import pytest
 from torch import nn
 
 from attnviz.errors import LoadError, UnsupportedError
+from attnviz.models.checkpoint_files import read_config
 from attnviz.models.resolve import resolve
 from attnviz.models.whole import embedding_rows
 
@@ -32,6 +34,22 @@ def test_a_file_is_named_and_its_directory_offered(name, beside, tmp_path):
         resolve(str(tmp_path / name))
     is_offered = f"type {tmp_path}" in str(refused.value)
     assert is_offered == ((beside or name == "config.json") and name != "model.gguf")
+
+
+def test_a_trainers_directory_names_its_last_checkpoint(tmp_path):
+    for number in (2, 10):
+        (tmp_path / f"checkpoint-{number}").mkdir()
+        config = tmp_path / f"checkpoint-{number}" / "config.json"
+        config.touch()
+        os.utime(config, (number, number))
+    with pytest.raises(LoadError, match=f"'checkpoint-10' has one: type {tmp_path}"):
+        read_config("a", tmp_path)
+
+
+def test_a_link_to_nowhere_is_named(tmp_path):
+    (tmp_path / "model").symlink_to("gone")
+    with pytest.raises(LoadError, match="is a link to 'gone', which is not there"):
+        resolve(str(tmp_path / "model"))
 
 
 def test_a_name_that_is_too_long_is_not_there():

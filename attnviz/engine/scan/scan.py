@@ -338,6 +338,10 @@ def _comparison(
     return one, np.array(wanted) >= 0, np.array(asked.counted)
 
 
+_NO_MASK = "no loss: the model reads both ways, and its tokenizer has no mask token"
+"""A note on what falls away."""
+
+
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     """Return the passes whose predictions are compared; empty if the model predicts nothing."""
     read, mask = given.predicted.ids, runner.mask_id
@@ -359,6 +363,8 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
         )
         return [_Asked(given, tuple(at), known, counted)]
     if mask is None:
+        if _NO_MASK not in runner.notes:
+            runner.notes.append(_NO_MASK)
         return []
     words = words_to_mask(given, mask)
     return [

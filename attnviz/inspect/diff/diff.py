@@ -240,9 +240,13 @@ def _comparable(
     apart = compare.predictions(first.maps, second.maps)
     rows = [[text.predictions for text in side.maps.texts] for side in (first, second)]
     if apart is None:
-        lacks = [any(row is None for row in side) for side in rows]
-        without = [name for name, lacking in zip("AB", lacks, strict=True) if lacking]
-        why = f"{' and '.join(without)} predict no tokens" if without else "some are not finite"
+        without = [
+            name + "'s encoder" * (side.maps.kind == "encoder")
+            for name, side, own in zip("AB", (first, second), rows, strict=True)
+            if any(row is None for row in own)
+        ]
+        verb = "predict" if len(without) > 1 else "predicts"
+        why = f"{' and '.join(without)} {verb} no tokens" if without else "some are not finite"
         return None, (f"predictions are not compared: {why}",)
     if apart.outside is None:
         return apart, ()

@@ -351,7 +351,7 @@ def layers_of(
                 f"is the first axis of {array.shape} texts or layers? batch=0 shows the first "
                 "text; a tuple, such as tuple(weights), has a layer in each entry"
             )
-        layered = array.ndim > 3 and text is None
+        layered = array.ndim > 3 + (text is not None)
         if text is None and len(array) > 1 and array.ndim in (3, 4):
             axis = "heads" if array.ndim == 3 else "stack"
         several = dict(enumerate(array if layered else array[None]))
@@ -472,7 +472,8 @@ def heatmap(
         blank; by default whether all weights above the diagonal are zero. scale: the weight with
         the last colour; by default 1 if rows sum to one, else the largest weight, with a note.
     batch: the index of the text to draw, where the first axis is texts: (text, query, key) or
-        (text, head, query, key). Without it (3, query, key) is three heads, which a note says.
+        (text, head, query, key), also of each layer: a tuple of them, or (layer, text, head, query,
+        key). Without it (3, query, key) is three heads, which a note says.
 
     Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
     are computed after each row is divided by its sum. Pieces of a tokenizer, such as ``Ġcat``,

@@ -80,6 +80,16 @@ def test_a_masked_model_loses_its_guess_of_each_word():
         changes.append(float(scores[0] - scores[1]))
     found = measured(scan, [Variant((), feed_forward=(1,))])["loss_delta"]
     assert found == pytest.approx([np.mean(changes)], abs=1e-5)
+    assert not any("mask token" in note for note in scan.notes)
+
+
+def test_a_masked_model_without_a_mask_token_says_that_it_has_no_loss():
+    ids = inputs_of("bert")["input_ids"][0, :5]
+    scan = torch_scan(small_model("bert"), [input_of({"input_ids": ids[None]})] * 2)
+    assert "loss_delta" not in measured(scan, [Variant((), feed_forward=(1,))])
+    assert [note for note in scan.notes if note.startswith("no loss")] == [
+        "no loss: the model reads both ways, and its tokenizer has no mask token"
+    ]
 
 
 @pytest.mark.parametrize(

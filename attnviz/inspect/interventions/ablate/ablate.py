@@ -33,7 +33,7 @@ from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.work import CORPUS_WORK, Work, about_tokens
 from attnviz.progress import UNWATCHED, Advance, Watch, shares_of
-from attnviz.reading import damaged, finite, typed
+from attnviz.reading import damaged, finite, fits, typed
 from attnviz.records import HeadsRecord, Input, Kind
 from attnviz.resume import Piece, ResumeFile, restored, stored
 from attnviz.texts import Texts
@@ -147,8 +147,10 @@ class AblationSeries(Series[Scores]):
     def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
         losses, notes = kept["token_losses"], kept.get("notes", [])
         length = len(self._plan.inputs[0 if self._draws else text].predicted)
-        if not all(isinstance(note, str) for note in notes):
-            raise ValueError("a note is no text")
+        if not fits(notes, list[str]):
+            raise ValueError("its notes are no list of texts")
+        if finite(kept["baseline"].get("loss", 0.0)) < 0:
+            raise ValueError("a loss is not below 0")
         if losses is not None and any(len(row) != length for row in losses):
             raise ValueError(f"the text has {length:,} tokens")
         if not metrics:

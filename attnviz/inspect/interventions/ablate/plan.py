@@ -183,10 +183,10 @@ def plan_of(model: Model, texts: Texts, request: AblateRequest) -> AblationPlan:
         raise UsageError("a logit difference needs both --answer and --foil: add --foil")
     pair = None if answer is None or foil is None else (answer, foil)
     if heads is not None and len(heads) < model.info.layers and kind == "self":
-        notes += (
-            f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
-            "have none to remove",
-        )
+        left = "the others have none to remove"
+        if request.unit == "ffn":
+            left = "the feed-forward blocks of the others are not measured"
+        notes += (f"{len(heads)} of {model.info.layers} layers have attention heads: {left}",)
     inputs, variants = [inputs[at] for at in kept], choose_ablations(request, model.info, heads)
     edges, draws = tuple[Edge, ...](), tuple[Pairs, ...]()
     if edge is not None:
