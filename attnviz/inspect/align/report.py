@@ -11,17 +11,8 @@ from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
 
 
-class HeadAlone(NamedTuple):
-    """A head, and the error by it alone on each half of the examples."""
-
-    layer: int
-    head: int
-    choosing: float
-    held: float
-
-
-class AddedHead(NamedTuple):
-    """A head that was added, and the error with it on each half of the examples."""
+class HeadErrors(NamedTuple):
+    """A head, and the error on each half of the examples, by it alone or with those before it."""
 
     layer: int
     head: int
@@ -100,9 +91,9 @@ class AlignReport(Report):
     held: tuple[str, ...]
     recipe: str
     frame: float | None
-    heads: tuple[HeadAlone, ...]
+    heads: tuple[HeadErrors, ...]
     published: tuple[tuple[int, int], ...]
-    steps: tuple[AddedHead, ...]
+    steps: tuple[HeadErrors, ...]
     sets: tuple[HeadSet, ...]
     words: tuple[AlignedWord, ...]
     notes: tuple[str, ...] = ()

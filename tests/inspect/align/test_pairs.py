@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnviz
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.align.pairs import GoldPair, Sentence, read_gold, word_pieces
 from attnviz.records import Tokens
 from tests.inspect.align.linked_pairs import linking, marian, pairs, t5, tokenizer, write
@@ -187,8 +187,3 @@ def test_the_command(run, tmp_path, monkeypatch):
     ):
         done = run(*words)
         assert (done.code, line in done.err) == (code, True), done.err
-
-
-def test_other_models_are_refused(tmp_path):
-    with pytest.raises(UnsupportedError, match="takes an encoder–decoder"):
-        attnviz.align("tiny", pairs=pairs())
