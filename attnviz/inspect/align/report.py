@@ -41,7 +41,8 @@ class HeadSet(NamedTuple):
     def data(self) -> dict[str, Any]:
         """Return the set as JSON has it."""
         own = self._asdict()
-        return {**own, **own.pop("further")}
+        further: Mapping[str, float] = own.pop("further")
+        return {**own, **further}
 
 
 class TimedWord(NamedTuple):
