@@ -1,17 +1,28 @@
-"""From clips or sentence pairs to a report: which heads align their words with the other side."""
+"""Chooses the heads that align words best, on half of the examples, and measures the others."""
 
 from __future__ import annotations
 
-from attnviz.errors import UnsupportedError
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from attnviz.inspect.align.clips import Clips, heard
 from attnviz.inspect.align.pairs import GoldPairs, paired
-from attnviz.inspect.align.report import AlignReport
+from attnviz.inspect.align.report import AlignReport, HeadErrors, HeadSet
 from attnviz.inspect.align.request import AlignRequest
-from attnviz.inspect.align.study import choose
-from attnviz.models.model import Model, TwoStackModel
-from attnviz.models.speech import SpeechModel
+from attnviz.inspect.align.study import Example, Heads
+from attnviz.measures.bootstrap import intervals
+from attnviz.models.model import Model
 from attnviz.models.work import ON_TORCH, Work
 from attnviz.progress import UNWATCHED, Advance
+
+_RANDOM = 20
+"""The number of random sets of heads."""
+
+Steps = list[tuple[int, float, float]]
+"""Heads in the order in which they were added, with the errors on both halves."""
 
 
 def work(given: Clips | GoldPairs) -> Work:
@@ -32,28 +43,105 @@ def align(
     words that do not fit the model.
     """
     if isinstance(given, Clips):
-        assert isinstance(model, SpeechModel)
-        study, notes = heard(model, given, request.recipe or "openai", advance)
+        study = heard(model, given, request.recipe or "openai", advance)
     else:
-        if not isinstance(model, TwoStackModel) or isinstance(model, SpeechModel):
-            raise UnsupportedError(
-                f"{model.info.name!r} translates no text: --pairs takes an encoder–decoder, such "
-                "as Helsinki-NLP/opus-mt-en-de"
-            )
-        study, notes = paired(model, given, advance)
-    names = [each.name for each in next(iter(study.readings.values()))]
-    choice = choose(study, request.most, request.seed)
+        study = paired(model, given, advance)
+    heads, count = study.heads, len(study.heads)
+    halves = {name: (some[::2], some[1::2]) for name, some in study.readings.items()}
+    greedy = {name: _greedy(*half, min(request.most, count)) for name, half in halves.items()}
+    reading = min(greedy, key=lambda name: min(chose for _, chose, _ in greedy[name][0]))
+    (choosing, held), (steps, chosen) = halves[reading], greedy[reading]
+    draws = np.random.default_rng(request.seed)
+    asked: dict[str, tuple[str, list[Heads]]] = {"chosen": (reading, [chosen])}
+    for name, (_, best) in greedy.items():
+        if name != reading:
+            asked[f"chosen, {name}"] = name, [best]
+    known = set(study.published) <= set(heads)
+    controls: dict[str, list[Heads]] = {
+        "published list": [[heads.index(head) for head in study.published if known]],
+        "all of the last half": [[at for at in range(count) if 2 * heads[at][0] >= heads[-1][0]]],
+        "random heads": [
+            draws.choice(count, len(chosen), replace=False).tolist() for _ in range(_RANDOM)
+        ],
+    }
+    for name, sets in controls.items():  # each is read in the way that is best for it
+        errors = {way: _errors(half[0], sets).mean() for way, half in halves.items() if sets[0]}
+        if errors:
+            asked[name] = min(errors, key=lambda way: errors[way]), sets
+    reads = {
+        name: [each.read(sets) for each in halves[way][1]] for name, (way, sets) in asked.items()
+    }
+    asked[study.guess], reads[study.guess] = ("", []), [each.guess() for each in held]
+    # Per example, (set, example) in all: the mean over the random sets.
+    terms = {name: _terms(held, read) for name, read in reads.items()}
+    around = intervals(np.stack(list(terms.values()), axis=1), request.seed)
+    against = np.stack([terms["chosen"] - values for values in terms.values()], axis=1)
+    apart = [None, *intervals(against[:, 1:], request.seed)]
+    sets_told = []
+    for at, (name, (way, sets)) in enumerate(asked.items()):
+        facts = [each.facts(read) for each, read in zip(held, reads[name], strict=True)]
+        told = HeadSet(
+            name,
+            tuple(heads[each] for each in sets[0]) if len(sets) == 1 else (),
+            error=float(terms[name].mean()),
+            interval=around[at],
+            apart=apart[at],
+            reading=way,
+            further=study.further(np.concatenate(facts, axis=-1)),
+        )
+        sets_told.append(told)
+    alone: list[Heads] = [[head] for head in range(count)]
+    single = zip(heads, *(_errors(half, alone).tolist() for half in (choosing, held)), strict=True)
+    words = [each.words(read[0]) for each, read in zip(held, reads["chosen"], strict=True)]
     return AlignReport(
         model=model.info,
-        choosing=tuple(names[::2]),
-        held=tuple(names[1::2]),
-        recipe=choice.reading,
-        frame=model.frame_seconds if isinstance(model, SpeechModel) else None,
+        choosing=tuple(each.name for each in choosing),
+        held=tuple(each.name for each in held),
+        recipe=reading,
+        frame=study.frame,
+        heads=tuple(HeadErrors(*head, *errors) for head, *errors in single),
         published=tuple(study.published),
-        heads=choice.heads,
-        steps=choice.steps,
-        sets=choice.sets,
-        words=choice.words,
-        notes=tuple(dict.fromkeys([*model.info.notes, *notes])),
+        steps=tuple(HeadErrors(*heads[head], *errors) for head, *errors in steps),
+        sets=tuple(sets_told),
+        words=tuple(word for some in words for word in some),
+        notes=tuple(dict.fromkeys([*model.info.notes, *study.notes])),
         index_base=request.index_base,
     )
+
+
+def _greedy(
+    choosing: Sequence[Example], held: Sequence[Example], most: int
+) -> tuple[Steps, list[int]]:
+    """Return the heads that were added, each the one that leaves the least error, and the best set.
+
+    The heads and the size of the set are chosen by the errors on ``choosing``.
+    """
+    taken, steps = list[int](), Steps()
+    while len(taken) < most:
+        left = [head for head in range(len(choosing[0].scores)) if head not in taken]
+        errors = _errors(choosing, [[*taken, head] for head in left])
+        best = int(errors.argmin())
+        taken.append(left[best])
+        steps.append((left[best], float(errors[best]), float(_errors(held, [taken])[0])))
+    size = int(np.argmin([chose for _, chose, _ in steps])) + 1
+    return steps, taken[:size]
+
+
+def _errors(examples: Sequence[Example], sets: Sequence[Heads]) -> NDArray[np.float64]:
+    """Return the error (set,) over examples: all that is wrong by all that there is."""
+    wrong, whole = np.sum([each.wrong(each.read(sets)) for each in examples], axis=0).T
+    errors: NDArray[np.float64] = wrong / whole
+    return errors
+
+
+def _terms(examples: Sequence[Example], reads: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """Return a number (example,) whose mean is the error, so that its interval is the error's.
+
+    Of a quotient of sums R = Σn / Σd it is R + (n − R d) / mean(d), the term of its linearisation
+    (Cochran 1977, "Sampling Techniques", section 6.5). Several sets are taken in the mean.
+    """
+    counts = [each.wrong(read).mean(axis=0) for each, read in zip(examples, reads, strict=True)]
+    wrong, whole = np.array(counts).T
+    error = wrong.sum() / whole.sum()
+    terms: NDArray[np.float64] = error + (wrong - error * whole) / whole.mean()
+    return terms

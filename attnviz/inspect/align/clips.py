@@ -14,6 +14,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.align.report import TimedWord
 from attnviz.inspect.align.study import Example, Heads, HeadStudy, cross_weights
 from attnviz.measures.alignment import SMOOTH, aligned, standardised
+from attnviz.models.model import Model
 from attnviz.models.speech import SpeechModel
 from attnviz.progress import Advance
 from attnviz.reading import TEXTS_BYTES, finite, read_bytes, text_lines
@@ -22,9 +23,6 @@ from attnviz.tables import layout_of, table_rows
 
 _LATE = 0.2
 """The seconds from which a word is counted as badly timed."""
-
-_FURTHER = {"median": lambda off: float(np.median(off)), "late": lambda off: np.mean(off > _LATE)}
-"""What is told of all errors of words: their median, and the share of badly timed ones."""
 
 _CELLS = 20_000_000
 """The most cells of alignments that are computed at once."""
@@ -46,6 +44,7 @@ class Clips(NamedTuple):
 
 
 _COLUMNS = ("clip", "word", "start", "end")
+_EXPECTED = ", ".join(_COLUMNS)
 
 
 def read_words(path: Path) -> dict[str, list[Spoken]]:
@@ -56,12 +55,12 @@ def read_words(path: Path) -> dict[str, list[Spoken]]:
     source = repr(str(path))
     layout, lines = layout_of(path, text_lines(read_bytes(path, most=TEXTS_BYTES), source))
     if len(layout) > 1 and "json" not in layout:
-        raise LoadError(f"{source} is no table: expected .csv, .tsv or .json with {_expected()}")
+        raise LoadError(f"{source} is no table: expected .csv, .tsv or .json with {_EXPECTED}")
     clips: dict[str, list[Spoken]] = {}
     for number, row in table_rows(layout, lines, source):
         where = f"{source} line {number}" if len(layout) == 1 else f"{source} entry {number}"
         if not isinstance(row, dict) or not all(name in row for name in _COLUMNS):
-            raise LoadError(f"{where} lacks a column: expected {_expected()}")
+            raise LoadError(f"{where} lacks a column: expected {_EXPECTED}")
         try:
             start, end = (finite(float(row[name])) for name in ("start", "end"))
         except (TypeError, ValueError) as error:
@@ -74,12 +73,8 @@ def read_words(path: Path) -> dict[str, list[Spoken]]:
             )
         clips.setdefault(str(row["clip"]).strip(), []).append(Spoken(word, start, end))
     if not clips:
-        raise LoadError(f"{source} has no words: expected {_expected()}")
+        raise LoadError(f"{source} has no words: expected {_EXPECTED}")
     return {name: sorted(words, key=lambda word: word.start) for name, words in clips.items()}
-
-
-def _expected() -> str:
-    return "clip, word, start, end"
 
 
 def find_clips(audio: Sequence[str], words: Mapping[str, list[Spoken]]) -> dict[str, str]:
@@ -137,16 +132,13 @@ class Clip(Example):
         """Return the same (1, word + 1) if tokens were spread evenly over the sound."""
         return (np.asarray(self.firsts) / self.firsts[-1] * self.seconds)[None]
 
-    def off(self, read: Floats) -> Floats:
+    def facts(self, read: Floats) -> Floats:
         """Return how far in seconds the beginning of each word is from the truth: (set, word)."""
         return np.abs(read[:, :-1] - [word.start for word in self.spoken])
 
     def wrong(self, read: Floats) -> Floats:
-        means = self.off(read).mean(axis=1)
+        means = self.facts(read).mean(axis=1)
         return np.stack([means, np.ones_like(means)], axis=1)
-
-    def further(self, read: Floats) -> dict[str, Floats]:
-        return dict.fromkeys(_FURTHER, self.off(read))
 
     def words(self, read: Floats) -> list[TimedWord]:
         times = read.tolist()
@@ -156,14 +148,18 @@ class Clip(Example):
         ]
 
 
-def heard(
-    model: SpeechModel, clips: Clips, recipe: str, advance: Advance
-) -> tuple[HeadStudy, list[str]]:
-    """Return what is asked of clips, and notes on how their sounds were read.
+def _told(off: Floats) -> dict[str, float]:
+    """Return the median of the errors of all words, and the share of badly timed ones."""
+    return {"median": float(np.median(off)), "late": float(np.mean(off > _LATE))}
+
+
+def heard(model: Model, clips: Clips, recipe: str, advance: Advance) -> HeadStudy:
+    """Return what a model of speech is asked of clips.
 
     recipe: which rows of cross attention are aligned. ``openai`` takes those that write each token
     and the end; ``transformers`` those that read it. advance: see ``align``.
     """
+    assert isinstance(model, SpeechModel)
     ends, examples, notes = recipe == "transformers", list[Clip](), list[str]()
     width = getattr(model.model.config, "median_filter_width", SMOOTH)
     for at, (name, path) in enumerate(clips.paths.items()):
@@ -185,4 +181,12 @@ def heard(
         notes += sound.file.notes
         model.forget(sound)
         advance((at + 1) / len(clips.paths))
-    return HeadStudy(heads, {recipe: examples}, _FURTHER, "even spacing", model.published), notes
+    return HeadStudy(
+        heads,
+        {recipe: examples},
+        _told,
+        "even spacing",
+        frame=model.frame_seconds,
+        published=model.published,
+        notes=notes,
+    )

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from attnviz.draw.page.running_text import token_spans
 from attnviz.engine.capture import encoded
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.align.report import LinkedWord
 from attnviz.inspect.align.study import Example, Heads, HeadStudy, cross_weights
-from attnviz.models.model import TwoStackModel
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.speech import SpeechModel
 from attnviz.progress import Advance
 from attnviz.reading import TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Floats, Tokens
@@ -33,13 +34,6 @@ _COLUMNS = ("source", "target", "alignment")
 _BETWEEN = re.compile(r" *(?:\|\|\||\t) *")
 _LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")
 _EXPECTED = "source ||| target ||| 0-0 1-2 2?1"
-
-_FURTHER = {
-    "precision": lambda counts: _share(counts[1], counts[2]),
-    "recall": lambda counts: _share(counts[0], counts[3]),
-}
-"""What is told of the counts of all pairs, beside the error; see ``Sentence.counts``."""
-
 
 Link = tuple[int, int]
 """A source word and a target word, from 0."""
@@ -162,20 +156,20 @@ class Sentence(Example):
         source, target = len(self.pair.source), len(self.pair.target)
         return ((np.arange(target) + 0.5) * source / target).astype(np.intp)[None]
 
-    def wrong(self, read: NDArray[np.intp]) -> Floats:
-        """Return |A| + |S| − |A ∩ S| − |A ∩ P| and |A| + |S|, whose quotient is the error rate.
+    def facts(self, read: NDArray[np.intp]) -> Floats:
+        """Return |A ∩ S|, |A ∩ P|, |A| and |S|, each (set,).
 
         A are the links that were read, S the sure ones and P the possible ones of the gold.
         """
-        sure, possible, links, whole = self.further(read)["counts"]
-        return np.stack([links + whole - sure - possible, links + whole], axis=1)
-
-    def further(self, read: NDArray[np.intp]) -> dict[str, Floats]:
-        """Return the counts |A ∩ S|, |A ∩ P|, |A| and |S|, (4, set)."""
-        hits = self.gold[:, np.arange(read.shape[1]), read].sum(axis=-1)  # (link, set)
+        hits = self.gold[:, np.arange(read.shape[1]), read].sum(axis=-1)  # (sure or possible, set)
         sizes = [np.full(len(read), size) for size in (read.shape[1], len(self.pair.sure))]
-        counts = np.stack([*hits, *sizes]).astype(np.float64)
-        return dict.fromkeys(("counts", *_FURTHER), counts)
+        counts: Floats = np.stack([*hits, *sizes]).astype(np.float64)
+        return counts
+
+    def wrong(self, read: NDArray[np.intp]) -> Floats:
+        """Return |A| + |S| − |A ∩ S| − |A ∩ P| and |A| + |S|, whose quotient is the error rate."""
+        sure, possible, links, whole = self.facts(read)
+        return np.stack([links + whole - sure - possible, links + whole], axis=1)
 
     def words(self, read: NDArray[np.intp]) -> list[LinkedWord]:
         pair = self.pair
@@ -200,16 +194,23 @@ class Sentence(Example):
         return "sure" if sure[source] else "possible" if possible[source] else "wrong"
 
 
-def _share(hits: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
-    return float(hits.sum() / whole.sum()) if whole.any() else float("nan")
+def _told(counts: Floats) -> dict[str, float]:
+    """Return precision and recall of the counts of all pairs, see ``Sentence.facts``."""
+    sure, possible, links, whole = counts.sum(axis=-1).tolist()
+    return {"precision": possible / links, "recall": sure / whole if whole else float("nan")}
 
 
-def paired(model: TwoStackModel, given: GoldPairs, advance: Advance) -> tuple[HeadStudy, list[str]]:
-    """Return what is asked of sentence pairs, and notes on how they were read.
+def paired(model: Model, given: GoldPairs, advance: Advance) -> HeadStudy:
+    """Return what a model that translates is asked of sentence pairs.
 
     The weight of two words is the sum over the pieces of the source word, in the mean of the rows
     of the target word's pieces. advance: see ``align``.
     """
+    if not isinstance(model, TwoStackModel) or isinstance(model, SpeechModel):
+        raise UnsupportedError(
+            f"{model.info.name!r} translates no text: --pairs takes an encoder–decoder, such as "
+            "Helsinki-NLP/opus-mt-en-de"
+        )
     readings: dict[str, list[Sentence]] = {"writes": [], "reads": []}
     heads: list[tuple[int, int]] = []
     left = list[str]()
@@ -240,7 +241,7 @@ def paired(model: TwoStackModel, given: GoldPairs, advance: Advance) -> tuple[He
         raise UsageError(f"{spelled}: write them as {model.info.name!r} does")
     lines = ", ".join(left[:3]) + ", …" * (len(left) > 3)
     notes = [*given.notes, *[f"{spelled}: left out (line {lines})"] * bool(left)]
-    return HeadStudy(heads, readings, _FURTHER, "diagonal"), notes
+    return HeadStudy(heads, readings, _told, "diagonal", notes=notes)
 
 
 def word_pieces(
@@ -257,6 +258,6 @@ def word_pieces(
     for at, (start, stop) in enumerate(spans):
         first = len(text) - len(text[start:].lstrip())
         word = bisect(starts, first) - 1
-        if start < stop and word >= 0 and not tokens.special[at]:
+        if start < stop and word >= 0:  # what the tokenizer added has an empty span
             pieces[word].append(at)
     return pieces if all(pieces) else None

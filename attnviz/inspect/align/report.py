@@ -11,17 +11,8 @@ from attnviz.draw.values import model_facts
 from attnviz.records import ModelInfo
 
 
-class HeadAlone(NamedTuple):
-    """A head, and the error by it alone on each half of the examples."""
-
-    layer: int
-    head: int
-    choosing: float
-    held: float
-
-
-class AddedHead(NamedTuple):
-    """A head that was added, and the error with it on each half of the examples."""
+class HeadErrors(NamedTuple):
+    """A head, and the error on each half of the examples, by it alone or with those before it."""
 
     layer: int
     head: int
@@ -50,7 +41,8 @@ class HeadSet(NamedTuple):
     def data(self) -> dict[str, Any]:
         """Return the set as JSON has it."""
         own = self._asdict()
-        return {**own, **own.pop("further")}
+        further: Mapping[str, float] = own.pop("further")
+        return {**own, **further}
 
 
 class TimedWord(NamedTuple):
@@ -100,9 +92,9 @@ class AlignReport(Report):
     held: tuple[str, ...]
     recipe: str
     frame: float | None
-    heads: tuple[HeadAlone, ...]
+    heads: tuple[HeadErrors, ...]
     published: tuple[tuple[int, int], ...]
-    steps: tuple[AddedHead, ...]
+    steps: tuple[HeadErrors, ...]
     sets: tuple[HeadSet, ...]
     words: tuple[AlignedWord, ...]
     notes: tuple[str, ...] = ()

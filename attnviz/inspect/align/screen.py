@@ -9,25 +9,13 @@ from typing import Any, NamedTuple
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
-from attnviz.inspect.align.report import AlignReport, HeadAlone, HeadSet
+from attnviz.inspect.align.report import AlignReport, HeadErrors, HeadSet
 
 _NAMED = 6
 """The most heads that a table names."""
 
 _SHOWN = 200
 """The most words of a table; files have all."""
-
-_SETS = {
-    "published list": "the published list",
-    "all of the last half": "all of the last half",
-    "random heads": "random heads",
-    "even spacing": "even spacing",
-    "diagonal": "the diagonal",
-}
-"""What a sentence calls the controls."""
-
-_ROWS = {"writes": "the steps that write a word", "reads": "the steps that read a word"}
-"""What a sentence calls the rows of pairs."""
 
 
 class _Scale(NamedTuple):
@@ -51,12 +39,21 @@ def _scale(report: AlignReport) -> _Scale:
     return _LINKS if report.frame is None else _TIMES
 
 
+def _by(name: str) -> str:
+    return f"the {name}" if name in ("published list", "diagonal") else name
+
+
+def _rows(report: AlignReport) -> str:
+    """Return the words for the rows of pairs that were read."""
+    return f"the steps that {report.recipe.removesuffix('s')} a word"
+
+
 def document(report: AlignReport) -> doc.Document:
     """Return the document: how well sets of heads and each head align words."""
     held, noun = len(report.held), _scale(report).noun
     examples = f"{held} of {held + len(report.choosing)} {noun}s held out"
     words = counted(len(report.words), "word")
-    recipe = f"recipe of {report.recipe}" if report.frame else f"rows: {_ROWS[report.recipe]}"
+    recipe = f"recipe of {report.recipe}" if report.frame else f"rows: {_rows(report)}"
     about = [*model_words(report.model), (examples, False), (words, False), (recipe, False)]
     parts: list[doc.Group] = [doc.Group([doc.Facts(about)])]
     parts += [doc.Group([doc.Note(note) for note in report.notes])] if report.notes else []
@@ -83,27 +80,27 @@ def _finding(report: AlignReport) -> str:
     if report.model.weights == "random" or report.model.untrained:
         return f"The weights are untrained: no set of heads {verb} words, and none is recommended."
     chosen = report.sets[0]
-    others = [other for other in report.sets[1:] if other.name in _SETS]
+    others = [other for other in report.sets[1:] if not other.name.startswith("chosen")]
     heads = counted(len(chosen.heads), "chosen head")
-    told = ", ".join(f"by {_SETS[other.name]} {scale.write(other.error)}" for other in others)
+    told = ", ".join(f"by {_by(other.name)} {scale.write(other.error)}" for other in others)
     error = scale.write(chosen.error)
     said = (
         f"Words begin {error} ms off by {heads}"
         if report.frame
-        else f"Alignment error rate {error}% by {heads} ({_ROWS[report.recipe]})"
+        else f"Alignment error rate {error}% by {heads} ({_rows(report)})"
     )
     sentence = f"{said}, on {counted(len(report.held), f'held-out {scale.noun}')}; {told}."
     if chosen.error >= others[-1].error:
-        return f"{sentence} No heads {verb[:-1]} these words better than {_SETS[others[-1].name]}."
+        return f"{sentence} No heads {verb[:-1]} these words better than {_by(others[-1].name)}."
     rival = next((one for one in others if one.name == "published list"), None)
     rival = rival if report.frame else min(others, key=lambda one: one.error)
     if rival is None:
         return sentence
     if chosen.error > rival.error:
-        return f"{sentence} Keep {_SETS[rival.name]}."
+        return f"{sentence} Keep {_by(rival.name)}."
     if rival.apart is None or rival.apart[1] >= 0:
-        return f"{sentence} Better than {_SETS[rival.name]} by no more than chance."
-    return f"{sentence} Better than {_SETS[rival.name]} beyond chance."
+        return f"{sentence} Better than {_by(rival.name)} by no more than chance."
+    return f"{sentence} Better than {_by(rival.name)} beyond chance."
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -161,7 +158,7 @@ def _ranking(report: AlignReport) -> doc.Table:
     most = max(head.choosing for head in ranked)
     return doc.table(
         ranked,
-        doc.ColumnOf[HeadAlone](
+        doc.ColumnOf[HeadErrors](
             "head", lambda head: report.head_name(head.layer, head.head), right=False
         ),
         doc.ColumnOf("choosing", lambda head: scale.write(head.choosing)),

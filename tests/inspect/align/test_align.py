@@ -66,7 +66,7 @@ def test_times_are_those_of_transformers(folder, heads):
     words = [Spoken(str(number), 0.1, 0.2) for number in ids]
     object.__setattr__(speech, "word_ids", lambda text: [int(text)])
     given = Clips({"c": str(folder / "c0.wav")}, {"c": words})
-    study, _ = heard(speech, given, "transformers", lambda share: None)
+    study = heard(speech, given, "transformers", lambda share: None)
     (clip,) = study.readings["transformers"]
     ours = clip.read([[study.heads.index(head) for head in heads]])[0]
     assert len(ids) == 6
