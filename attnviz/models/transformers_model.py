@@ -74,6 +74,11 @@ class TransformersModel:
     reads_text = True
     """False for a model that reads pictures alone."""
 
+    @property
+    def continues(self) -> bool:
+        """Return True if its prompt sees itself both ways, and it writes on all the same."""
+        return False
+
     def __repr__(self) -> str:
         return model_repr(self.info)
 
