@@ -78,8 +78,14 @@ class PictureModel(TransformersModel):
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of a picture, by its path or by the name of one that was read.
 
-        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut.
+        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut,
+        UnsupportedError if its layers run in parts, which only ``heads`` and ``patterns`` join.
         """
+        if self.joins_calls:
+            raise UnsupportedError(
+                f"{self.info.name!r} reads a picture in parts, which heads --image and patterns "
+                "--images join: no other command shows this tower"
+            )
         tokens = self.read(text).tokens
         if limit is not None and len(tokens) > limit:
             raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")

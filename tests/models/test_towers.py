@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnviz.engine.joined_calls import joined_calls, observe_joined
+from attnviz.errors import UnsupportedError
 from attnviz.inspect.picture.picture import picture
 from attnviz.inspect.picture.request import PictureRequest
 from attnviz.measures.pictures import uniform_distance
@@ -97,3 +98,5 @@ def test_windows_are_compared_with_themselves():
         assert head.distance == pytest.approx(uniform_distance(layout, calls[head.layer]))
         assert not head.label
     assert "attention runs in 4 windows in layer 0" in str(report)
+    with pytest.raises(UnsupportedError, match="no other command shows this tower"):
+        known.encode("noise.png")

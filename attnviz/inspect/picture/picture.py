@@ -139,7 +139,8 @@ class _Watch:
         self.layers[layer].add(start, weights)
         stop = start + weights.shape[1]
         if self._query is not None and start <= self._query < stop:
-            self._rows[layer] = weights[:, self._query - start].astype(np.float64)
+            row = self._rows[layer] = np.zeros((len(weights), len(self._layout)))
+            row[:, : weights.shape[-1]] = weights[:, self._query - start]
         if stop == len(self._layout):
             self._advance(share_read(layer, self._wanted))
 
