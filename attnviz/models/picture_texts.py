@@ -68,10 +68,12 @@ class _Read:
 class PictureTextModel(TransformersModel):
     """A model of texts with pictures: ``encode`` takes a ``PicturePrompt``, or a text alone.
 
-    processor: of pictures and texts. read: the prompts with pictures that were read.
+    processor: of pictures and texts. read: the prompts with pictures that were read. continues:
+    whether a prompt that sees itself both ways is written on.
     """
 
     processor: Any = None
+    continues: bool = False
     read: dict[tuple[str, tuple[PictureFile, ...]], _Read] = field(default_factory=dict)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
@@ -92,10 +94,6 @@ class PictureTextModel(TransformersModel):
                 f"reads {limit:,}: pictures cannot be cut, so shorten the text or leave one out"
             )
         return tokens
-
-    @property
-    def continues(self) -> bool:
-        return self.model.config.model_type in READS_BOTH_WAYS
 
     def scrambled(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
         """Return the tokens of a prompt that was read, with the pixels of its pictures mixed up."""
@@ -261,7 +259,8 @@ def picture_text_model(
 
     trunk.get_image_features = get_image_features
     known = described(name, twin, processor.tokenizer, **facts)
-    opened = PictureTextModel(**vars(known), processor=processor)
+    continues = model.config.model_type in READS_BOTH_WAYS
+    opened = PictureTextModel(**vars(known), processor=processor, continues=continues)
     for part in {twin, trunk}:
         part.register_forward_pre_hook(opened.with_pictures, with_kwargs=True)
     return opened

@@ -74,10 +74,8 @@ class TransformersModel:
     reads_text = True
     """False for a model that reads pictures alone."""
 
-    @property
-    def continues(self) -> bool:
-        """Return True if its prompt sees itself both ways, and it writes on all the same."""
-        return False
+    continues = False
+    """True for a model whose prompt sees itself both ways, and which writes on all the same."""
 
     def __repr__(self) -> str:
         return model_repr(self.info)
