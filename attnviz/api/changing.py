@@ -15,6 +15,7 @@ from attnviz.api.opening import (
     is_module,
     named_or_loaded,
     open_given,
+    open_picture_texts,
     open_with_pictures,
     text_or_none,
 )
@@ -188,7 +189,9 @@ def patch(
     corrupt: str | None = None,
     *,
     pairs: AnyPairs = None,
+    image: Any = None,
     tokenizer: Any = None,
+    processor: Any = None,
     chat: bool = False,
     second: str | None = None,
     align: Literal["start", "end"] | None = None,
@@ -219,7 +222,8 @@ def patch(
         file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil`` and
         ``and``; the built-in ones by default. chat: read each prompt through the model's chat
         template, as a user's message or a chat of its own. second: a text that is joined to both
-        prompts, for models that compare two.
+        prompts, for models that compare two. image: two pictures for the prompt ``clean``, between
+        which is patched. processor: of a loaded model, see ``heads``.
     The options are those of ``attnviz patch``; see ``PatchRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
@@ -227,10 +231,13 @@ def patch(
     """
     from attnviz.inspect.interventions.patch import patch as question
     from attnviz.inspect.interventions.patch.request import PatchRequest
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
 
     request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
+    if image is not None:
+        given = picture_pair(*typed, image)
+        return question.patch(open_picture_texts(model, processor), given, request)
     read = read_pairs(*typed, request.pairs, request.second, chat=chat)
     opened = open_given(model, tokenizer, question.work(read, request))
     return question.patch(opened, read, request)

@@ -216,23 +216,16 @@ def open_pictures(model: AnyModel, processor: Any) -> PictureModel:
     """
     from attnviz.models.vision import PictureModel, handed_pictures
 
-    opened = _with_processor(model, processor, Work(pictures=True), handed_pictures)
-    if not isinstance(opened, PictureModel):
-        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with image=")
-    return opened
+    work = Work(pictures=True)
+    return _with_processor(model, processor, work, PictureModel, handed_pictures, "image=")
 
 
 def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
     """Return a vision-language model, as ``open_pictures`` does a vision model."""
     from attnviz.models.picture_texts import PictureTextModel, handed_picture_texts
 
-    opened = _with_processor(model, processor, Work(picture_texts=True), handed_picture_texts)
-    if not isinstance(opened, PictureTextModel):
-        raise UsageError(
-            f"{opened.info.name!r} was opened for texts or pictures alone: give its name with text "
-            "and image="
-        )
-    return opened
+    work, how = Work(picture_texts=True), "text and image="
+    return _with_processor(model, processor, work, PictureTextModel, handed_picture_texts, how)
 
 
 def open_with_pictures(
@@ -257,16 +250,23 @@ def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
     """Return a model that hears sounds, as ``open_pictures`` does a vision model."""
     from attnviz.models.speech import SpeechModel, handed_speech
 
-    opened = _with_processor(model, processor, Work(speech=True), handed_speech)
-    if not isinstance(opened, SpeechModel):
-        raise UsageError(f"{opened.info.name!r} was opened to read text: give its name with audio=")
-    return opened
+    return _with_processor(
+        model, processor, Work(speech=True), SpeechModel, handed_speech, "audio="
+    )
 
 
 def _with_processor(
-    model: AnyModel, processor: Any, work: Work, handed: Callable[[Any, Any], Model]
-) -> Model:
-    """Return a model that its processor belongs to. handed: makes one of a loaded model."""
+    model: AnyModel,
+    processor: Any,
+    work: Work,
+    kind: type[_Found],
+    handed: Callable[[Any, Any], Model],
+    how: str,
+) -> _Found:
+    """Return a model of a kind that its processor belongs to. handed: makes one of a loaded model.
+
+    how: the keywords with which a name is opened so.
+    """
     from attnviz.engine.untrained import judged
     from attnviz.models.model import Model
 
@@ -274,8 +274,14 @@ def _with_processor(
     if processor is not None and (named or isinstance(model, Model)):
         raise UsageError("processor is for a loaded transformers model: a name brings its own")
     if named or isinstance(model, Model):
-        return open_given(model, None, work)
-    return judged(handed(model, processor))
+        opened = open_given(model, None, work)
+    else:
+        opened = judged(handed(model, processor))
+    if not isinstance(opened, kind):
+        raise UsageError(
+            f"{opened.info.name!r} was opened for other inputs: give its name with {how}"
+        )
+    return opened
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:

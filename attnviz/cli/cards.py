@@ -17,6 +17,7 @@ HEAD = """
 attnviz head L1H2
 attnviz head induction "The cat sat on the mat." --save card.svg
 attnviz head L5H1 --model openai-community/gpt2 --texts stories.txt --save card.html
+attnviz head L5H1 --image cat.jpg --token 4,7 --model facebook/dinov2-small
 """
 
 
@@ -40,10 +41,18 @@ class _Which(Options):
     )
 
 
+@dataclass(frozen=True)
+class _OnPicture(shared.OnePicture):
+    """The options that show one head on a picture, from a query."""
+
+    token: str | None = option("ROW,COLUMN", "Ask from this patch of the picture, CLS or mean.")
+
+
 @command(HEAD, "--texts --file --top --kind")
 def head(
     which: _Which,
     texts: _HeadTexts,
+    picture: _OnPicture,
     view: CardRequest,
     model: shared.ShapedModel,
     output: shared.Output,
@@ -62,6 +71,18 @@ def head(
             f"expected one head, then a text, got {which.head} and {texts.text}: a card is of one "
             "head"
         )
+    if picture.image is not None or picture.token is not None:
+        from attnviz.cli.heads import show_picture
+        from attnviz.inspect.heads.request import HeadsRequest
+        from attnviz.inspect.picture.request import PictureOptions
+
+        if picture.image is None:
+            raise UsageError("--token names a patch of a picture: add --image FILE")
+        unused = [name for name in view.given() if name != "--index-base"]
+        path = picture.path(texts, view, unused)
+        asked = HeadsRequest(head=(which.head,), token=picture.token, index_base=view.index_base)
+        show_picture(texts, asked, PictureOptions(image=(path,)), model, output)
+        return
     request = HeadRequest.of(vars(view) | vars(which))
     outlet = Outlet.open(output, model)
     given = texts.text is not None or texts.file is not None

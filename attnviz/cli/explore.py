@@ -38,6 +38,15 @@ class _Opened(Options):
         name="--with", words=True,
         brief="A second text, another model or a saved file.",
     )  # fmt: skip
+    image: str | None = option("FILE", "See attnviz heads --image.", hidden=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image is not None:
+            raise UsageError(
+                f"explore shows texts: type attnviz heads --image {visible(self.image)} --save "
+                "page.html, and look around on that page"
+            )
 
 
 @dataclass(frozen=True)

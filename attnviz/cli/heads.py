@@ -92,13 +92,17 @@ def heads(
         unused = [*model.given()] + ["--vectors"] * saved.vectors
         _show_saved(saved.saved, text, request, unused, output)
         return
+    if pictures.tower:  # it reads no text
+        if not pictures.image or pictures.generate is not None:
+            raise UsageError("--tower is the part that reads pictures: give --image FILE alone")
+        text = replace(text, text=None, file=None)
     if pictures.image and (text.text is not None or text.file is not None):
         _show_prompt(text, request, pictures, model, output)
         return
     if pictures.generate is not None:
         raise UsageError("--generate is for a text with pictures: give a TEXT and --image FILE")
     if pictures.image or pictures.at is not None:
-        _show_picture(text, request, pictures, model, output)
+        show_picture(text, request, pictures, model, output)
         return
     if sound.audio is not None or sound.transcript is not None:
         _show_sound(text, request, sound, model, output)
@@ -155,12 +159,12 @@ def _show_module(
     outlet.show(replace(compare_heads([record]), view=view))
 
 
-def _show_picture(
+def show_picture(
     text: shared.TextOrTexts,
     request: HeadsRequest,
     pictures: PictureOptions,
     model: shared.ShapedModel,
-    output: HeadsOutput,
+    output: shared.Output,
 ) -> None:
     """Show where the heads of a vision model look, on a picture."""
     from attnviz.inspect.picture.request import picture_request, two_numbers
@@ -181,7 +185,8 @@ def _show_picture(
         opened = outlet.load_model(Work(pictures=True))
         assert isinstance(opened, PictureModel)
         with outlet.advancing("reading the layers") as advance:
-            report = picture(opened, opened.read(file), asked, advance, maps=output.pages)
+            whole = isinstance(output, HeadsOutput) and output.pages
+            report = picture(opened, opened.read(file), asked, advance, maps=whole)
     outlet.show(report)
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,7 +121,7 @@ class OnePicture(Options):
         return self.image
 
 
-_NOT_OF_PICTURES = ("--chat", "--texts", "--column", "--and")
+_NOT_OF_PICTURES = ("--chat", "--texts", "--column", "--and", "--pairs")
 
 
 @dataclass(frozen=True)
@@ -131,14 +132,18 @@ class SomePictures(Options):
         "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
 
+    def refuse(self, *requests: Options) -> None:
+        """Raise UsageError for an option of texts alone."""
+        for name in chain.from_iterable(request.given() for request in requests):
+            if name in _NOT_OF_PICTURES:
+                raise UsageError(f"{name} is for texts: leave it out next to --image")
+
     def texts(self, text: TextOrTexts, request: Options) -> Texts:
         """Return the paths of the pictures as texts, or the text with all of them as one prompt.
 
         Raises UsageError for several texts or a chat.
         """
-        unused = [name for name in (*text.given(), *request.given()) if name in _NOT_OF_PICTURES]
-        if unused:
-            raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
+        self.refuse(text, request)
         from attnviz.texts import Texts, read_text
 
         if text.text is None and text.file is None:

@@ -13,22 +13,35 @@ attnviz patch
 attnviz patch "Tom Brown ran. Tom" "Tom Harris ran. Tom"
 attnviz patch CLEAN CORRUPT --by-token --head L1H0,L1H2
 attnviz patch CLEAN CORRUPT --what residual
+attnviz patch "What is it?" --image cat.jpg --image dog.jpg --model ./my-vlm
 attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 """
 
 
 @command(PATCH, "--by-token --head --pairs --together --top")
-def patch(request: PatchRequest, model: shared.DrawnModel, output: shared.Output) -> None:
+def patch(
+    request: PatchRequest,
+    pictures: shared.SomePictures,
+    model: shared.DrawnModel,
+    output: shared.Output,
+) -> None:
     """Patch activations between two prompts to find which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.inspect.interventions.patch import patch as question
-    from attnviz.inspect.interventions.prompts import read_pairs
+    from attnviz.inspect.interventions.prompts import picture_pair, read_pairs
+    from attnviz.models.work import Work
 
     outlet = Outlet.open(output, model, limits_runs=True)
-    pairs = read_pairs(
-        request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
-    )
-    loaded = outlet.load_model(question.work(pairs, request))
+    if pictures.image:
+        pictures.refuse(request)
+        pairs = picture_pair(request.clean, request.corrupt, pictures.image)
+        work = Work(picture_texts=True)
+    else:
+        pairs = read_pairs(
+            request.clean, request.corrupt, request.pairs, request.second, chat=request.chat
+        )
+        work = question.work(pairs, request)
+    loaded = outlet.load_model(work)
     outlet.run("patching", question.patch, loaded, pairs, request, resume=request.resume)
 
 

@@ -84,7 +84,7 @@ def open_reader(
         reader = looking
     except (UnsupportedError, LostTrackError):
         reader.begin(begun.ids)
-    if not reader.causal:
+    if not reader.causal and not model.continues:
         raise cannot_write(model.info)
     return reader
 

@@ -7,6 +7,9 @@ instead of pixels and over patches alone; tokens that collect attention are thos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise, product
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,10 +41,13 @@ class PictureSums:
     """Sums over the attention rows of one layer, block by block.
 
     layout: the tokens. Distances between patches of different grids are not defined: such pairs
-    count in no distance. seed: of the shuffled orders.
+    count in no distance. seed: of the shuffled orders. windows: the edges of the tokens that see
+    each other; patches are shuffled inside. All see all by default.
     """
 
-    def __init__(self, layout: TokenLayout, heads: int, seed: int = 0) -> None:
+    def __init__(
+        self, layout: TokenLayout, heads: int, seed: int = 0, windows: Sequence[int] = ()
+    ) -> None:
         tokens = len(layout)
         self._layout = layout
         self._patches = np.asarray(layout.of_kind("patch"))
@@ -54,7 +60,11 @@ class PictureSums:
         self._near, self._shuffled = np.zeros(heads), np.zeros((SHUFFLES, heads))
         self._controlled = 0
         draw = np.random.default_rng(seed)
-        self._orders = [draw.permutation(len(self._patches)) for _ in range(SHUFFLES)]
+        edges = np.searchsorted(self._patches, windows or (0, tokens)).tolist()
+        parts = [np.arange(*ends) for ends in pairwise(edges)]
+        self._orders = [
+            np.concatenate([draw.permutation(part) for part in parts]) for _ in range(SHUFFLES)
+        ]
         step = -(-len(self._patches) // _CONTROLLED) or 1
         self._sample = set(self._patches[::step].tolist())
 
@@ -113,11 +123,16 @@ class PictureSums:
         return self.received / max(self._queries, 1)
 
 
-def uniform_distance(layout: TokenLayout) -> float:
-    """Return the mean distance, in patches, of attention that is equal on all patches of a grid."""
-    sums, queries = 0.0, 0
-    for grid in range(len(layout.grids)):
-        own = layout.centres()[layout.patches(grid)]
+def uniform_distance(layout: TokenLayout, windows: Sequence[int] = ()) -> float:
+    """Return the mean distance, in patches, of attention that is equal on all patches of a grid.
+
+    windows: the edges of the tokens that see each other; by default all do.
+    """
+    sums, queries, centres = 0.0, 0, layout.centres()
+    seen = pairwise(windows or (0, len(layout)))
+    for (first, last), grid in product(seen, range(len(layout.grids))):
+        patches = layout.patches(grid)
+        own = centres[patches[(patches >= first) & (patches < last)]]
         for start in range(0, len(own), _CONTROLLED):
             between = own[start : start + _CONTROLLED, None] - own[None]
             sums += float(np.hypot(between[..., 0], between[..., 1]).mean(1).sum())

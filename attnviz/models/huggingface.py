@@ -163,27 +163,20 @@ def load_transformers(
         if held is not None:
             held.adapter = adapter.tensors
     said = files.stored_metadata(directory, weights)
+    revision = snapshot.revision or stated_revision(said)
+    facts: dict[str, Any] = {"device": place, "revision": revision, "notes": notes}
     if pictures:
-        revision = snapshot.revision or stated_revision(said)
-        return picture_model(
-            name, model, processor, device=place, revision=revision, notes=_of_pictures(notes)
-        )
+        return picture_model(name, model, processor, **facts | {"notes": _of_pictures(notes)})
     if picture_texts:
-        revision = snapshot.revision or stated_revision(said)
-        return picture_text_model(
-            name, model, processor, device=place, revision=revision, notes=notes
-        )
+        return picture_text_model(name, model, processor, **facts)
     if speech:
-        revision = snapshot.revision or stated_revision(said)
-        return speech_model(
-            name, model, tokenizer, processor, device=place, revision=revision, notes=notes
-        )
+        return speech_model(name, model, tokenizer, processor, **facts)
     return prepared(
         name,
         model,
         tokenizer,
         place,
-        revision=snapshot.revision or stated_revision(said),
+        revision=revision,
         notes=notes,
         trained_tokens=trained_tokens(said),
         stored=held,

@@ -43,6 +43,9 @@ CLASS_TOKENS: Mapping[str, int] = {
 }
 """The number of class tokens before the patches, by the ``model_type`` of a tower's config."""
 
+READS_BOTH_WAYS = ("paligemma",)
+"""The ``model_type`` of models whose prompt sees itself both ways, and what they write does not."""
+
 _CHOOSE = "choose a ViT, CLIP, SigLIP or DINO"
 
 _WINDOWS = f"has windows that shift from layer to layer, no map of a whole picture: {_CHOOSE}"

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import unobserved
 from attnviz.models.chats import finished_chat
-from attnviz.models.layouts import prompt_layout, require_layout, seen_box
+from attnviz.models.layouts import READS_BOTH_WAYS, prompt_layout, require_layout, seen_box
 from attnviz.models.model import ChatTemplate
 from attnviz.models.pictures import PictureFile, read_picture
 from attnviz.models.prepare import described
@@ -67,10 +68,12 @@ class _Read:
 class PictureTextModel(TransformersModel):
     """A model of texts with pictures: ``encode`` takes a ``PicturePrompt``, or a text alone.
 
-    processor: of pictures and texts. read: the prompts with pictures that were read.
+    processor: of pictures and texts. read: the prompts with pictures that were read. continues:
+    whether a prompt that sees itself both ways is written on.
     """
 
     processor: Any = None
+    continues: bool = False
     read: dict[tuple[str, tuple[PictureFile, ...]], _Read] = field(default_factory=dict)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
@@ -92,6 +95,20 @@ class PictureTextModel(TransformersModel):
             )
         return tokens
 
+    def scrambled(self, tokens: Tokens, generator: np.random.Generator) -> Tokens:
+        """Return the tokens of a prompt that was read, with the pixels of its pictures mixed up."""
+        (text, pictures), _ = next(
+            each for each in self.read.items() if each[1].tokens.ids == tokens.ids
+        )
+        mixed = [
+            PictureFile(
+                f"{picture.name}, mixed up",
+                generator.permutation(picture.pixels.reshape(-1, 3)).reshape(picture.pixels.shape),
+            )
+            for picture in pictures
+        ]
+        return self.encode(PicturePrompt(text, mixed))
+
     @property
     def chat_template(self) -> ChatTemplate | None:
         source = getattr(self.processor, "chat_template", None)
@@ -110,6 +127,11 @@ class PictureTextModel(TransformersModel):
         begun = str(getattr(self.tokenizer, "bos_token", None) or "\0")
         framed = {"add_special_tokens": False} if text.startswith(begun) else {}
         reads = self.processor.image_processor
+        if getattr(reads, "do_pan_and_scan", False):
+            raise UnsupportedError(
+                f"{name!r} reads crops of a picture beside it (pan and scan), whose places are not "
+                'known: set "do_pan_and_scan" to false in its preprocessor_config.json'
+            )
         with third_party(f"the processor of {name!r} cannot read this prompt"):
             made = dict(self.processor(text=text, images=[images], return_tensors="pt", **framed))
             if hasattr(reads, "return_row_col_info"):
@@ -178,21 +200,22 @@ class PictureTextModel(TransformersModel):
             read = known[numbers[0]] if len(numbers) == 1 else None
             if read is None or int(marks.sum()) != read.images:
                 return args, {**named, "input_ids": plain}
-            rows.append(_as_long(read.inputs, len(row)))
+            rows.append(_as_long(read.inputs, len(row), int(self.continues)))
         pictures = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
         return args, {**named, "input_ids": plain, **pictures}
 
 
-def _as_long(inputs: dict[str, Tensor], tokens: int) -> dict[str, Tensor]:
+def _as_long(inputs: dict[str, Tensor], tokens: int, behind: int) -> dict[str, Tensor]:
     """Return the inputs for a text of another length: each has a number for each token, or none.
 
-    What comes after the prompt is text.
+    behind: the number of what comes after the prompt.
     """
     changed = dict(inputs)
     for name in inputs:
         if name.endswith(_BY_TOKEN):
             more = max(0, tokens - inputs[name].shape[1])
-            changed[name] = torch.nn.functional.pad(inputs[name], (0, more))[:, :tokens]
+            padded = torch.nn.functional.pad(inputs[name], (0, more), value=behind)
+            changed[name] = padded[:, :tokens]
     return changed
 
 
@@ -236,7 +259,8 @@ def picture_text_model(
 
     trunk.get_image_features = get_image_features
     known = described(name, twin, processor.tokenizer, **facts)
-    opened = PictureTextModel(**vars(known), processor=processor)
+    continues = model.config.model_type in READS_BOTH_WAYS
+    opened = PictureTextModel(**vars(known), processor=processor, continues=continues)
     for part in {twin, trunk}:
         part.register_forward_pre_hook(opened.with_pictures, with_kwargs=True)
     return opened

@@ -74,6 +74,9 @@ class TransformersModel:
     reads_text = True
     """False for a model that reads pictures alone."""
 
+    continues = False
+    """True for a model whose prompt sees itself both ways, and which writes on all the same."""
+
     def __repr__(self) -> str:
         return model_repr(self.info)
 

@@ -30,9 +30,19 @@ from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.models.whole import unwrapped
 from attnviz.records import Tokens
+from attnviz.token_layout import TokenLayout
 
 PIXELS = "pixel_values"
 _TRIAL_SIDE = 64
+_SPLITTING = ("do_image_splitting", "crop_to_patches")
+"""The switches of image processors that cut a picture into tiles beside the whole one."""
+
+_OF_TILES = 5
+"""The number of axes of the pixels of tiles: picture, tile, colour, row and column."""
+
+_GRIDS = "grid_thw"
+"""The argument of towers that run all pictures, frames and windows as one sequence."""
+
 _POOLED = "use_head"
 """SigLIP's switch of the head that pools its patches."""
 
@@ -68,12 +78,23 @@ class PictureModel(TransformersModel):
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of a picture, by its path or by the name of one that was read.
 
-        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut.
+        Raises LoadError or UsageError as ``read_picture`` does, UsageError if it must be cut,
+        UnsupportedError if its layers run in parts, which only ``heads`` and ``patterns`` join.
         """
+        if self.joins_calls:
+            raise UnsupportedError(
+                f"{self.info.name!r} reads a picture in parts, which heads --image and patterns "
+                "--images join: no other command shows this tower"
+            )
         tokens = self.read(text).tokens
         if limit is not None and len(tokens) > limit:
             raise UsageError(f"{self.info.name!r} reads a picture whole: leave out --truncate")
         return tokens
+
+    @property
+    def joins_calls(self) -> bool:
+        """Return True if its attention runs once for each picture, frame or window of a layer."""
+        return _GRIDS in arguments_of(self.model)
 
     @property
     def trial(self) -> Tokens:
@@ -88,18 +109,26 @@ class PictureModel(TransformersModel):
         if known is not None:
             return known
         file = read_picture(picture) if isinstance(picture, str) else picture
+        whole = {name: False for name in _SPLITTING if getattr(self.processor, name, False)}
         with third_party(f"the processor of {self.info.name!r} cannot read {file.name!r}"):
             made = self.processor(
-                images=file.pixels, input_data_format="channels_last", return_tensors="pt"
+                images=file.pixels, input_data_format="channels_last", return_tensors="pt", **whole
             )
+        given = {name: value for name, value in made.items() if isinstance(value, Tensor)}
+        tiled = given[PIXELS].ndim == _OF_TILES
+        if tiled:  # the first is the whole picture
+            given = {name: value[:, 0] for name, value in given.items() if value.ndim > 2}
+        if whole or tiled:
+            note = "tiles are left out: the picture is shown as the model reads it whole"
+            file = replace(file, notes=(*file.notes, note))
+        seen = seen_box(self.processor, *file.size)
+        (layout,) = tower_layouts(self.model.config, given, [seen])
         device, kind = device_of(self.model), self.model.dtype
         inputs = {
             name: value.to(device, kind if value.is_floating_point() else None)
-            for name, value in made.items()
-            if isinstance(value, Tensor) and name in arguments_of(self.model)
+            for name, value in _as_arguments(given, self.model.config, layout).items()
+            if name in arguments_of(self.model)
         }
-        seen = seen_box(self.processor, *file.size)
-        (layout,) = tower_layouts(self.model.config, inputs, [seen])
         layout = replace(layout, pictures=(file.pixels,))
         ends = (one.tokens.ids[-1] + 1 for one in self.pictures.values())
         first = max(ends, default=0)
@@ -165,6 +194,19 @@ def picture_model(
     return opened
 
 
+def _as_arguments(given: dict[str, Tensor], config: Any, layout: TokenLayout) -> dict[str, Tensor]:
+    """Return what a processor made under the names of a tower's arguments, too."""
+    named = dict(given)
+    if "image_grid_thw" in given:
+        named |= {"hidden_states": given[PIXELS], _GRIDS: given["image_grid_thw"]}
+    mask = given.get("pixel_attention_mask")
+    if mask is not None and mask.ndim > 2:  # of pixels, not of patches
+        high, wide = (size // config.patch_size for size in mask.shape[-2:])
+        seen = torch.tensor([kind != "padding" for kind in layout.kinds])
+        named["patch_attention_mask"] = seen.reshape(1, high, wide)
+    return named
+
+
 def own_copy(model: Any) -> Any:
     """Return a copy that shares all parts and may have hooks and parts of its own."""
     twin = copy.copy(model)
@@ -215,7 +257,8 @@ def vision_tower(model: Any, name: str) -> Any:
     config = getattr(model.config, "vision_config", None)
     for module in model.modules():
         own = isinstance(module, PreTrainedModel) and module is not model
-        if own and type(module.config) is type(config) and PIXELS in arguments_of(module):
+        reads = not {PIXELS, _GRIDS}.isdisjoint(arguments_of(module))
+        if own and type(module.config) is type(config) and reads:
             return module
     raise UnsupportedError(
         f"{name!r} is a {type(model).__name__}, of which no part reads pictures alone: choose a "

@@ -22,10 +22,10 @@ def softmaxes(model, run):
     """The weights (head, query, key) of each attention of a run, from what it is given."""
     seen = []
 
-    def attend(module, query, key, value, mask, scaling=None, **more):
+    def attend(module, query, key, value, attention_mask=None, scaling=None, **more):
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         scores = query.double() @ key.double().mT * scale
-        bias = mask if mask is not None else more.get("position_bias")
+        bias = attention_mask if attention_mask is not None else more.get("position_bias")
         weights = (scores if bias is None else scores + bias.double()).softmax(-1)
         seen.append(weights[0].numpy())
         return (weights.to(value.dtype) @ value).transpose(1, 2), None

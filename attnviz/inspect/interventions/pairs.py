@@ -86,6 +86,13 @@ def encode_pair(
                 f"a prompt has {len(tokens):,} tokens, {model.info.name!r} takes at most "
                 f"{model.context:,}: shorten it"
             )
+    if clean.layout is not None and corrupt.layout is not None:
+        grids = [tokens.grids for tokens in (clean.layout, corrupt.layout)]
+        if [one[1:3] for one in grids[0]] != [one[1:3] for one in grids[1]]:
+            sizes = [f"{grid.rows} x {grid.columns}" for grid, *_ in grids]
+            raise UsageError(
+                f"the pictures have {sizes[0]} and {sizes[1]} patches: give two of one shape"
+            )
     if clean.ids == corrupt.ids:
         raise UsageError("the two prompts are the same tokens: there is no difference to carry")
     if len(clean) == len(corrupt):
@@ -257,7 +264,13 @@ def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
 def _randomised(
     model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
 ) -> Tokens:
-    own, vocabulary = _source(pair, direction), model.vocabulary()
+    own = _source(pair, direction)
+    if own.layout is not None:
+        from attnviz.models.picture_texts import PictureTextModel  # with torch
+
+        assert isinstance(model, PictureTextModel)
+        return model.scrambled(own, generator)
+    vocabulary = model.vocabulary()
     places = pair.changed[0 if direction == "denoise" else 1]
     drawn = generator.choice(vocabulary.plain, len(places)).tolist()
     ids, texts = list(own.ids), list(own.texts)

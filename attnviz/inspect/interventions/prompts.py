@@ -137,6 +137,25 @@ def read_pairs(
     return PromptPairs((Prompts(clean, corrupt, second=second),))
 
 
+def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) -> PromptPairs:
+    """Return a prompt with the first of two pictures, and the same or another with the second.
+
+    Raises UsageError without a prompt or for another number of pictures.
+    """
+    if clean is None:
+        raise UsageError("expected a prompt, CLEAN, to read with each of the two pictures")
+    try:
+        first, second = images
+    except ValueError:
+        raise UsageError(
+            f"patch compares two pictures: give --image twice, got {len(images)}"
+        ) from None
+    from attnviz.models.picture_texts import picture_prompt
+
+    pair = Prompts(picture_prompt(clean, first), picture_prompt(corrupt or clean, second))
+    return PromptPairs((pair,))
+
+
 def _given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
     """Return the prompt pairs that Python code gave; raise UsageError for anything else."""
     rows = tuple(rows)

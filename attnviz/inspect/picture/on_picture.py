@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import share
 from attnviz.draw.theme import Words
-from attnviz.measures.pictures import contour
+from attnviz.measures.pictures import contour, largest_part
 from attnviz.records import Floats
 from attnviz.token_layout import TokenLayout
 
@@ -62,6 +62,19 @@ def on_picture(
             f"{share(float(most.max()))}; 60% of the weight on {area}."
         ),
     )
+
+
+def largest_region(weights: Floats) -> tuple[str, float]:
+    """Return the rows and columns of the largest part of a map, and its share of all weight.
+
+    weights: (row, column). The parts are of the patches that make up 60% of the weight.
+    """
+    inside = np.where(weights >= contour(weights), np.nan_to_num(weights), 0.0)
+    part, spans = largest_part(inside), []
+    for name, axis in (("row", 1), ("column", 0)):
+        own = np.flatnonzero(part.any(axis)).tolist()
+        spans.append(f"{name}s {own[0]}–{own[-1]}" if own[1:] else f"{name} {own[0]}")
+    return ", ".join(spans), float(inside[part].sum() / np.nansum(weights))
 
 
 def distance_grid(

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from attnviz.draw.numbers import layer_names
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, asked, capture
+from attnviz.engine.joined_calls import Edges, joined_calls, observe_joined
 from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.engine.selection import choose_heads
@@ -56,9 +58,14 @@ def picture(
         raise UsageError(f"{read.file.name!r} is smaller than one patch of {info.name!r}")
     chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     query = find_query(layout, request, read.file.size, pooled=model.pooling is not None)
-    watch = _Watch(layout, query.token, chosen, advance, info.layers)
-    given = Input(read.tokens)
-    backend_of(model).observe(watch, [given])
+    given, calls = Input(read.tokens), dict[int, Edges]()
+    if model.joins_calls:
+        calls |= joined_calls(model, read.tokens)
+    watch = _Watch(layout, query.token, chosen, advance, info.layers, calls)
+    if calls:
+        observe_joined(model, read.tokens, watch)
+    else:
+        backend_of(model).observe(watch, [given])
     last, normalised = _last_states(model, given)
     norms = np.linalg.norm(to_numpy(last).astype(np.float64), axis=-1)
     heads = [head for layer in sorted(watch.layers) for head in watch.heads(layer)]
@@ -75,10 +82,10 @@ def picture(
         uniform=uniform_distance(layout),
         norms=norms,
         artefacts=tuple(outlying(norms, layout).tolist()),
-        notes=read.file.notes,
+        notes=(*read.file.notes, *_windows_note(calls, request.index_base)),
         index_base=request.index_base,
         selected=chosen is not None,
-        maps=_whole_maps(model, read, request) if maps else None,
+        maps=_whole_maps(model, read, request) if maps and not calls else None,
     )
 
 
@@ -113,8 +120,9 @@ class _Watch:
         chosen: Mapping[int, Container[int]] | None,
         advance: Advance,
         layers: int,
+        calls: Mapping[int, Edges],
     ) -> None:
-        self._layout, self._query, self._chosen = layout, query, chosen
+        self._layout, self._query, self._chosen, self._calls = layout, query, chosen, calls
         self._advance, self._wanted = advance, range(layers) if chosen is None else sorted(chosen)
         self.layers: dict[int, PictureSums] = {}
         self._rows: dict[int, Floats] = {}
@@ -126,18 +134,20 @@ class _Watch:
         self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         if layer not in self.layers:
-            self.layers[layer] = PictureSums(self._layout, len(weights))
+            windows = self._calls.get(layer, ())
+            self.layers[layer] = PictureSums(self._layout, len(weights), windows=windows)
         self.layers[layer].add(start, weights)
         stop = start + weights.shape[1]
         if self._query is not None and start <= self._query < stop:
-            self._rows[layer] = weights[:, self._query - start].astype(np.float64)
+            row = self._rows[layer] = np.zeros((len(weights), len(self._layout)))
+            row[:, : weights.shape[-1]] = weights[:, self._query - start]
         if stop == len(self._layout):
             self._advance(share_read(layer, self._wanted))
 
     def heads(self, layer: int) -> list[HeadOnPicture]:
         """Return what was measured of the chosen heads of a layer."""
         sums, layout = self.layers[layer], self._layout
-        means, uniform = sums.means, uniform_distance(layout)
+        means, uniform = sums.means, uniform_distance(layout, self._calls.get(layer, ()))
         rows = means if self._query is None else self._rows[layer]
         special = [layout.of_kind(kind) for kind in ("cls", "register")]
         patches = layout.of_kind("patch")
@@ -174,6 +184,17 @@ def _label(shares: list[float], peak: float, distance: float, near: bool) -> str
     if named[largest] >= SINK_SHARE:
         return f"sink: {largest}"
     return "local" if near and distance <= LOCAL else ""
+
+
+def _windows_note(calls: Mapping[int, Edges], base: int) -> tuple[str, ...]:
+    """Return the note on layers whose attention runs in windows."""
+    windows = {layer + base: len(edges) - 1 for layer, edges in calls.items() if edges[2:]}
+    if not windows:
+        return ()
+    return (
+        f"attention runs in {max(windows.values())} windows in {layer_names(sorted(windows))}, "
+        "which see nothing beyond: their distances are compared with those in a window",
+    )
 
 
 def find_query(
@@ -246,12 +267,14 @@ def _last_states(model: PictureModel, given: Input) -> tuple[torch.Tensor, torch
     ids = torch.tensor([given.text.ids], device=model.model.device)
     output = model.model(input_ids=ids, output_hidden_states=True, return_dict=True)
     states = getattr(output, "hidden_states", None) or [output[0]]
+    if model.joins_calls:
+        states = [state[None] for state in states]
     if states[-1].ndim != 3 or states[-1].shape[1] != len(given.text):
         raise UnsupportedError(
             f"{type(model.model).__name__} returns no states of its tokens: nothing can be said of "
             "their norms"
         )
-    return states[-1][0], output[0][0]
+    return states[-1][0], output[0] if model.joins_calls else output[0][0]
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attnviz.errors import UsageError
-from attnviz.options import HeadChoice, IndexBase, Options, option
+from attnviz.options import HeadChoice, IndexBase, Options, flag, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.heads.request import HeadsRequest
@@ -24,6 +24,7 @@ class PictureOptions(Options, panel="Pictures"):
         "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
     at: str | None = option("X,Y", "Ask from the patch at this pixel of the picture.")
+    tower: bool = flag("Show the heads of the part that reads the pictures, not the decoder's.")
     generate: int | None = option(
         "N", "Let a vision-language model write N tokens first; --token may name one.", min=1
     )

@@ -17,9 +17,9 @@ from attnviz.draw.page.data import UNLABELLED, Page, PageLabel, PageMeasure
 from attnviz.draw.provenance import model_words, named, share
 from attnviz.inspect.heads.look import heads_page
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.inspect.picture.on_picture import SCALE, distance_grid, on_picture
+from attnviz.inspect.picture.on_picture import SCALE, distance_grid, largest_region, on_picture
 from attnviz.inspect.picture.report import HeadOnPicture, PictureReport
-from attnviz.measures.pictures import SINK_SHARE, contour, largest_part
+from attnviz.measures.pictures import SINK_SHARE, contour
 from attnviz.records import Floats
 
 _NARROW = 0.45
@@ -167,12 +167,8 @@ def _region(report: PictureReport) -> str:
     mean = _mean_of_last(report)
     if not mean.area <= _NARROW:
         return ""
-    weights = np.where(mean.weights >= mean.inside, mean.weights, 0.0)
-    largest = largest_part(weights)
-    rows, columns = (np.flatnonzero(largest.any(axis)).tolist() for axis in (1, 0))
-    held = float(weights[largest].sum()) / mean.total
-    whole = held * mean.total >= 0.95 * float(weights.sum())
-    where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
+    where, held = largest_region(mean.weights)
+    whole = held >= 0.95 * float(mean.weights[mean.weights >= mean.inside].sum()) / mean.total
     if held < _ONE_PART:
         where = "in several parts"
     elif not whole:
@@ -213,11 +209,6 @@ def _times_ordinary(report: PictureReport) -> float | None:
             return None
         times.append(shares[0] / shares[1])
     return float(np.mean(times))
-
-
-def _spans(name: str, indices: Sequence[int]) -> str:
-    first, last = int(indices[0]), int(indices[-1])
-    return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
 
 
 def _sinks(report: PictureReport) -> str:

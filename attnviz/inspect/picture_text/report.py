@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
 
 
+_DRAWS = 19
+"""Sinks get more than random tokens of the pictures in all of so many draws in one case of
+twenty."""
+
+
 @dataclass(frozen=True, eq=False)
 class HeadOnWords:
     """What one head of the decoder does with a word.
@@ -102,6 +107,19 @@ class PictureTextReport(Report):
         """Return the sinks among the pictures' tokens in a head's layer."""
         return [at for at in self.sinks.get(head.layer, ()) if at in set(self.patches.tolist())]
 
+    @cached_property
+    def sinks_by_chance(self) -> float:
+        """Return the largest share on as many random tokens of the pictures, of ``_DRAWS`` draws.
+
+        It is the mean over the heads, as each head's share on sinks is told.
+        """
+        draw, shares = np.random.default_rng(0), np.zeros(_DRAWS)
+        for head in self.heads:
+            count = len(self.sinks_of(head))
+            for at in range(_DRAWS if count else 0):
+                shares[at] += head.row[draw.choice(self.patches, count, replace=False)].sum()
+        return float(shares.max()) / len(self.heads)
+
     def without_sinks(self, head: HeadOnWords) -> Floats:
         """Return a head's row (token,) with nothing on the sinks of its layer."""
         row = head.row.copy()
@@ -129,6 +147,7 @@ class PictureTextReport(Report):
             "query": self.query,
             "uniform": self.uniform,
             "control": self.control,
+            "sinks_by_chance": self.sinks_by_chance,
             "sinks": {str(layer + self.index_base): at for layer, at in self.sinks.items()},
             "words": [{"token": at, "picture": share} for at, share in self.words.items()],
             "notes": self.notes,

@@ -13,9 +13,9 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named, share
-from attnviz.inspect.picture.on_picture import SCALE, on_picture
+from attnviz.inspect.picture.on_picture import SCALE, largest_region, on_picture
 from attnviz.inspect.picture_text.report import HeadOnWords, PictureTextReport
-from attnviz.measures.pictures import contour, largest_part
+from attnviz.measures.pictures import contour
 from attnviz.records import Floats
 
 _MORE = 1.5
@@ -97,7 +97,9 @@ def _finding(report: PictureTextReport) -> str:
     )
     if sinks >= 0.005:
         places = {at for head in heads for at in report.sinks_of(head)}
+        by_chance = report.sinks_by_chance
         told += f", {sinks:.0%} on {counted(len(places), 'sink')}"
+        told += ", no more" * (sinks <= by_chance) + f" (random tokens: {by_chance:.0%} at most)"
     region, locating = _region(report), report.locating
     if region is None:
         return f"{told}; no head looks at a part of it more clearly than by chance."
@@ -130,10 +132,8 @@ def _region(report: PictureTextReport) -> _Region | None:
         return None
     maps = [_map(report, report.without_sinks(head)) for head in heads]
     mean = np.mean(maps, axis=0)
-    part = largest_part(np.where(_inside(mean), np.nan_to_num(mean), 0.0))
-    rows, columns = (np.flatnonzero(part.any(axis)) for axis in (1, 0))
-    where = f"{_spans('rows', rows)}, {_spans('columns', columns)}"
-    if np.nansum(mean[part]) < _ONE_PART * np.nansum(mean):
+    where, held = largest_region(mean)
+    if held < _ONE_PART:
         where = "several parts"
     if len(report.names) > 1:
         where += f" of picture {report.layout.grids[report.grid].picture + 1}"
@@ -155,11 +155,6 @@ def _inside(weights: Floats) -> NDArray[np.bool_]:
     """Return the patches (row, column) that make up 60% of a map's weight."""
     found: NDArray[np.bool_] = weights >= contour(weights)
     return found
-
-
-def _spans(name: str, indices: NDArray[np.intp]) -> str:
-    first, last = int(indices[0]), int(indices[-1])
-    return f"{name} {first}–{last}" if first < last else f"{name.removesuffix('s')} {first}"
 
 
 def _sinks_said(report: PictureTextReport) -> doc.Say:

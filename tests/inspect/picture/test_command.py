@@ -46,6 +46,9 @@ def test_each_command_reads_pictures(asked, place):
     assert "4 x 4 patches" in first
     chosen = json.loads(asked("heads", "--image", "photos/0.png", "--head", "L1H2", "--json"))
     assert [head["head"] for head in chosen["heads"]] == ["L1H2"]
+    card = asked("head", "L1H2", "--image", "photos/0.png", "--token", "1,2", "--json")
+    assert (json.loads(card)["query"], len(json.loads(card)["heads"])) == ("1,2", 1)
+    assert asked("heads", "a text", "--image", "photos/0.png", "--tower", "--at", "3,4") == first
     assert "60% of what CLS draws" in asked("rollout", "--image", "photos/0.png")
     many = [word for seed in range(5) for word in ("--image", f"photos/{seed}.png")]
     ablated = json.loads(asked("ablate", *many, "--json"))
@@ -69,6 +72,13 @@ def test_every_kind_of_file(asked, place):
         (2, ["heads", "--at", "1,2"], "got no of --image"),
         (2, ["heads", "--image", "photos/0.png", "--values"], "--values is for texts"),
         (2, ["heads", "--image", "photos/0.png", "--at", "1"], "expected two numbers"),
+        (2, ["heads", "a text", "--tower"], "--tower is the part that reads pictures"),
+        (2, ["head", "L1H2", "--token", "1,2"], "add --image FILE"),
+        (2, ["head", "L1H2", "a", "--image", "photos/0.png"], "TEXT is for texts"),
+        (2, ["explore", "--image", "photos/0.png"], "type attnviz heads --image photos/0.png"),
+        (2, ["patch", "a", "--image", "photos/0.png"], "give --image twice, got 1"),
+        (5, ["ablate", "a", "--image", "photos/0.png"], "reads no text with pictures"),
+        (2, ["ablate", "--texts", "x", "--image", "photos/0.png"], "--texts is for texts"),
         (2, ["rollout", "a", "--image", "photos/0.png"], "TEXT is for texts"),
         (3, ["ablate", "--image", "none.png"], "no file 'none.png' here"),
         (2, ["patterns", "--images", "photos", "--watch", "sink"], "--watch is for texts"),

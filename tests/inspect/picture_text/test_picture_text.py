@@ -1,6 +1,7 @@
 """``heads`` on a text with pictures: shares, sinks, localisation heads and the general prompt."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from PIL import Image
 
 import attnviz
 from attnviz.engine.capture import capture
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.picture_text.picture_text import GENERAL, picture_text
 from attnviz.inspect.picture_text.request import PictureTextRequest, picture_text_request
@@ -71,6 +72,8 @@ def test_a_planted_massive_activation_is_a_sink(monkeypatch):
         late = head.layer >= 2
         assert head.sinks == pytest.approx(head.row[5] if late else 0.0)
         assert report.without_sinks(head)[5] == (0.0 if late else head.row[5])
+    largest = [head.row[:16].max() * (head.layer >= 2) for head in report.heads]
+    assert 0 < report.sinks_by_chance <= np.mean(largest)
     assert "massive activations, in 2 layers from L2 on" in str(report)
 
 
@@ -112,6 +115,32 @@ def test_what_the_model_writes_may_look_too():
     assert len(report.tokens.layout) == len(report.tokens) == len(plain.tokens) + 2
     assert report.written
     assert report.words[plain.query] == pytest.approx(plain.words[plain.query], abs=1e-6)
+
+
+def test_the_prompt_of_a_model_that_reads_both_ways_does_not_see_the_answer():
+    model, processor, known = opened("paligemma", layers=2)
+    text = prompt((24, 40))
+    report = picture_text(known, text, PictureTextRequest(generate=3))
+    images = [Image.fromarray(text.pictures[0].pixels)]
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
+        made = processor(text=f"<image>{text}", images=images, return_tensors="pt")
+        made.pop("labels", None)
+        ids = model.generate(**made, max_new_tokens=3, do_sample=False)[0].tolist()
+    length = made["input_ids"].shape[1]
+    assert list(report.tokens.ids[length:]) == ids[length:]
+    maps = capture(known, report.tokens, kind="self").layers
+    alone = capture(known, known.encode(text), kind="self").layers
+    for whole, first in zip(maps, alone, strict=True):
+        np.testing.assert_allclose(whole.weights[:, :length, :length], first.weights, atol=1e-6)
+        assert (first.weights[:, 0] > 0).all()
+        assert (np.triu(whole.weights[:, length:, length:], 1) == 0).all()
+
+
+def test_crops_of_pan_and_scan_are_refused():
+    _, processor, known = opened("gemma3", layers=1)
+    processor.image_processor.do_pan_and_scan = True
+    with pytest.raises(UnsupportedError, match='set "do_pan_and_scan" to false'):
+        known.encode(prompt((24, 40)))
 
 
 def test_report_and_its_files(tmp_path):

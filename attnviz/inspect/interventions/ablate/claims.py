@@ -14,7 +14,7 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.answers import START_END
-from attnviz.inspect.interventions.ablate.edges import CONTROLS
+from attnviz.inspect.interventions.ablate.edges import CONTROLS, Moved
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean, incomplete
@@ -160,7 +160,7 @@ def _edge_words(report: AblationReport) -> str:
 def _random_edges(report: AblationReport) -> tuple[str, str, str]:
     """Return the words before, for and after the random edges that were hidden as a control."""
     moved = {edge.moved for edge in report.edges}
-    (one,) = moved if len(moved) == 1 else {"both"}
+    one: Moved = moved.pop() if len(moved) == 1 else "both"
     return *CONTROLS[one], " of the same distance" * (one == "both")
 
 

@@ -96,7 +96,8 @@ class EdgeAxes:
                 f"{asked[0]}), and a causal query sees no later key; write the later word "
                 "first, or WORD:2 for a word's second place"
             )
-        layout, moved = self.keys.layout, "both"
+        moved: Moved = "both"
+        layout = self.keys.layout
         if layout is not None and layout.kinds[asked[0]] != "text":
             moved = "query" if len(asked) > 1 else "key"
         return Edge(_name(self.queries, asks), _name(self.keys, asked), pairs, moved)

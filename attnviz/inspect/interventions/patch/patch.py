@@ -262,6 +262,8 @@ class PatchStudy(Study):
         if plan.request.metric == "kl" or not np.isfinite(runs.control).any():
             return ""
         if plan.drawn == len(plan.controls):
+            if plan.base.layout is not None:
+                return "the source picture with its pixels in random order"
             return "random tokens where the source differs"
         some = f", for {plan.drawn} of them random tokens" * bool(plan.drawn)
         return f"the source of another pair{some}"

@@ -46,6 +46,9 @@ _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """The columns that the prompts, and the ranking, take next to the grid."""
 
+_LINES = 3
+"""The lines of a picture for each line of a prompt."""
+
 _LEAST_ROWS = 3
 _AROUND_TOKENS = 10
 """The lines of a first screen that are not for the grid of tokens."""
@@ -131,9 +134,12 @@ def _first(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
 # Prompts, grids and rankings -----------------------------------------------------------------
 
 
-def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps:
-    """Return both prompts of the first pair, with the tokens highlighted that differ."""
-    pair, maps = report.pairs[0], []
+def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps | doc.Pictures:
+    """Return both prompts of the first pair, with the tokens highlighted that differ.
+
+    Prompts that differ in their pictures are shown by these.
+    """
+    pair, maps, pictures = report.pairs[0], [], []
     many = ", pair 1" * (len(report.pairs) > 1)
     short = "Δlogit" if report.metric == "logit_diff" else METRICS[report.metric].short
     clean, corrupt = pair.tokens.changed
@@ -151,6 +157,13 @@ def _prompts(report: PatchReport, lines: int = 4) -> doc.Maps:
         maps.append(
             doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
         )
+        if tokens.layout is not None:
+            words = f"The picture of the {name} prompt."
+            pictures += [
+                doc.Picture(one, words=title, alternative=words) for one in tokens.layout.pictures
+            ]
+    if pictures:
+        return doc.Pictures(pictures, lines=_LINES * lines)
     return doc.Maps(maps, texts=True, lines=lines, scale=None)
 
 

@@ -138,41 +138,27 @@ def test_the_control_is_the_mean_of_its_draws(hidden):
 @pytest.mark.parametrize("name", ["llava", "smolvlm", "gemma3"])
 @pytest.mark.parametrize("edge", ["is→picture", "?→picture", "is→1,0"])
 def test_an_edge_to_a_picture_is_hidden_as_by_a_mask(name, edge):
-    """A loop of plain passes of the model, with a hook that adds −inf to the mask of one head."""
+    """A loop of plain passes of the model, with a hook that hides the edge in the mask of heads."""
     model, processor, known = opened(name, layers=2, tower_layers=1)
     text = prompt((24, 40))
-    tokens = known.encode(text)
-    word, end = edge.split("→")
-    images = [at for at, kind in enumerate(tokens.layout.kinds) if kind != "text"]
+    tokens, (word, end) = known.encode(text), edge.split("→")
+    kinds, query = np.array(tokens.layout.kinds), tokens.texts.index(word)
+    images = np.flatnonzero(kinds != "text").tolist()
     keys = images if end == "picture" else [tokens.texts.index(end)]
-    query = tokens.texts.index(word)
-    counted = [
-        at
-        for at in range(1, len(tokens))
-        if tokens.layout.kinds[at] == "text" and not tokens.special[at]
-    ]
-    made = processor(
-        text=written(name, processor, text),
-        images=[[Image.fromarray(text.pictures[0].pixels)]],
-        return_tensors="pt",
-    )
-    assert made["input_ids"].shape == (1, len(tokens))
-    layers = model.model.language_model.layers if hasattr(model.model, "language_model") else None
-    layers = model.model.text_model.layers if layers is None else layers
+    words = [at for at in np.flatnonzero(kinds == "text") if at and not tokens.special[at]]
+    images_of = [[Image.fromarray(text.pictures[0].pixels)]]
+    made = processor(text=written(name, processor, text), images=images_of, return_tensors="pt")
     model.set_attn_implementation("eager")
 
-    def logits(hidden):
-        hooks = []
-        for layer, heads in hidden.items():
+    def logits(places):
+        def hide(module, args, named):
+            mask = named["attention_mask"].expand(1, 4, len(tokens), len(tokens)).clone()
+            for head in (head for layer, head in places if layer == module.layer_idx):
+                mask[0, head, query, keys] = torch.finfo(mask.dtype).min
+            return args, named | {"attention_mask": mask}
 
-            def hide(module, args, named, heads=heads):
-                mask = named["attention_mask"]
-                mask = mask.expand(1, 4, *mask.shape[2:]).clone()
-                for head in heads:
-                    mask[0, head, query, keys] = torch.finfo(mask.dtype).min
-                return args, named | {"attention_mask": mask}
-
-            hooks.append(layers[layer].self_attn.register_forward_pre_hook(hide, with_kwargs=True))
+        layers = [layer.self_attn for layer in model.get_decoder().layers]
+        hooks = [one.register_forward_pre_hook(hide, with_kwargs=True) for one in layers]
         with torch.no_grad():
             found = model(**made).logits[0].double().log_softmax(-1)
         for hook in hooks:
@@ -180,30 +166,25 @@ def test_an_edge_to_a_picture_is_hidden_as_by_a_mask(name, edge):
         return found
 
     def loss(found):
-        return -float(np.mean([found[at - 1, made["input_ids"][0, at]] for at in counted]))
+        return -float(np.mean([found[at - 1, made["input_ids"][0, at]] for at in words]))
 
-    plain = logits({})
+    plain = logits(())
     report = ablate(known, Texts((text,), ""), AblateRequest(edge=edge))
     assert report.baseline["loss"] == pytest.approx(loss(plain), abs=1e-5)
     assert report.metric == ("kl" if query == len(tokens) - 1 else "loss_delta")
-    (joint,) = report.joint
-    for effect in (joint, *report.singles):
-        hidden = {}
-        for layer, head in effect.variant.heads:
-            hidden.setdefault(layer, []).append(head)
-        changed = logits(hidden)
+    for effect in (*report.joint, *report.singles):
+        changed = logits(effect.variant.heads)
         apart = (plain.exp() * (plain - changed)).sum(-1)
-        places = [at - 1 for at in counted] + [len(tokens) - 1]
+        mean = float(apart[[at - 1 for at in words] + [-1]].mean())
         assert effect.value("loss_delta") == pytest.approx(loss(changed) - loss(plain), abs=1e-5)
-        assert effect.value("kl") == pytest.approx(float(apart[places].mean()), abs=1e-6)
-    assert report.edges[0].moved == ("query" if end == "picture" else "key")
-    draws = EdgeAxes(tokens, tokens, True).random(report.edges, 0)
-    for pairs in draws:
+        assert effect.value("kl") == pytest.approx(mean, abs=1e-6)
+    whole = end == "picture"
+    assert report.edges[0].moved == ("query" if whole else "key")
+    for pairs in EdgeAxes(tokens, tokens, True).random(report.edges, 0):
+        moved = {pair[0 if whole else 1] for pair in pairs}
         assert len(pairs) == len(keys)
-        moved = {at for at, _ in pairs} if end == "picture" else {at for _, at in pairs}
-        assert moved.isdisjoint({query} if end == "picture" else keys)
-        assert moved <= set(counted if end == "picture" else images)
-    assert ("other words" if end == "picture" else "other patches") in report.finding
+        assert moved <= set(words if whole else images) - {query, *keys}
+    assert ("other words" if whole else "other patches") in report.finding
 
 
 def test_other_kinds_of_attention(redrawn, checkpoint):
