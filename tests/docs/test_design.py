@@ -86,7 +86,6 @@ def test_a_column(copied, python):
     assert re.search(r"weight without +of the sum +from$", screen, re.MULTILINE)
 
 
-@pytest.mark.long
 def test_a_command(copied, python):
     new, function = blocks("Add a command")
     for name, content in files(new).items():
@@ -126,7 +125,6 @@ def test_a_measure(copied, python):
     assert head["second"] == pytest.approx(sum(second) / len(second), rel=1e-4)
 
 
-@pytest.mark.long
 def test_a_file_format(copied, python):
     _, block = blocks("Add a metric, a site, a model family, a file format")
     writer, entries = block.split("return {")

@@ -112,6 +112,22 @@ def finished(run, tmp_path, *more):
     return document, (tmp_path / "r.jsonl").read_text().splitlines(True)
 
 
+@pytest.mark.parametrize("change", ["twice", "true"])
+def test_a_resume_file_that_counts_a_text_twice(run, refused, tmp_path, change):
+    _, lines = finished(run, tmp_path)
+    if change == "true":
+        second = next(n for n, line in enumerate(lines) if '"text": 1' in line)
+        lines[second] = lines[second].replace('"text": 1', '"text": true')
+    else:
+        lines.append(lines[1])
+    (tmp_path / "r.jsonl").write_text("".join(lines))
+    line = refused(
+        3, "ablate", "--texts", "t.txt", "--head", "L0H0,1", "--resume", "r.jsonl", "--json"
+    )
+    assert "is damaged" in line
+    assert "remove" in line
+
+
 def test_a_resumed_resample_says_what_it_was_done_with(run, tmp_path):
     (tmp_path / "long.txt").write_text("the cat sat on the mat and " * 9 + "\n")
     more = ("--mode", "resample", "--reference", "long.txt")
