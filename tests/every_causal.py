@@ -55,7 +55,6 @@ _SIZES: tuple[tuple[str, int], ...] = (
     (r"attn_layer_offset", 1),
 )  # fmt: skip
 
-_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _UNSET = r"head_dim|num_key_value_heads|n_routed_experts|n_shared_experts|num_experts_per_tok"
 _LATENT = {"head_dim": 4, "num_key_value_heads": HEADS}
 _WIDE = {"attention_hidden_size": 64, "attention_head_dim": 16}

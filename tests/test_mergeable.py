@@ -18,7 +18,6 @@ from attnviz.measures.exact_sums import exact_sum, mean
 from attnviz.mergeable import CorpusRecord, ShardPart, Tallies, merged, read_record
 from attnviz.models.resolve import load
 from attnviz.reading import WHOLE
-from attnviz.texts import natural_texts
 
 TEXTS = [f"text number {place}" for place in range(300)]
 CORPUS = open_corpus(TEXTS)
@@ -175,32 +174,6 @@ def test_a_file_of_other_texts_is_left_as_it_is(tmp_path, shard, texts):
     with pytest.raises(UsageError, match="part is of other texts than"):
         recorded(open_corpus(texts), shard, BEGUN, measured, file=path)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["patterns"],
-        pytest.param(["atlas"], marks=pytest.mark.long),
-        pytest.param(["ablate", "--head", "L0H0", "--shard", "0/1"], marks=pytest.mark.long),
-        pytest.param(
-            ["retrieve", "--lengths", "80", "--needle", "The key is|blue rain", "--shard", "0/1"],
-            marks=pytest.mark.long,
-        ),
-    ],
-    ids=lambda options: str(options[0]),
-)
-def test_each_command_refuses_a_finished_file_of_other_texts(run, refused, tmp_path, options):
-    texts = [" ".join(natural_texts()), "The cat sat on the mat."]
-    for name, some in (("one.txt", texts), ("other.txt", [*texts, "It was late."])):
-        (tmp_path / name).write_text("\n".join(some), encoding="utf-8")
-    asked = (*options, "--resume", "part.record", "--texts")
-    assert run(*asked, "one.txt").code == 0
-    before = (tmp_path / "part.record").read_bytes()
-    said = refused(2, *asked, "other.txt")
-    assert "part.record is of other texts than other.txt: it is left as it is" in said
-    assert (tmp_path / "part.record").read_bytes() == before
-    assert run(*asked, "one.txt").code == 0
 
 
 def test_a_damaged_file_is_refused(tmp_path):

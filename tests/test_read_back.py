@@ -17,6 +17,7 @@ from attnviz.engine.likely import Likely
 from attnviz.inspect.generate.run import WrittenRun, read_run, write_run_lines
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
+from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -276,3 +277,26 @@ def test_a_text_that_a_model_wrote(run):
         assert other.rows.keys() == one.rows.keys()
         for layer, row in one.rows.items():
             np.testing.assert_array_equal(other.rows[layer], row, strict=True)
+
+
+@given(st.data())
+def test_heads_of_patterns(data):
+    info, names = data.draw(models()), ("previous", "first", "duplicate")
+    heads = []
+    for layer in range(info.layers):
+        for head in range(info.heads):
+            scores = {name: data.draw(st.none() | NUMBERS) for name in names}
+            label = data.draw(st.none() | st.sampled_from(names))
+            heads.append(
+                PatternScores(
+                    layer,
+                    head,
+                    None if label is None or scores[label] is None else label,
+                    scores,
+                    {name: data.draw(st.none() | SHARES) for name in names},
+                    intervals={name: (data.draw(NUMBERS), data.draw(NUMBERS)) for name in names},
+                )
+            )
+    report = PatternReport(info, "self", True, "raw", tuple(heads), names, ())
+    found = report.to_dict()
+    assert tuple(map(read_scores, found["heads"])) == report.heads

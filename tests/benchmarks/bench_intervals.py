@@ -20,7 +20,6 @@ TRIALS, DRAWS = 2000, 1000
 STUDENT_T = {2: 12.706, 5: 2.776, 6: 2.571, 7: 2.447, 10: 2.262, 20: 2.093}
 """97.5 % quantiles for so many texts, from a printed table."""
 
-Ends = tuple[NDArray[np.floating], NDArray[np.floating]]
 Sample = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.floating]]
 SAMPLES: dict[str, tuple[Sample, float]] = {
     "normal": (lambda rng, shape: rng.standard_normal(shape), 0.0),

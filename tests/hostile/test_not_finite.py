@@ -147,12 +147,15 @@ def test_a_gate_does_not_hold(run, broken):
         "loss_on = 'the cat sat'",
         "head = 'L1H0'\nscore = 'first'",
         "heads_labelled = 'first'",
+        "head = 'L1H0'\nscore = 'entropy'",
+        "span = 'cat'\ntext = 'the cat sat'",
+        "rows_sum_to_one = true",
     )
     text = "".join(f"[[check]]\n{rule}\nat_most = 99\n" for rule in rules)
     Path("rules.toml").write_text(text)
     result = run("check", "rules.toml", "--model", broken(math.nan, PLACES[0]))
     assert result.code == 6
-    assert "3 of 3 rules fail" in result.out
+    assert "6 of 6 rules fail" in result.out
     assert f"weights that are not finite: {PLACES[0]}" in said(result)
     result = run("check", "new.toml", "--init", "--model", broken(math.nan, PLACES[0]))
     assert (result.code, result.out) == (3, "")

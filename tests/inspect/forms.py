@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ FORMS: list[Form] = [
     *((stored, "numpy", "auto") for stored in STORED),
     *((stored, "torch", dtype) for stored in STORED for dtype in STORED),
 ]
-Forms = Mapping[Form, str]
 
 
 def stored(folder, family, scale, seed):

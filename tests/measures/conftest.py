@@ -1,13 +1,9 @@
 """Records of hand-made weights."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
-
-MakeRecord = Callable[..., AttentionRecord]
 
 
 def _tokens(ids):

@@ -90,7 +90,6 @@ class StandInHub:
     gated, private, down: ids that are refused with 403, 401 and 503.
     broken: file names whose transfer stops midway.
     dripping: file names that come at ten bytes a second.
-    listed: whether the server tells the files of a model, as mirrors may not.
     listing: what it answers instead of the list of them.
     headers: what stands in the place of the true headers, by the name of the file.
     """
@@ -101,7 +100,6 @@ class StandInHub:
     down: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
     dripping: set[str] = field(default_factory=set)
-    listed: bool = True
     listing: bytes = b""
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
@@ -153,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, name: str) -> None:
         directory = self.hub.models.get(name)
-        if directory is None or not self.hub.listed:
+        if directory is None:
             return self._refuse(404, "RepoNotFound")
         if self.hub.listing:
             return self._send(self.hub.listing)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -54,9 +53,6 @@ def test_freed_memory_is_kept_for_the_next_array():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 200  # 8 MB have 2,000 pages
-
-
-Lay = Callable[[str, Mapping[str, str]], None]
 
 
 @pytest.fixture

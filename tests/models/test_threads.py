@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -193,33 +192,6 @@ def test_what_is_no_number_of_threads_is_refused(given, refused):
 def test_an_error_gives_the_threads_back():
     with pytest.raises(attnviz.errors.UsageError):
         attnviz.ablate("tiny", SENTENCE, head="L99H0")
-    assert numbers() == {3}
-
-
-def test_a_function_within_another_gives_nothing_back_before_its_end():
-    with threads_kept():
-        use_threads(1)
-        attnviz.capture("tiny", SENTENCE)
-        assert numbers() == {1}
-    assert numbers() == {3}
-
-
-def test_two_threads_of_a_program_leave_its_number_as_it_was():
-    begun, done = threading.Event(), threading.Event()
-
-    def other():
-        with threads_kept():
-            use_threads(1)
-            begun.set()
-            done.wait(10)
-
-    beside = threading.Thread(target=other)
-    beside.start()
-    begun.wait(10)
-    with threads_kept():
-        use_threads(1)
-    done.set()
-    beside.join()
     assert numbers() == {3}
 
 

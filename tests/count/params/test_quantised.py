@@ -51,10 +51,6 @@ def zeros(kind, *shape):
     return np.zeros(shape, kind)
 
 
-Array = tuple[str, tuple[int, ...]]
-Layout = Callable[[int, int], dict[str, Array]]
-
-
 def packs(layout):
     """A format by its arrays, each a kind of numbers and a shape, for o outputs and i inputs."""
     return lambda o, i: {name: zeros(kind, *shape) for name, (kind, shape) in layout(o, i).items()}

@@ -1,8 +1,6 @@
 """What is said, on screens of every width: nothing too wide, every printed column adds up."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -17,7 +15,6 @@ from attnviz.draw.theme import Theme
 
 from ...first_screens import SIZES
 
-MakeCase = Callable[..., Case]
 WIDTHS = (20, 47, 80, 200)
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -128,7 +125,6 @@ def test_a_model_that_was_built():
 
 # First screens: the answer in line 2, no taller than the terminal -----------------------------
 
-Run = Callable[..., Any]
 SHAPE = ("--d-model", "4096", "--heads", "32")
 ASKED = {
     "fits": ("llama-3-8b", "--tokens", "32768", "--memory", "24GB"),

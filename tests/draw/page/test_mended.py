@@ -46,40 +46,6 @@ def test_the_view_stays_on_cells_that_can_be_seen(opened, mary):
     assert shown.js("$('map').scrollLeft / mapView.places.cell") < 3
 
 
-def test_numbers_stand_first_and_marked_names_are_whole(opened, mary):
-    shown = opened(mary, "#L1H3&q=8&k=5&lock", width=390)
-    assert shown.text("#readout").startswith(".7100 John (8) → went")
-    assert shown.js(
-        """[...$("top").querySelectorAll("button")].every((chip) => { chip.style.maxWidth = "4rem";
-        const [number, whole] = [chip.lastChild, chip].map((one) => one.getBoundingClientRect());
-        return number.right <= whole.right; })"""
-    )
-    cut = shown.js(
-        """(() => { const written = [], fill = CanvasRenderingContext2D.prototype.fillText;
-        CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-          written.push(text); return fill.call(this, text, ...at); };
-        for (let at = 0; at < shown.n; at++) { state.query = state.key = at; drawMap(); }
-        CanvasRenderingContext2D.prototype.fillText = fill;
-        return written.filter((text) => text.endsWith("…")); })()"""
-    )
-    assert cut == []
-
-
-def test_words_are_selected_and_orders_have_the_names_of_the_screens(opened, mary):
-    shown = opened(mary)
-    first, last = (shown.page.locator(f"#queries-{at}").bounding_box() for at in (2, 5))
-    shown.page.mouse.move(first["x"] + 1, first["y"] + 8)
-    shown.page.mouse.down()
-    shown.page.mouse.move(last["x"] + 2, last["y"] + 8, steps=4)
-    shown.page.mouse.up()
-    assert shown.js("String(getSelection()).trim()") == "Mary and John"
-    assert shown.js("state.locked") is False
-    orders = shown.page.locator("#sort option").all_inner_texts()
-    assert {"previous token", "current token", "sink weight"} <= {*orders}
-    assert not {"previous", "self", "duplicate"} & {*orders}
-    assert shown.js("data.look[0].says").startswith("“John” (8) → “went”")
-
-
 def test_a_mean_says_how_many_heads_are_in_it(opened, mary):
     shown = opened(mary, "#L1H3")
     found = shown.js(

@@ -26,7 +26,6 @@ CLEAN, CORRUPT = (7, 5, 11, 42, 13, 5), (7, 5, 23, 42, 31, 5)
 SENDER = ("self", 0, 1)
 
 _LLAMA = ("model.layers.{}.input_layernorm", "model.layers.{}.self_attn.{}_proj")
-_NEOX = "gpt_neox.layers.{}."
 READERS = {
     "gpt2": ("transformer.h.{}.ln_1", "transformer.h.{}.attn.c_attn"),
     "llama": _LLAMA,

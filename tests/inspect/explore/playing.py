@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import textual.app
 import textual.pilot
-from textual.pilot import Pilot
 
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.app import Explorer
@@ -77,9 +75,6 @@ async def settled(pilot):
     while any(not worker.is_finished for worker in pilot.app.workers):
         await pilot.pause(0.005)
     await pilot.pause()
-
-
-Act = str | Callable[[Pilot[None]], Any]
 
 
 def play(app, *acts, size=(80, 24), picture=False):

@@ -133,19 +133,6 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
     assert [layer.weights.shape for layer in back.prompt] == [(4, 11, 11)] * 6
 
 
-def test_an_encoder_decoder_writes_from_its_start(run, checkpoint, tmp_path):
-    model = str(checkpoint("t5"))
-    for kind, keys in (("decoder", None), ("cross", 8)):
-        asked = ["--model", model, "--kind", kind, "--tokens", "5", "--save", "a.jsonl"]
-        found = run("generate", "the cat sat on the mat", *asked, "--json").document
-        back = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
-        assert len(back.begun) == 1
-        assert back.kind == found["kind"] == kind
-        for place, step in enumerate(back.steps):
-            assert step.rows[0].shape == (3, keys or place + 1)
-        assert "attended to" in run("generate", "the cat", *asked).out
-
-
 @pytest.mark.parametrize(
     ("asked", "code", "told"),
     [

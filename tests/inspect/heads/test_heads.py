@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 import attnviz
 from attnviz.errors import UsageError
+from attnviz.measures.registry import find_label
 from attnviz.models.bundled import Bundled
+
+from ...bert_by_hand import TEXTS
 
 SENTENCE = "The cat sat on the mat because it was tired."
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
@@ -231,3 +235,19 @@ def test_a_cut_edge_is_refused_with_the_words_to_type(refused):
     assert 'attnviz ablate TEXT --edge "it→cat"' in refused(2, "heads", SENTENCE, "--cut", "it→cat")
     with pytest.raises(UsageError, match='attnviz ablate TEXT --edge "it→cat"'):
         attnviz.cut("tiny", SENTENCE, "it→cat")
+
+
+def test_the_score_of_the_first_token_is_not_called_sink(run, trained_bert):
+    """Of an encoder the sink's weight is that of [CLS] and [SEP], this score that of [CLS]."""
+    shown = run("heads", TEXTS[1], "--model", str(trained_bert), "--head", "L0H0", "--full").out
+    entry = run("heads", TEXTS[1], "--model", str(trained_bert), "--json").document["heads"][0]
+    assert entry["sink_weight"] - entry["first"] > 0.02
+    columns, row = next(
+        (names.split("  "), values.split())
+        for names, values in pairwise(shown.splitlines())
+        if names.startswith("head") and "first token" in names
+    )
+    at = [name.strip() for name in columns if name.strip()].index("first token")
+    assert float(row[at]) == pytest.approx(entry["first"], abs=0.0006)
+    assert not [name for name in columns if name.strip() == "sink"]
+    assert find_label("sink") == find_label("first token") == "first"

@@ -6,12 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from attnviz.cli.heads import HeadsOutput
-
-SENTENCE = "The cat sat on the mat because it was tired."
-ENDINGS = HeadsOutput().endings
-MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
-
 
 def test_a_run_of_generate_is_sent_to_what_replays_it(run, refused):
     run("generate", "Once there was", "--tokens", "3", "--save", "run.jsonl")
