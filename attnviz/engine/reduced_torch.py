@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
 from attnviz.engine.device_sizes import sizes_on
 from attnviz.measures.reduced import EqualGroups, Equals, Reduced
-from attnviz.measures.rows import Columns, Weights
+from attnviz.measures.rows import Columns, Weights, on_device
 from attnviz.records import Ints
 
 _HIDDEN = -1e30
@@ -266,7 +266,7 @@ class TorchLayer:
         ]
 
     def single(self, keys: Ints) -> Weights:
-        chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
+        chosen = self._key[:, self._index(keys)]
         scores = torch.einsum("kgqd,kqd->kgq", self._scaled(self._query), chosen)
         scores = self._scored(scores, slice(None), keys)
         return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
@@ -423,11 +423,12 @@ class TorchLayer:
         return flat.unflatten(axis, places.shape)
 
     def _tensor(self, columns: Columns) -> Tensor:
-        found: Tensor = torch.from_numpy(columns).to(self._wide)
-        return found.to(self._query.device)
+        wide = np.float64 if self._wide == torch.float64 else np.float32
+        return self._index(columns.astype(wide, copy=False))
 
     def _index(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self._query.device)
+        found: Tensor = on_device(array, self._query.device)
+        return found
 
 
 def _part(room: Tensor | None, *shape: int) -> Tensor | None:

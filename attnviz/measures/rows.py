@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.attention.functional import namespace
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, Measure, Need, View
 from attnviz.measures.uniform import even_weights, visible_keys
@@ -335,15 +336,29 @@ class RowBlock:
 
 
 def alike(by_row: NDArray[Any], values: Weights) -> Any:
-    """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged."""
-    return by_row if isinstance(values, np.ndarray) else values.new_tensor(by_row)
+    """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged.
+
+    Booleans stay what they are.
+    """
+    if isinstance(values, np.ndarray):
+        return by_row
+    given = on_device(by_row, values.device)
+    return given if by_row.dtype == bool else given.to(values.dtype)
+
+
+def on_device(array: NDArray[Any], device: Any) -> Any:
+    """Return an array of NumPy as a tensor on a device, without waiting for what a GPU computes."""
+    import torch  # only of values that are tensors
+
+    given = torch.from_numpy(np.ascontiguousarray(array))
+    return given.to(device, non_blocking=device.type == "cuda")
 
 
 def counted(values: Weights, counts: Bools) -> Weights:
     """Return values (..., rows) with zeros in the rows for which ``counts`` is False."""
     if isinstance(values, np.ndarray):
         return np.where(counts, values, 0)
-    return values.where(alike(counts, values).bool(), 0)
+    return values.where(alike(counts, values), 0)
 
 
 def summed(values: Weights, axis: int = -1) -> Any:
@@ -357,6 +372,19 @@ def summed(values: Weights, axis: int = -1) -> Any:
 def on_host(values: Any) -> NDArray[Any]:
     """Return values as a NumPy array."""
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
+    """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
+
+    values: of one type of number; all are arrays of NumPy, or all are tensors.
+    """
+    if all(isinstance(each, np.ndarray) for each in values):
+        return [*values]
+    xp = namespace(*values)
+    whole = on_host(xp.concat([each.flatten() for each in values]))
+    parts = np.split(whole, np.cumsum([each.numel() for each in values])[:-1])
+    return [part.reshape(each.shape) for part, each in zip(parts, values, strict=True)]
 
 
 def _every(block: AttentionRows) -> Bools:
@@ -451,7 +479,8 @@ def whole_scores(
 def scores_of(rows: EqualRows, names: Collection[str] | None = None) -> dict[str, Weights]:
     """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
     formulas = rows.text.attention.formulas(names)
-    return {name: _mean(*formula(rows)) for name, formula in formulas.items()}
+    means = [_mean(*formula(rows)) for formula in formulas.values()]
+    return dict(zip(formulas, all_on_host(means), strict=True))
 
 
 class BaseRates(NamedTuple):
@@ -484,7 +513,8 @@ def _mean(values: Weights, counts: Bools) -> Weights:
         values, counts = values[..., 0, :], counts[0]
     if not isinstance(values, np.ndarray):
         rows = counts.sum()
-        return on_host(summed(counted(values, counts))) / (rows if rows else np.nan)
+        mean: Weights = summed(counted(values, counts)) / float(rows if rows else np.nan)
+        return mean
     chosen = values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)

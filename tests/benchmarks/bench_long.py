@@ -6,43 +6,20 @@ model of few of them has the ratio of the whole one. The memory is that above th
 
     python tests/benchmarks/bench_long.py [--tokens 1024,16384] [--layers 2] [--dtype bfloat16]
         [--shape gpt2|llama1b|llama8b] [--device cuda]
-
-On a GPU each block of scores passes through memory about a dozen times, in float32: 24 to 58 times
-the trunk was measured. A second way of ``TorchLayer.reduced`` needs a GPU to be tried on. It is for
-half precision, causal attention and long texts only:
-
-1. The columns and the buckets of keys (of 0 and 1) as values of
-   ``aten._scaled_dot_product_flash_attention``, which returns the logarithm of the normaliser too,
-   to base e: times ``_BITS`` it is ``_logarithms``. It takes float16 and bfloat16, values as wide
-   as the keys and at most 256 wide (so columns are cut into parts and filled up with zeros), and
-   fewer key heads than query heads. bfloat16 has 8 bits: a position is a column for each of its
-   digits to base 256. The kernel rounds weights to half precision before it sums them.
-2. The keys as values: entropy = logarithm − scale · ⟨query, result⟩.
-3. Sinks: the logarithm gets the sink's share, and sums are multiplied by what ``kept`` returns.
-4. The largest weight is no sum: ``flex_attention`` returns it (``AuxRequest(lse=True,
-   max_scores=True)``, torch 2.9), with windows as a block mask, but only once it is compiled.
-   Windows without it: ``aten._flash_attention_forward`` has ``window_size_left``. Else one pass of
-   ``bmm`` with ``out_dtype=torch.float32`` and ``amax`` over blocks: memory is used twice.
-5. Pairs of equal tokens: as ``single`` does, with the logarithm, over parts of the pairs.
-6. Before it is trusted, some rows of the first layer must equal ``rows``, within the rounding of
-   half precision; if they do not, or if the kernel raises RuntimeError, the blocks are taken.
 """
 
 import argparse
 import resource
 import time
 
-import numpy as np
 import torch
+from bench_gpu import Scores, natural
 from transformers import AutoModel, GPT2Config, LlamaConfig
 
 from attnviz.engine.backend import backend_of
-from attnviz.inspect.patterns.measure import SHUFFLES, LayerSums
-from attnviz.measures.rows import Conditions, TextFacts
+from attnviz.inspect.patterns.measure import SHUFFLES
 from attnviz.models.prepare import prepared
-from attnviz.records import Input, Tokens
-
-CONDITIONS = Conditions("self", causal=True, ranked=True)
+from attnviz.records import Input
 
 
 def config_of(shape, layers, tokens):
@@ -60,37 +37,13 @@ def config_of(shape, layers, tokens):
     )
 
 
-def natural(tokens):
-    """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
-    shares = 1 / (np.arange(20_000) + 2.7)
-    ids = np.random.default_rng(0).choice(20_000, tokens, p=shares / shares.sum())
-    texts = tuple("," if each == 2 else f"t{each}" for each in ids)
-    return Tokens(tuple(map(int, ids)), texts, (False,) * tokens)
-
-
-class Scores:
+class BothWays(Scores):
     """Scores each layer from its sums or from its blocks of rows."""
 
     norms = False
 
-    def __init__(self, text):
-        self.text = TextFacts(text, text, CONDITIONS, SHUFFLES, passing=True)
-        self.layers: dict[int, LayerSums] = {}
-        self._evens = LayerSums(self.text)._evens
-
-    def wants(self, kind, layer):
-        return True
-
-    def layer(self, layer):
-        return self.layers.setdefault(layer, LayerSums(self.text, self._evens))
-
     def observe(self, text, kind, layer, start, weights, beside):
         self.layer(layer).add(weights, start, beside.mask)
-
-    def sums(self, text, kind, layer, found):
-        size = -(-len(self.text.keys) // 64)
-        rows = self.layer(layer).add_sums(found, range(found.heads), size)
-        assert rows.found.pooled is not None
 
 
 def spent(run, device):
@@ -120,7 +73,7 @@ def measure(asked, tokens):
     text = natural(tokens)
     ids = torch.tensor([text.ids], device=device)
     backend = backend_of(model)
-    short = Scores(text.cut(48))
+    short = BothWays(text.cut(48), SHUFFLES)
     backend.read_sums(short, [Input(text.cut(48))])  # the trial
 
     def plain():
@@ -128,11 +81,11 @@ def measure(asked, tokens):
             model.model(ids)
 
     def fused():
-        scores = Scores(text)
+        scores = BothWays(text, SHUFFLES)
         backend.read_sums(scores, [Input(text)])
 
     def in_blocks():
-        backend.observe(Scores(text), [Input(text)], held="blocks")
+        backend.observe(BothWays(text, SHUFFLES), [Input(text)], held="blocks")
 
     plain()
     found = [(spent(plain, device), spent(fused, device)) for _ in range(asked.repeats)]

@@ -21,6 +21,7 @@ from attnviz.records import Input
 
 from ...every_causal import causal_kinds
 from ...quick import one_in
+from ..sizes import set_sizes
 from .test_attribution_every import GIVEN, IDS, STREAMS, opened
 from .test_on_numpy import SHAPES, TEXT
 from .test_on_numpy import directory as directory
@@ -163,6 +164,28 @@ def test_numpy_reads_what_torch_reads(directory, kind):
         assert mine.head == theirs.head
         assert mine.answer == pytest.approx(theirs.answer, abs=1e-4)
         assert dict(mine.raises) == pytest.approx(dict(theirs.raises), abs=1e-4)
+
+
+@pytest.mark.parametrize("how", ["a block of one head", "no product of several"])
+def test_heads_one_by_one_add_what_they_add_together(how, monkeypatch):
+    _, _, together = read("gpt2")
+    own, asked_for = torch.autograd.grad, []
+
+    def grad(*given, is_grads_batched=False, **options):
+        asked_for.append(len(given[2]) if is_grads_batched else 0)
+        if is_grads_batched and how == "no product of several":
+            raise RuntimeError("no batching rule")
+        return own(*given, is_grads_batched=is_grads_batched, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    if how == "a block of one head":
+        set_sizes(monkeypatch, chunk_bytes=1)
+    _, _, alone = read("gpt2")
+    assert max(asked_for) == (1 if how == "a block of one head" else len(together.heads) // 4)
+    for one, other in zip(alone.heads, together.heads, strict=True):
+        assert one.head == other.head
+        assert one.answer == pytest.approx(other.answer, abs=1e-5)
+        assert dict(one.raises) == pytest.approx(dict(other.raises), abs=1e-5)
 
 
 def test_what_has_several_streams_is_refused():
