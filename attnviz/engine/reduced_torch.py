@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
 from attnviz.engine.device_sizes import sizes_on
 from attnviz.measures.reduced import EqualGroups, Equals, Reduced
-from attnviz.measures.rows import Columns, Weights, on_device
+from attnviz.measures.rows import Columns, Weights
 from attnviz.records import Ints
 
 _HIDDEN = -1e30
@@ -73,6 +73,8 @@ class TorchLayer:
         bias: Tensor | None = None,
     ) -> None:
         self.first, self.past = ranges
+        self.heads = len(query)
+        self._alike: Callable[..., TorchLayer] = TorchLayer  # makes a layer of this kind
         self._given = query, key, scale, sink, cap, bias
         groups = len(query) // len(key)
         self._wide = wide = torch.promote_types(query.dtype, torch.float32)
@@ -91,10 +93,6 @@ class TorchLayer:
         self._at_once = sizes_on(query.device)
         self._most_cells, self._most_rows = self._at_once.cells, self._at_once.rows
         self._on_gpu = query.device.type != "cpu"
-
-    @property
-    def heads(self) -> int:
-        return len(self._given_key) * int(self._query.shape[1])
 
     def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], TorchLayer]]:
         shared, groups, *_ = self._query.shape
@@ -127,11 +125,6 @@ class TorchLayer:
             cap=cap,
             bias=bias if bias is None or len(bias) == 1 else bias[some],
         )
-
-    @property
-    def _alike(self) -> Callable[..., TorchLayer]:
-        """Return what makes a layer of this kind, with the arguments of ``TorchLayer``."""
-        return TorchLayer
 
     @cached_property
     def _key(self) -> Tensor:
@@ -427,8 +420,8 @@ class TorchLayer:
         return self._index(columns.astype(wide, copy=False))
 
     def _index(self, array: Any) -> Tensor:
-        found: Tensor = on_device(array, self._query.device)
-        return found
+        device = self._query.device
+        return torch.from_numpy(array).to(device, non_blocking=device.type == "cuda")
 
 
 def _part(room: Tensor | None, *shape: int) -> Tensor | None:

@@ -127,7 +127,7 @@ class TritonLayer(TorchLayer):
         self, query: Tensor, key: Tensor, scale: float, *, run: KernelRun, **options: Any
     ) -> None:
         super().__init__(query, key, scale, **options)
-        self._run = run
+        self._run, self._alike = run, partial(TritonLayer, run=run)
         *_, sink, cap, bias = self._given
         self._asking, self._given_key = (_in_rows(each) for each in (query, key))
         # With a cap c, a score is c · tanh(q·k · scale / c): the kernel's scale is then c.
@@ -139,10 +139,6 @@ class TritonLayer(TorchLayer):
             self._biases = (bias.float().expand(self.heads, -1) / outer).contiguous()
         narrow = query.dtype in _DTYPES and query.dtype == key.dtype
         self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
-
-    @property
-    def _alike(self) -> Callable[..., TorchLayer]:
-        return partial(TritonLayer, run=self._run)
 
     def reduced(
         self,

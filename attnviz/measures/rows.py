@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import namespace
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
 from attnviz.measures.registry import MEASURES, Measure, Need, View
 from attnviz.measures.uniform import even_weights, visible_keys
@@ -336,29 +335,20 @@ class RowBlock:
 
 
 def alike(by_row: NDArray[Any], values: Weights) -> Any:
-    """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged.
-
-    Booleans stay what they are.
-    """
+    """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged."""
     if isinstance(values, np.ndarray):
         return by_row
-    given = on_device(by_row, values.device)
-    return given if by_row.dtype == bool else given.to(values.dtype)
-
-
-def on_device(array: NDArray[Any], device: Any) -> Any:
-    """Return an array of NumPy as a tensor on a device, without waiting for what a GPU computes."""
-    import torch  # only of values that are tensors
-
-    given = torch.from_numpy(np.ascontiguousarray(array))
-    return given.to(device, non_blocking=device.type == "cuda")
+    # From memory that is pinned a GPU reads while it computes, and nothing waits.
+    given = values.new_empty(by_row.shape, device="cpu", pin_memory=values.is_cuda)
+    given.numpy()[...] = by_row
+    return given.to(values.device, non_blocking=True)
 
 
 def counted(values: Weights, counts: Bools) -> Weights:
     """Return values (..., rows) with zeros in the rows for which ``counts`` is False."""
     if isinstance(values, np.ndarray):
         return np.where(counts, values, 0)
-    return values.where(alike(counts, values), 0)
+    return values.where(alike(counts, values).bool(), 0)
 
 
 def summed(values: Weights, axis: int = -1) -> Any:
@@ -381,9 +371,11 @@ def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
     """
     if all(isinstance(each, np.ndarray) for each in values):
         return [*values]
-    xp = namespace(*values)
-    whole = on_host(xp.concat([each.flatten() for each in values]))
-    parts = np.split(whole, np.cumsum([each.numel() for each in values])[:-1])
+    sizes = [each.numel() for each in values]
+    whole = values[0].new_empty(sum(sizes))
+    for part, each in zip(whole.split(sizes), values, strict=True):
+        part.copy_(each.flatten())
+    parts = np.split(on_host(whole), np.cumsum(sizes)[:-1])
     return [part.reshape(each.shape) for part, each in zip(parts, values, strict=True)]
 
 

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import timing  # noqa: F401 - the repository is on the path then
 import torch
+from bench_patch import ANSWER, FOIL, patched
 from torch import Tensor
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
@@ -34,8 +35,7 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchOptions
-from attnviz.engine.scan.on_torch import torch_patching, torch_scan
+from attnviz.engine.scan.on_torch import torch_scan
 from attnviz.engine.sums_on_gpu import layer_maker
 from attnviz.inspect.patterns.measure import LayerSums
 from attnviz.measures.rows import Conditions, TextFacts
@@ -45,7 +45,6 @@ from tests.engine.kernel_cases import MASKS, errors
 
 BEGAN = time.perf_counter()
 CAUSAL = Conditions("self", causal=True, ranked=True)
-ANSWER, FOIL = 11, 13
 ORDERS = {"patterns": 8, "heads": 0}
 """How many shuffled orders of the tokens a command reads beside the text's own."""
 
@@ -300,7 +299,7 @@ def loop(bench, model, row, sample, source=None):
             logits = model(row).logits[0].float()
             hook.remove()
             if taken:
-                found[layer, head] = float(logits[-1, ANSWER] - logits[-1, FOIL]), 0.0
+                found[layer, head] = float(logits[-1, ANSWER] - logits[-1, FOIL])
                 continue
             apart = clean - logits.log_softmax(-1)
             loss = apart[:-1].gather(-1, row[0, 1:, None]).mean()
@@ -318,7 +317,7 @@ def interventions(bench):
     base, other = (
         torch.randint(0, min(vocabulary, 2000), (1, tokens), device=bench.device) for _ in range(2)
     )
-    given, source = (Input.of_ids(each[0].tolist()) for each in (base, other))
+    given = Input.of_ids(base[0].tolist())
     sample = 1 if bench.asked.tiny else bench.asked.sample
     table(
         f"All heads of the 1.2B shape over {tokens} tokens",
@@ -341,24 +340,12 @@ def interventions(bench):
                 found[every[at].heads[0]] = tuple(values)
         return found
 
-    def patched():
-        options = PatchOptions(metrics=("logit_diff",))
-        opened = torch_patching(
-            patchable_transformers(model, "self", given), [Pair(source, given)], options
-        )
-        sites, found = opened.sites("output"), {}
-        patches = [Patch((site,)) for site in sites]
-        for piece in opened.patch(0, patches, range(len(patches)), ANSWER, FOIL):
-            values = piece.metrics["logit_diff"].tolist()
-            for at, value in zip(piece.patches, values, strict=True):
-                found[sites[at].layer, sites[at].head or 0] = value, 0.0
-        return found
-
     looped, zeroed = loop(bench, model, base, sample)
     replaced_looped, replaced = loop(bench, model, base, sample, other)
+    prompts = other, base
     ways = (
         ("`ablate`, loss and KL", lambda: scanned(), looped, zeroed),
-        ("`patch`, logit difference", patched, replaced_looped, replaced),
+        ("`patch`, logit difference", lambda: patched(model, prompts), replaced_looped, replaced),
         ("`ablate --positions last`", lambda: scanned(positions="last"), looped, {}),
     )
     for name, run, beside, expected in ways:
@@ -366,9 +353,7 @@ def interventions(bench):
             first, found = bench.seconds(run), run()
             again = bench.usual(run)
             apart = [
-                abs(one - two)
-                for key, values in expected.items()
-                for one, two in zip(values, found[key], strict=True)
+                np.abs(np.subtract(values, found[key])).max() for key, values in expected.items()
             ]
             say(
                 *(name, len(found), f"{beside:.2f} s", f"{first:.2f} s", f"{again:.3f} s"),
