@@ -31,8 +31,10 @@ from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.replacing import LostTrackError
 from attnviz.engine.scan.plan import MISFITS
+from attnviz.engine.scan.unembedding import wide
 from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
+from attnviz.measures.rows import all_on_host
 from attnviz.models.memory import require_room
 from attnviz.models.model import Reader, cannot_write
 from attnviz.models.split import device_of
@@ -287,10 +289,11 @@ class _Looking:
             raise LostTrackError("the weights of some layers were not seen")
         tokens = len(ids) + (0 if before is None else before.tokens)
         keys = tokens if self._source is None or kind == "decoder" else len(self._source)
+        scores, *rows = all_on_host([*map(wide, (output.logits[0, -1], *look.rows.values()))])
         return _Read(
             tokens,
-            to_numpy(output.logits[0, -1]),
-            {layer: _whole_row(to_numpy(row), keys) for layer, row in look.rows.items()},
+            scores,
+            {layer: _whole_row(row, keys) for layer, row in zip(look.rows, rows, strict=True)},
             getattr(output, "past_key_values", None),
         )
 
@@ -337,7 +340,7 @@ class _Look:
     @property
     def causal(self) -> bool:
         """Return False if an earlier query has seen a later token."""
-        return not any(map(bool, self._later))
+        return not self._later or not torch.stack(self._later).any()
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:

@@ -73,6 +73,8 @@ class TorchLayer:
         bias: Tensor | None = None,
     ) -> None:
         self.first, self.past = ranges
+        self.heads = len(query)
+        self._alike: Callable[..., TorchLayer] = TorchLayer  # makes a layer of this kind
         self._given = query, key, scale, sink, cap, bias
         groups = len(query) // len(key)
         self._wide = wide = torch.promote_types(query.dtype, torch.float32)
@@ -91,10 +93,6 @@ class TorchLayer:
         self._at_once = sizes_on(query.device)
         self._most_cells, self._most_rows = self._at_once.cells, self._at_once.rows
         self._on_gpu = query.device.type != "cpu"
-
-    @property
-    def heads(self) -> int:
-        return len(self._given_key) * int(self._query.shape[1])
 
     def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], TorchLayer]]:
         shared, groups, *_ = self._query.shape
@@ -127,11 +125,6 @@ class TorchLayer:
             cap=cap,
             bias=bias if bias is None or len(bias) == 1 else bias[some],
         )
-
-    @property
-    def _alike(self) -> Callable[..., TorchLayer]:
-        """Return what makes a layer of this kind, with the arguments of ``TorchLayer``."""
-        return TorchLayer
 
     @cached_property
     def _key(self) -> Tensor:
@@ -266,7 +259,7 @@ class TorchLayer:
         ]
 
     def single(self, keys: Ints) -> Weights:
-        chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
+        chosen = self._key[:, self._index(keys)]
         scores = torch.einsum("kgqd,kqd->kgq", self._scaled(self._query), chosen)
         scores = self._scored(scores, slice(None), keys)
         return _numpy((scores - self._log_sums).exp2().flatten(0, 1))
@@ -423,11 +416,12 @@ class TorchLayer:
         return flat.unflatten(axis, places.shape)
 
     def _tensor(self, columns: Columns) -> Tensor:
-        found: Tensor = torch.from_numpy(columns).to(self._wide)
-        return found.to(self._query.device)
+        wide = np.float64 if self._wide == torch.float64 else np.float32
+        return self._index(columns.astype(wide, copy=False))
 
     def _index(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self._query.device)
+        device = self._query.device
+        return torch.from_numpy(array).to(device, non_blocking=device.type == "cuda")
 
 
 def _part(room: Tensor | None, *shape: int) -> Tensor | None:

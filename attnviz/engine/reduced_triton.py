@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from attnviz.engine import sums_kernels
 from attnviz.engine.observer import note_of_runs
-from attnviz.engine.reduced_torch import Ranges, TorchLayer
+from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UsageError
 from attnviz.measures.reduced import Equals, Reduced
 from attnviz.measures.rows import Columns
@@ -124,19 +124,11 @@ class TritonLayer(TorchLayer):
     """
 
     def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        scale: float,
-        *,
-        ranges: Ranges,
-        sink: Any = None,
-        cap: float | None = None,
-        bias: Tensor | None = None,
-        run: KernelRun,
+        self, query: Tensor, key: Tensor, scale: float, *, run: KernelRun, **options: Any
     ) -> None:
-        super().__init__(query, key, scale, ranges=ranges, sink=sink, cap=cap, bias=bias)
-        self._run = run
+        super().__init__(query, key, scale, **options)
+        self._run, self._alike = run, partial(TritonLayer, run=run)
+        *_, sink, cap, bias = self._given
         self._asking, self._given_key = (_in_rows(each) for each in (query, key))
         # With a cap c, a score is c · tanh(q·k · scale / c): the kernel's scale is then c.
         outer = float(scale if cap is None else cap)
@@ -147,10 +139,6 @@ class TritonLayer(TorchLayer):
             self._biases = (bias.float().expand(self.heads, -1) / outer).contiguous()
         narrow = query.dtype in _DTYPES and query.dtype == key.dtype
         self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
-
-    @property
-    def _alike(self) -> Callable[..., TorchLayer]:
-        return partial(TritonLayer, run=self._run)
 
     def reduced(
         self,
@@ -241,7 +229,7 @@ class TritonLayer(TorchLayer):
         marks = self._sinks is None, self._cap is None, self._biases is None
         return (*given, *marks, self._ranges[2], self._query.device)
 
-    @property
+    @cached_property
     def _ranges(self) -> tuple[Tensor, Tensor, bool]:
         """Return the first key of each query, and the one past the last, both int32 on the GPU.
 
@@ -258,13 +246,10 @@ class TritonLayer(TorchLayer):
 
     def _common(self) -> dict[str, Any]:
         """Return the compile-time constants that all kernels have."""
-        wide = max(16, triton.next_power_of_2(self._asking.shape[2]))
-        return {
-            "CAP": self._cap is not None,
-            "BIAS": self._biases is not None,
-            "D": self._asking.shape[2],
-            "WIDE": wide,
-        }
+        dim = self._asking.shape[2]
+        wide = max(16, triton.next_power_of_2(dim))
+        marks = {"CAP": self._cap is not None, "BIAS": self._biases is not None}
+        return {**marks, "D": dim, "WIDE": wide}
 
     def _precision(self) -> str:
         if self._query.device.type == "cpu":  # in the interpreter
@@ -282,11 +267,7 @@ class TritonLayer(TorchLayer):
         tiles = self._run.tiles
         if self._query.dtype == torch.float32 or self._asking.shape[2] > 128:
             tiles = tiles[1:] or tiles
-        most = _LEAST_BUCKET
-        while bucket is None or 2 * most <= bucket:
-            most *= 2
-            if most >= tiles[0].keys:
-                break
+        most = tiles[0].keys if bucket is None else 1 << bucket.bit_length() - 1
         return [tile._replace(keys=min(tile.keys, most)) for tile in tiles]
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *given: Any, **options: Any) -> None:
@@ -404,13 +385,15 @@ class TritonLayer(TorchLayer):
         return found
 
     def _single(self, keys: Ints, logs: Tensor) -> Tensor:
-        queries = self._asking.shape[1]
-        found = torch.empty(self.heads, queries, device=logs.device)
+        found = torch.empty(self.heads, len(keys), device=logs.device)
+        chosen = keys.astype(np.int32)
+        key = (chosen.tobytes(), logs.device)
+        places = self._run.kept(key, None, lambda: self._index(chosen))
         self._launch(
             sums_kernels.take_single,
-            (-(-queries // 32), self.heads),
+            (-(-len(keys) // 32), self.heads),
             *(self._asking, self._given_key, logs if self._biases is None else self._biases, logs),
-            *(self._index(keys.astype(np.int32)), found),
+            *(places, found),
             *(*self._sizes(), self._outer, self._inner),
             QUERIES=32,
             num_warps=4,
@@ -428,7 +411,7 @@ class TritonLayer(TorchLayer):
         In all rows, the product with a column of ones is the total. The GPU is asked once.
         """
         queries, keys = self._asking.shape[1], self._given_key.shape[1]
-        mixing, places = self._tensor(np.asarray(columns, np.float64)), self._index(np.arange(keys))
+        mixing, places = self._tensor(columns), self._index(np.arange(keys))
         logs = self._log_sums
         scores = logs.abs().nan_to_num(0)
         rounding = _ROUNDING * torch.where(scores < -_NO_SCORE, scores, 0).amax().clamp(min=2)

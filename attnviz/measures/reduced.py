@@ -108,32 +108,31 @@ class Equals:
 
     @cached_property
     def _split(self) -> tuple[Sequence[EqualGroups], NDArray[np.int32]]:
-        groups: dict[int, list[tuple[int, Ints]]] = {}
-        for order, (sorted_places, begins) in enumerate(zip(*self.sorted, strict=True)):
-            starts = np.flatnonzero(begins == np.arange(len(begins)))
-            for places in np.split(sorted_places, starts[1:]):
-                if len(places) > 1:
-                    groups.setdefault((len(places) - 1).bit_length(), []).append((order, places))
-        large, pairs = [], [np.empty((3, 0), np.int32)]
-        for bits, same in groups.items():
-            filled = np.full((len(same), min(2**bits, max(len(each) for _, each in same))), -1)
+        large: dict[int, list[tuple[int, Ints]]] = {}
+        pairs, every = [np.empty((3, 0), np.int32)], np.arange(self.ids.shape[1])
+        for order, (places, begins) in enumerate(zip(*self.sorted, strict=True)):
+            starts = np.flatnonzero(begins == every)
+            sizes = np.diff(starts, append=len(every))
+            for start, size in zip(starts[sizes > _FEW], sizes[sizes > _FEW], strict=True):
+                of_size = large.setdefault(int(size - 1).bit_length(), [])
+                of_size.append((order, places[start : start + size]))
+            earlier = np.where(np.repeat(sizes, sizes) > _FEW, 0, every - begins)
+            late, first = np.repeat(every, earlier), np.cumsum(earlier) - earlier
+            early = begins[late] + np.arange(len(late)) - np.repeat(first, earlier)
+            for after in range(2):
+                queries, keys = places[late], places[early] + after
+                seen = (keys < queries) & (keys >= self._first[queries])
+                seen &= keys < self._past[queries]
+                numbers = np.full(len(late), order + after * self.orders)
+                pairs.append(np.stack([queries, keys, numbers])[:, seen].astype(np.int32))
+        groups = []
+        for same in large.values():
+            filled = np.full((len(same), max(len(each) for _, each in same)), -1)
             for row, (_, places) in zip(filled, same, strict=True):
                 row[: len(places)] = places
-            group = EqualGroups(np.asarray([order for order, _ in same]), filled)
-            if filled.shape[1] > _FEW:
-                large.append(group)
-            else:
-                pairs += [self._pairs(group, 0, 0), self._pairs(group, 1, self.orders)]
-        every = np.concatenate(pairs, 1)
-        return large, every[:, np.argsort(every[0], kind="stable")]
-
-    def _pairs(self, group: EqualGroups, after: int, added: int) -> NDArray[np.int32]:
-        """Return a group's pairs as in ``pairs``; ``after`` 1: keys behind equal ones."""
-        late, early = np.tril_indices(group.places.shape[1], -1)
-        queries, keys = group.places[:, late], group.places[:, early] + after
-        seen = (keys < queries) & (keys >= self._first[queries]) & (keys < self._past[queries])
-        orders = np.broadcast_to(group.order[:, None] + added, seen.shape)
-        return np.stack([queries[seen], keys[seen], orders[seen]]).astype(np.int32)
+            groups.append(EqualGroups(np.asarray([order for order, _ in same]), filled))
+        found = np.concatenate(pairs, 1)
+        return groups, found[:, np.argsort(found[0], kind="stable")]
 
 
 class ReducedLayer(Protocol):

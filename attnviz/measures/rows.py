@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -336,7 +336,12 @@ class RowBlock:
 
 def alike(by_row: NDArray[Any], values: Weights) -> Any:
     """Return ``by_row`` as a tensor like ``values`` if these are one; otherwise unchanged."""
-    return by_row if isinstance(values, np.ndarray) else values.new_tensor(by_row)
+    if isinstance(values, np.ndarray):
+        return by_row
+    # From memory that is pinned a GPU reads while it computes, and nothing waits.
+    given = values.new_empty(by_row.shape, device="cpu", pin_memory=values.is_cuda)
+    given.numpy()[...] = by_row
+    return given.to(values.device, non_blocking=True)
 
 
 def counted(values: Weights, counts: Bools) -> Weights:
@@ -357,6 +362,21 @@ def summed(values: Weights, axis: int = -1) -> Any:
 def on_host(values: Any) -> NDArray[Any]:
     """Return values as a NumPy array."""
     return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def all_on_host(values: Sequence[Any]) -> list[NDArray[Any]]:
+    """Return values as NumPy arrays; tensors come from a GPU in one copy, for which it waits once.
+
+    values: of one type of number; all are arrays of NumPy, or all are tensors.
+    """
+    if all(isinstance(each, np.ndarray) for each in values):
+        return [*values]
+    sizes = [each.numel() for each in values]
+    whole = values[0].new_empty(sum(sizes))
+    for part, each in zip(whole.split(sizes), values, strict=True):
+        part.copy_(each.flatten())
+    parts = np.split(on_host(whole), np.cumsum(sizes)[:-1])
+    return [part.reshape(each.shape) for part, each in zip(parts, values, strict=True)]
 
 
 def _every(block: AttentionRows) -> Bools:
@@ -466,7 +486,8 @@ def whole_scores(
 def scores_of(rows: EqualRows, names: Collection[str] | None = None) -> dict[str, Weights]:
     """Return the measures (...) of rows, which are all rows of a text; see ``whole_scores``."""
     formulas = rows.text.attention.formulas(names)
-    return {name: _mean(*formula(rows)) for name, formula in formulas.items()}
+    means = [_mean(*formula(rows)) for formula in formulas.values()]
+    return dict(zip(formulas, all_on_host(means), strict=True))
 
 
 class BaseRates(NamedTuple):
@@ -499,7 +520,8 @@ def _mean(values: Weights, counts: Bools) -> Weights:
         values, counts = values[..., 0, :], counts[0]
     if not isinstance(values, np.ndarray):
         rows = counts.sum()
-        return on_host(summed(counted(values, counts))) / (rows if rows else np.nan)
+        mean: Weights = summed(counted(values, counts)) / float(rows if rows else np.nan)
+        return mean
     chosen = values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import timing  # noqa: F401 - the repository is on the path then
 import torch
+from bench_patch import ANSWER, FOIL, patched
 from torch import Tensor
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
@@ -34,18 +35,16 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.observer import notes_of_runs
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchOptions
-from attnviz.engine.scan.on_torch import torch_patching, torch_scan
+from attnviz.engine.scan.on_torch import torch_scan
 from attnviz.engine.sums_on_gpu import layer_maker
 from attnviz.inspect.patterns.measure import LayerSums
-from attnviz.measures.reduced import EvenRows, SummedRows
-from attnviz.measures.rows import Conditions, RowBlock, TextFacts
+from attnviz.measures.rows import Conditions, TextFacts
 from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens
+from tests.engine.kernel_cases import MASKS, errors
 
 BEGAN = time.perf_counter()
 CAUSAL = Conditions("self", causal=True, ranked=True)
-ANSWER, FOIL = 11, 13
 ORDERS = {"patterns": 8, "heads": 0}
 """How many shuffled orders of the tokens a command reads beside the text's own."""
 
@@ -150,71 +149,14 @@ def memory(grown):
     return f"{grown[0] / 2**20:,.0f} MiB ({grown[1] / 2**20:,.0f})"
 
 
-def host(values):
-    return np.asarray(values.cpu() if isinstance(values, Tensor) else values, np.float64)
-
-
-# Errors ---------------------------------------------------------------------------------------
-
-MASKS = ("causal", "full", "window", "prefix", "chunk")
-
-
-def ranges(mask, tokens):
-    """The first key that each query sees, and the one after the last."""
-    at, some = np.arange(tokens), max(tokens // 5, 2)
-    first = {"window": np.maximum(at - some, 0), "chunk": at // some * some}.get(mask, at * 0)
-    past = {"full": at * 0 + tokens, "prefix": np.maximum(at + 1, tokens // 3)}.get(mask, at + 1)
-    return first, past
-
-
-def errors(bench, *, mask, dtype, shared, dim, tokens, sink=False, cap=None):
-    """The largest difference of any score to that of full matrices in float64, and what gave it.
-
-    It is a share of the largest number of that score, or of one. shared: the number of key heads.
-    """
-    generator = torch.Generator().manual_seed(dim + tokens)
-    query = torch.randn(4, tokens, dim, generator=generator).mul(3).to(dtype).to(bench.device)
-    key = torch.randn(shared, tokens, dim, generator=generator).to(dtype).to(bench.device)
-    first, past = ranges(mask, tokens)
-    edges = torch.randn(4, generator=generator).to(bench.device) if sink else None
-    scale = dim**-0.5
-    seen = (np.arange(tokens) >= first[:, None]) & (np.arange(tokens) < past[:, None])
-    scores = query.double() @ key.double().repeat_interleave(4 // shared, 0).mT * scale
-    scores = scores if cap is None else cap * (scores / cap).tanh()
-    scores = scores.masked_fill(~torch.from_numpy(seen).to(bench.device), -torch.inf)
-    if edges is not None:
-        edge = edges.double()[:, None, None].expand(-1, tokens, 1)
-        scores = torch.cat([scores, edge], -1)
-    weights = scores.softmax(-1)[..., :tokens].cpu().numpy()
-    text = natural(tokens, 40)
-    conditions = Conditions("self", bool((past <= np.arange(1, tokens + 1)).all()), ranked=True)
-    facts = TextFacts(text, text, conditions, shuffles=8)
-    layer = layer_maker()(query, key, scale, ranges=(first, past), sink=edges, cap=cap)
-    size = 16 if bench.asked.tiny else 64
-    even = EvenRows(facts, first, past)
-    for formula in conditions.even_formulas().values():
-        formula(even)  # so that the sums of all formulas are computed at once
-    summed = SummedRows(facts, layer, even, None, size)
-    block, worst = RowBlock(facts, weights, mask=seen), 0.0
-    for formula in conditions.formulas().values():
-        (values, counts), (wanted, _) = formula(summed), formula(block)
-        apart = np.where(host(counts) > 0, np.abs(host(values) - host(wanted)), 0)
-        worst = max(worst, float(apart.max(initial=0) / max(1.0, np.abs(host(wanted)).max())))
-    pooled, of = np.zeros((4, -(-tokens // size), -(-tokens // size))), np.arange(tokens) // size
-    np.add.at(pooled, (slice(None), of[:, None], of[None]), weights)
-    worst = max(worst, float(np.abs(host(summed.found.pooled) - pooled).max()) / size)
-    stays = isinstance(summed.found.entropy, Tensor)  # on the device, where a kernel computed it
-    return worst, "kernels" if stays else "blocks"
-
-
 def error_table(bench):
     tokens, dim = (61, 16) if bench.asked.tiny else (499, 128)
     table(
-        f"Largest error of any score, beside full matrices in float64 ({tokens:,} tokens)",
+        f"Largest error of any sum, beside full matrices in float64 ({tokens:,} tokens)",
         *("masks", "float32", "bfloat16", "float16", "computed by"),
     )
     cases: list[tuple[str, dict[str, Any]]] = [
-        *((mask, {"mask": mask}) for mask in MASKS),
+        *((mask, {"mask": mask}) for mask in MASKS if mask != "random"),
         ("causal, a key head for each query head", {"shared": 4}),
         ("causal, one key head", {"shared": 1}),
         ("causal, sinks", {"sink": True}),
@@ -225,12 +167,17 @@ def error_table(bench):
         ("causal, heads of 256", {"dim": 256}),
     ]
     for name, own in cases:
-        case = {"mask": "causal", "shared": 2, "dim": dim, **own}
-        row = [
-            errors(bench, dtype=dtype, tokens=tokens, **case)
-            for dtype in (torch.float32, torch.bfloat16, torch.float16)
-        ]
-        say(name, *(f"{worst:.1e}" for worst, _ in row), ", ".join({way for _, way in row}))
+        case = {"shared": 2, "dim": dim, "bucket": 16 if bench.asked.tiny else 64, **own}
+        worst, ways = [], set()
+        for dtype in ("float32", "bfloat16", "float16"):
+            device = bench.device
+            found, apart = errors(
+                layer_maker(), dtype=dtype, queries=tokens, heads=4, device=device, **case
+            )
+            worst.append(f"{max(apart.values()):.1e}")
+            # On the device they stay where a kernel computed them.
+            ways.add("kernels" if isinstance(found.entropy, Tensor) else "blocks")
+        say(name, *worst, ", ".join(ways))
         if bench.left() < 0.6 * bench.asked.limit:  # each case compiles kernels
             print("(the other cases were left out: no time left)", flush=True)
             break
@@ -250,10 +197,12 @@ class Scores:
     def wants(self, kind, layer):
         return True
 
+    def layer(self, layer):
+        return self.layers.setdefault(layer, LayerSums(self.text, self._evens))
+
     def sums(self, text, kind, layer, found):
         size = -(-len(self.text.keys) // 64)
-        sums = self.layers.setdefault(layer, LayerSums(self.text, self._evens))
-        sums.add_sums(found, tuple(range(found.heads)), size)
+        self.layer(layer).add_sums(found, range(found.heads), size)
 
     def scores(self):
         for sums in self.layers.values():
@@ -350,7 +299,7 @@ def loop(bench, model, row, sample, source=None):
             logits = model(row).logits[0].float()
             hook.remove()
             if taken:
-                found[layer, head] = float(logits[-1, ANSWER] - logits[-1, FOIL]), 0.0
+                found[layer, head] = float(logits[-1, ANSWER] - logits[-1, FOIL])
                 continue
             apart = clean - logits.log_softmax(-1)
             loss = apart[:-1].gather(-1, row[0, 1:, None]).mean()
@@ -368,7 +317,7 @@ def interventions(bench):
     base, other = (
         torch.randint(0, min(vocabulary, 2000), (1, tokens), device=bench.device) for _ in range(2)
     )
-    given, source = (Input.of_ids(each[0].tolist()) for each in (base, other))
+    given = Input.of_ids(base[0].tolist())
     sample = 1 if bench.asked.tiny else bench.asked.sample
     table(
         f"All heads of the 1.2B shape over {tokens} tokens",
@@ -391,24 +340,12 @@ def interventions(bench):
                 found[every[at].heads[0]] = tuple(values)
         return found
 
-    def patched():
-        options = PatchOptions(metrics=("logit_diff",))
-        opened = torch_patching(
-            patchable_transformers(model, "self", given), [Pair(source, given)], options
-        )
-        sites, found = opened.sites("output"), {}
-        patches = [Patch((site,)) for site in sites]
-        for piece in opened.patch(0, patches, range(len(patches)), ANSWER, FOIL):
-            values = piece.metrics["logit_diff"].tolist()
-            for at, value in zip(piece.patches, values, strict=True):
-                found[sites[at].layer, sites[at].head or 0] = value, 0.0
-        return found
-
     looped, zeroed = loop(bench, model, base, sample)
     replaced_looped, replaced = loop(bench, model, base, sample, other)
+    prompts = other, base
     ways = (
         ("`ablate`, loss and KL", lambda: scanned(), looped, zeroed),
-        ("`patch`, logit difference", patched, replaced_looped, replaced),
+        ("`patch`, logit difference", lambda: patched(model, prompts), replaced_looped, replaced),
         ("`ablate --positions last`", lambda: scanned(positions="last"), looped, {}),
     )
     for name, run, beside, expected in ways:
@@ -416,9 +353,7 @@ def interventions(bench):
             first, found = bench.seconds(run), run()
             again = bench.usual(run)
             apart = [
-                abs(one - two)
-                for key, values in expected.items()
-                for one, two in zip(values, found[key], strict=True)
+                np.abs(np.subtract(values, found[key])).max() for key, values in expected.items()
             ]
             say(
                 *(name, len(found), f"{beside:.2f} s", f"{first:.2f} s", f"{again:.3f} s"),

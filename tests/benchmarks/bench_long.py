@@ -12,17 +12,14 @@ import argparse
 import resource
 import time
 
-import numpy as np
 import torch
+from bench_gpu import Scores, natural
 from transformers import AutoModel, GPT2Config, LlamaConfig
 
 from attnviz.engine.backend import backend_of
-from attnviz.inspect.patterns.measure import SHUFFLES, LayerSums
-from attnviz.measures.rows import Conditions, TextFacts
+from attnviz.inspect.patterns.measure import SHUFFLES
 from attnviz.models.prepare import prepared
-from attnviz.records import Input, Tokens
-
-CONDITIONS = Conditions("self", causal=True, ranked=True)
+from attnviz.records import Input
 
 
 def config_of(shape, layers, tokens):
@@ -40,37 +37,13 @@ def config_of(shape, layers, tokens):
     )
 
 
-def natural(tokens):
-    """Ids as often as words are: the n-th most frequent has a share of 1 / (n + 2.7)."""
-    shares = 1 / (np.arange(20_000) + 2.7)
-    ids = np.random.default_rng(0).choice(20_000, tokens, p=shares / shares.sum())
-    texts = tuple("," if each == 2 else f"t{each}" for each in ids)
-    return Tokens(tuple(map(int, ids)), texts, (False,) * tokens)
-
-
-class Scores:
+class BothWays(Scores):
     """Scores each layer from its sums or from its blocks of rows."""
 
     norms = False
 
-    def __init__(self, text):
-        self.text = TextFacts(text, text, CONDITIONS, SHUFFLES, passing=True)
-        self.layers: dict[int, LayerSums] = {}
-        self._evens = LayerSums(self.text)._evens
-
-    def wants(self, kind, layer):
-        return True
-
-    def layer(self, layer):
-        return self.layers.setdefault(layer, LayerSums(self.text, self._evens))
-
     def observe(self, text, kind, layer, start, weights, beside):
         self.layer(layer).add(weights, start, beside.mask)
-
-    def sums(self, text, kind, layer, found):
-        size = -(-len(self.text.keys) // 64)
-        rows = self.layer(layer).add_sums(found, range(found.heads), size)
-        assert rows.found.pooled is not None
 
 
 def spent(run, device):
@@ -100,7 +73,7 @@ def measure(asked, tokens):
     text = natural(tokens)
     ids = torch.tensor([text.ids], device=device)
     backend = backend_of(model)
-    short = Scores(text.cut(48))
+    short = BothWays(text.cut(48), SHUFFLES)
     backend.read_sums(short, [Input(text.cut(48))])  # the trial
 
     def plain():
@@ -108,11 +81,11 @@ def measure(asked, tokens):
             model.model(ids)
 
     def fused():
-        scores = Scores(text)
+        scores = BothWays(text, SHUFFLES)
         backend.read_sums(scores, [Input(text)])
 
     def in_blocks():
-        backend.observe(Scores(text), [Input(text)], held="blocks")
+        backend.observe(BothWays(text, SHUFFLES), [Input(text)], held="blocks")
 
     plain()
     found = [(spent(plain, device), spent(fused, device)) for _ in range(asked.repeats)]

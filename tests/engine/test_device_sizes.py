@@ -1,10 +1,19 @@
 """A processor's sizes do not change, and a GPU's never take more than its free memory."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.device_sizes import TILE_BYTES, DeviceSizes, sizes, sizes_of, sizes_on
+from attnviz.engine.device_sizes import (
+    TILE_BYTES,
+    DeviceSizes,
+    sizes,
+    sizes_of,
+    sizes_on,
+    widest,
+)
 
 GIGABYTE = 10**9
 
@@ -28,3 +37,11 @@ def test_a_gpu_fills_at_most_an_eighth_of_what_is_free(device, free):
     assert most.tile >= found.tile
     if free == 80 * GIGABYTE:
         assert (found.tile, found.cells) == (most.tile, most.cells)
+
+
+def test_what_a_device_has_no_numbers_for_is_computed_in_main_memory():
+    half = torch.ones(2, dtype=torch.float16)
+    on_metal = SimpleNamespace(device=torch.device("mps"), cpu=lambda: half)
+    for given in (half, on_metal):
+        assert torch.equal(widest(given), half.double())
+    assert widest(np.ones(2, np.float32)).dtype == np.float64

@@ -20,6 +20,7 @@ from attnviz.models.prepare import prepared
 from attnviz.records import Input, Tokens
 
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, quick_or_long
+from .kernel_cases import MASKS, TYPES, errors, sums_of
 from .sizes import set_sizes
 from .test_row_blocks import PLAIN, opened, texts_of
 
@@ -41,30 +42,6 @@ class Reads:
         return self.layers is None or layer in self.layers
 
 
-def loops(weights, columns, buckets):
-    """Each sum by its definition, in float64. weights: (head, query, key)."""
-    weights = weights.astype(np.float64)
-    heads, queries, keys = weights.shape
-    pooled = np.zeros((heads, -(-queries // buckets), -(-keys // buckets)))
-    signed, far, entropy = np.zeros((3, heads, queries))
-    for query in range(queries):
-        for key in range(keys):
-            weight = weights[:, query, key]
-            pooled[:, query // buckets, key // buckets] += weight
-            signed[:, query] += weight * (key - query)
-            far[:, query] += weight * abs(key - query)
-            entropy[:, query] -= [0 if one == 0 else one * np.log(one) for one in weight]
-    return {
-        "mixed": weights @ columns,
-        "total": weights.sum(-1),
-        "entropy": entropy,
-        "largest": weights.max(-1),
-        "signed": signed,
-        "far": far,
-        "pooled": pooled,
-    }
-
-
 @pytest.mark.parametrize("name", quick_or_long(sorted(REDUCIBLE)))
 def test_every_sum_of_every_architecture(name, monkeypatch):
     """With grouped heads, windows, learned sinks, encoders and cross attention."""
@@ -72,11 +49,11 @@ def test_every_sum_of_every_architecture(name, monkeypatch):
     whole, found = eager_attentions(name, **inputs_of(name)), set()
 
     def check(text, kind, layer, sums):
-        weights = whole[kind, layer][0].numpy()
+        weights = whole[kind, layer][0].double().numpy()
         keys = weights.shape[-1]
         columns = np.random.default_rng(keys).normal(size=(keys, 2))
         given = sums.reduced(columns, 4, far=True)
-        for field, expected in loops(weights, columns, 4).items():
+        for field, expected in sums_of(weights, columns, 4).items():
             assert np.abs(getattr(given, field) - expected).max() < 1e-5, (field, layer)
         assert np.abs(sums.rows(2, 5) - weights[:, 2:5]).max() < 1e-5
         last = sums.past - 1
@@ -197,19 +174,13 @@ def test_parts_of_a_layer_are_some_of_its_heads(many, monkeypatch):
     assert seen == [*range(6)]
 
 
-def test_bfloat16_is_reduced_in_float32():
-    """The sums are those of the rounded queries and keys, to float32."""
-    narrow = random_layer(torch.bfloat16)
-    wide = TorchLayer(
-        narrow._query.flatten(0, 1).double(),
-        narrow._key.double(),
-        0.3,
-        ranges=(narrow.first, narrow.past),
-    )
-    columns = np.arange(37.0)[:, None]
-    for ours, exact in zip(narrow.reduced(columns), wide.reduced(columns), strict=True):
-        if ours is not None:
-            assert np.abs(ours - exact).max() < 1e-4
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_blocks_sum_rounded_queries_and_keys_in_float32(mask, dtype, monkeypatch):
+    set_sizes(monkeypatch, rows=5, cells=600)
+    more = {"heads": 6, "shared": 2, "sink": mask != "full", "bias": mask == "full", "cap": 3.0}
+    _, apart = errors(TorchLayer, mask, dtype, **more)
+    assert max(apart.values()) < 1e-5, apart
 
 
 def test_no_layer_is_handed_over_twice_and_others_run():

@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,16 @@ import torch
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.measure import LayerSums
-from attnviz.measures.reduced import Equals, summed_parts
+from attnviz.measures.reduced import summed_parts
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
 from attnviz.models import memory
 from attnviz.progress import Watch, watched
 from attnviz.records import Tokens
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy
+from .kernel_cases import MASKS, TYPES, errors
 
-MASKS = ("causal", "full", "window", "prefix", "chunk", "random")
-TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy
 
 
 @pytest.fixture(scope="module")
@@ -50,114 +50,15 @@ def trusted(layers, monkeypatch):
     monkeypatch.setattr(layers, "_trusted", set())
 
 
-def ranges_of(mask, queries, keys, draw):
-    own = np.arange(queries)
-    until = np.minimum(own + 1, keys)
-    first = np.zeros(queries, int)
-    if mask == "full":
-        return first, np.full(queries, keys)
-    if mask == "window":
-        return np.minimum(np.maximum(own - queries // 5, 0), keys - 1), until
-    if mask == "prefix":
-        return first, np.minimum(np.maximum(own + 1, queries // 3), keys)
-    if mask == "chunk":
-        return np.minimum(own // 9 * 9, keys - 1), until
-    if mask == "random":
-        first = draw.integers(0, keys, queries)
-        return first, np.minimum(first + draw.integers(1, keys + 1, queries), keys)
-    return first, until
-
-
-def case(
-    layers,
-    mask="causal",
-    dtype="float32",
-    *,
-    queries=37,
-    keys=None,
-    heads=2,
-    shared=1,
-    dim=16,
-    bucket=16,
-    sink=False,
-    cap=None,
-    bias=False,
-    strength=3.0,
-    seed=0,
-):
+def case(layers, mask="causal", dtype="float32", **options):
     """Assert that all that the layer says equals sums over a matrix in float64."""
-    draw = np.random.default_rng(seed)
-    keys = queries if keys is None else keys
-    first, past = ranges_of(mask, queries, keys, draw)
-
-    def numbers(*shape):
-        return torch.from_numpy(draw.standard_normal(shape))
-
-    query = (strength * numbers(heads, queries, dim)).to(TYPES[dtype])
-    key = numbers(shared, keys, dim).to(TYPES[dtype])
-    sinks, biases = numbers(heads) if sink else None, numbers(heads, keys) if bias else None
-    scale, own, at = dim**-0.5, np.arange(queries)[:, None], np.arange(keys)
     run = layers.KernelRun(*2 * [(layers.Tile(16, 16, 4, 1),)])
-    rest = {"ranges": (first, past), "sink": sinks, "cap": cap, "bias": biases}
-    layer = layers.TritonLayer(query, key, scale, **rest, run=run)
-
-    scores = query.double() @ key.double().repeat_interleave(heads // shared, 0).mT * scale
-    scores = scores if cap is None else cap * torch.tanh(scores / cap)
-    scores = scores.numpy() + (0 if biases is None else biases.numpy()[:, None])
-    raised = np.where((at >= first[:, None]) & (at < past[:, None]), np.exp(scores), 0)
-    every = raised.sum(-1, keepdims=True)
-    weights = raised / (every if sinks is None else every + sinks.exp().numpy()[:, None, None])
-
-    columns = np.stack([draw.random(keys) < 0.1, draw.random(keys) < 0.5, at], 1).astype(float)
-    columns[:, 2] = draw.standard_normal(keys)
-    ids = np.stack([draw.integers(0, 9, queries), draw.integers(0, 3, queries)])
-    equals = Equals(ids, first, past) if keys == queries else None
-    far = mask not in ("causal", "window", "chunk")
-    found = layer.reduced(columns, bucket, equals, far=far)
+    found, apart = errors(partial(layers.TritonLayer, run=run), mask, dtype, **options)
     assert not layers._refused
     assert isinstance(found.total, torch.Tensor)
     assert layers._trusted, "the first layer is compared with blocks"
-
-    wanted = {
-        "mixed": weights @ columns,
-        "total": weights.sum(-1),
-        "entropy": -(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1),
-        "largest": weights.max(-1),
-        "signed": (weights * (at - own)).sum(-1),
-    }
-    if far:
-        wanted["far"] = (weights * abs(at - own)).sum(-1)
-    if bucket is not None:
-        edges = np.arange(0, queries, bucket), np.arange(0, keys, bucket)
-        by_rows = np.add.reduceat(weights, edges[0], 1)
-        wanted["pooled"] = np.add.reduceat(by_rows, edges[1], 2)
-    if equals is not None:
-        wanted["equal"] = np.zeros((heads, 2, 2, queries))
-        for after in range(2):
-            for order, tokens in enumerate(ids):
-                same = tokens[:, None] == np.roll(tokens, after)
-                same &= (at >= after) & (at < own)
-                wanted["equal"][:, after, order] = (weights * same).sum(-1)
-    tolerance = 1e-5 if dtype == "float32" else 2e-5
-    for name, expected in wanted.items():
-        given = getattr(found, name)
-        assert given.shape == expected.shape, name
-        error = np.abs(np.asarray(given) - expected).max()
-        assert error < tolerance * max(1, np.abs(expected).max()), (name, error)
-    asked = np.clip(draw.integers(0, keys, queries), first, past - 1)
-    taken = np.take_along_axis(weights, asked[None, :, None], 2)[..., 0]
-    assert np.abs(np.asarray(layer.single(asked)) - taken).max() < tolerance
-    assert np.abs(layer.rows(0, queries) - weights).max() < tolerance, "from blocks"
-    hidden = at == 0
-    shown = np.where(hidden, 0, weights).reshape(heads, -1)
-    for head, pairs in enumerate(layer.strongest(4, hidden)):
-        truth = np.sort(shown[head][shown[head] > 0])[::-1][:4]
-        assert (
-            np.abs(np.array([weight for weight, _, _ in pairs]) - truth).max(initial=0) < tolerance
-        )
-        for weight, row, column in pairs:
-            assert abs(weights[head, row, column] - weight) < tolerance
-            assert column
+    for name, error in apart.items():
+        assert error < (1e-5 if dtype == "float32" else 2e-5), (name, error)
 
 
 QUICK: dict[str, dict[str, Any]] = {

@@ -231,8 +231,10 @@ def _written(
         point, value = model.hook_points.found[leaf.point], leaf.value.detach()
         keys: list[HeadKey] = [(point.kind, point.layer, head) for head in range(point.heads)]
         keys = [key for key in keys if wanted is None or key in wanted]
-        numbers = 4 * max(value.numel(), jacobian.numbers)  # about so many exist of each at once
-        many = max(1, sizes(value.device.type).chunk_bytes // (value.element_size() * numbers))
+        at_once, many = sizes(value.device.type), 1  # a processor leaves out the other heads' zeros
+        if at_once.waits:
+            numbers = 4 * max(value.numel(), jacobian.numbers)  # about so many exist of each head
+            many = max(1, at_once.chunk_bytes // (value.element_size() * numbers))
         for start in range(0, len(keys), many):
             some = keys[start : start + many]
             yield some, jacobian.moved_each(at, heads_alone(value, [head for _, _, head in some]))

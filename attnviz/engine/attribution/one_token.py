@@ -88,12 +88,14 @@ def one_token_writes(
         xp = namespace(logits)
         own = xp.take_along_axis(logits, xp.asarray(batch, device=logits.device)[:, None], axis=1)
         above = xp.sum(xp.astype(logits >= own, xp.int32), axis=1) - 1
-        copied.setdefault(head, []).extend((above < COPIED).tolist())
         best, mean = logits.argmax(1)[:, None], xp.sum(logits, axis=1, dtype=xp.float64)
         raised = xp.take_along_axis(logits, best, axis=1)[:, 0] - mean / logits.shape[1]
+        known = (xp.astype(each, xp.float64) for each in (above, best[:, 0]))
+        above, words, values = xp.stack([*known, raised]).tolist()  # a GPU is asked once
+        copied.setdefault(head, []).extend(number < COPIED for number in above)
         pairs.setdefault(head, []).extend(
-            OneTokenWrite(read, word, value)
-            for read, word, value in zip(batch, best[:, 0].tolist(), raised.tolist(), strict=True)
+            OneTokenWrite(read, int(word), value)
+            for read, word, value in zip(batch, words, values, strict=True)
         )
         chance = COPIED / logits.shape[1]
     return {

@@ -25,7 +25,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from attnviz.engine.attention_calls import FUSED_INPUTS, HIDING, Compute, SoftmaxWatch
 from attnviz.engine.attribution.scores import SplitScores
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import Function, HookedCall, name_of, named
+from attnviz.measures.rows import all_on_host
 from attnviz.records import Input
 
 _SCORING = {"matmul", "bmm", "baddbmm"}
@@ -189,10 +191,8 @@ def wide_array(tensor: Tensor) -> NDArray[np.float64]:
 
 def wide_arrays(tensors: Sequence[Tensor]) -> list[NDArray[np.float64]]:
     """Return tensors as arrays of float64 of one axis each, by a single copy from a GPU."""
-    if not tensors:
-        return []
-    whole = torch.cat([each.detach().flatten().to(tensors[0]) for each in tensors])
-    return np.split(wide_array(whole), np.cumsum([each.numel() for each in tensors])[:-1])
+    each = [tensor.detach().flatten().to(tensors[0]) for tensor in tensors]
+    return all_on_host([widest(one) for one in each])
 
 
 # Weights and values -----------------------------------------------------------------------------

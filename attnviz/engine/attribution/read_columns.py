@@ -55,13 +55,25 @@ class _Reversed(torch.autograd.Function):
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
         weight, columns = ctx.saved_tensors
         flat = _flat(slopes[0])[ctx.rows]
-        inner = _range(flat, 0)
+        try:
+            inner = _range(flat, 0)
+        except RuntimeError:  # several slopes at once are not asked where they are zero
+            return _among(flat @ weight.mT, ctx.rows, columns, ctx.shape), None
         part = flat[:, inner] @ weight[:, inner].mT
         if part.numel() == ctx.shape.numel():
             return part.view(ctx.shape), None
         found = _flat(part.new_zeros(ctx.shape))
         found[ctx.rows].index_copy_(1, columns, part)
         return found.view(ctx.shape), None
+
+
+def _among(part: Tensor, rows: slice, columns: Tensor, shape: torch.Size) -> Tensor:
+    """Return zeros of a shape around rows and columns of its matrix; both are a stretch of it."""
+    first, last = int(columns[0]), int(columns[-1])
+    if last - first >= len(columns):
+        raise RuntimeError("columns that are read are no stretch of a product")
+    beside = first, shape[-1] - 1 - last, rows.start, shape[:-1].numel() - rows.stop
+    return functional.pad(part, beside).view(shape)
 
 
 def _flat(tensor: Tensor) -> Tensor:

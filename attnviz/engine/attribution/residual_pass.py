@@ -531,6 +531,10 @@ class Jacobian:
 
         All at once, or one by one where torch knows no product of several for some function.
         """
+        if len(changes) == 1:
+            (moved, *_) = self.moved({leaf: changes[0]})
+            assert moved is not None
+            return moved[None]
         try:
             moved, *_ = torch.autograd.grad(
                 self._products[leaf],

@@ -33,6 +33,7 @@ from attnviz.engine.scan.runner import ChangedRuns, SiteRunner
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.divergence import kl_divergence
+from attnviz.measures.rows import all_on_host
 from attnviz.records import Input
 
 Measured = dict[PatchMetric, NDArray[np.float64]]
@@ -92,23 +93,21 @@ class PatchWork:
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
         """Return for each patch the first token at which it changes a value, None if none."""
-        differ = {place: self._differ(place) for place in self.own}
+        differ = dict(zip(self.own, all_on_host([*map(self._differ, self.own)]), strict=True))
+        for tokens in differ.values():
+            tokens[: self.same] = False
         found = []
         for patch in patches:
             firsts = (_first(differ, site) for site in patch.sites)
             found.append(min((first for first in firsts if first is not None), default=None))
         return found
 
-    def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
+    def _differ(self, place: tuple[What, int]) -> Array:
         """Return a boolean (token, head), True where the values of the two runs differ."""
         own, held = self.own[place], self.held[place]
         if self.rounding:
-            differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
-        else:
-            differ = (own != held).any(-1)
-        found = to_numpy(differ) > 0
-        found[: self.same] = False
-        return found
+            return abs(own - held).max(-1) > self.rounding * abs(own).max()
+        return (own != held).any(-1)
 
 
 class Patching:

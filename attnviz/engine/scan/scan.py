@@ -333,7 +333,7 @@ def _comparison(
     if runner.labels and label is not None:
         wanted = (label,) * len(asked.at)
     elif runner.labels:
-        wanted = to_numpy(read_out.logits(rows[0])).argmax(-1).tolist()
+        wanted = read_out.logits(rows[0]).argmax(-1).tolist()
     one = read_out.compare(rows[0], rows[1:], wanted)
     return one, np.array(wanted) >= 0, np.array(asked.counted)
 
@@ -416,12 +416,13 @@ def _output_metrics(
         # Half the squared distance of unit vectors is one minus their cosine, without cancellation.
         apart = xp.sum(xp.square(_unit(ablated[:, read]) - unit), axis=-1)
         cosines.append(xp.mean(apart, axis=1) / 2)
-    mse, cosine, most = (to_numpy(xp.concat(each)) for each in (squares, cosines, largest))
+    small = xp.astype(xp.concat(largest) <= least, clean.dtype)
+    mse, cosine, small = to_numpy(xp.stack([xp.concat(squares), xp.concat(cosines), small]))
     metrics: dict[Metric, NDArray[np.float64]] = {
         "output_mse": mse.astype(float),
         "output_cosine": cosine.astype(float),
     }
-    return metrics, np.flatnonzero(most <= float(least)).tolist()
+    return metrics, np.flatnonzero(small).tolist()
 
 
 def _compared(positions: Positions) -> slice:

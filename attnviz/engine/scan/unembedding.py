@@ -175,8 +175,7 @@ class Unembedding:
                 tiles: Iterable[tuple[slice, Array]] = [(slice(0, delta.shape[-1]), delta)]
             else:
                 mean, tiles = xp.matmul(part, mean_weight[some])[..., 0], self._changes(part)
-            compared = _against(here, tiles, mean, asks=not self._at_once.waits)
-            for number, values in enumerate(compared):
+            for number, values in enumerate(_against(here, tiles, mean)):
                 found[number, some, which] = values
 
         tiles = list(self._tiles(*change.shape[:2]))
@@ -283,14 +282,12 @@ class Unembedding:
         return self.given or sizes_of(self.weight)
 
 
-def _against(
-    clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array, *, asks: bool
-) -> tuple[Array, ...]:
+def _against(clean: _Clean, tiles: Iterable[tuple[slice, Array]], mean: Array) -> tuple[Array, ...]:
     """Return KL, the largest δ − μ, the largest logit, that of the clean top, δ of the wanted word.
 
     All are (position, change). mean: μ = Σ p·δ. tiles: one slice of the vocabulary after the other,
-    each with δ (position, change, vocab of the slice), which is overwritten. asks: True asks for
-    each slice which words are in it; a GPU would be waited for.
+    each with δ (position, change, vocab of the slice), which is overwritten. Which words a slice
+    has is asked of none: a GPU would be waited for.
     """
     xp = namespace(mean)
     expansion, top, word = (xp.zeros_like(mean) for _ in range(3))
@@ -303,12 +300,8 @@ def _against(
         xp.maximum(best, xp.max(moved, axis=-1), out=best)
         for target, tile, ids in ((top, moved, clean.top), (word, delta, clean.word)):
             here = (ids >= words.start) & (ids < words.stop)
-            if asks:
-                (at,) = xp.nonzero(here)
-                target[at] = tile[at, :, ids[at] - words.start]
-            else:
-                of_ids = tile[every, :, (ids - words.start).clip(0, tile.shape[-1] - 1)]
-                target[:] = xp.where(here[:, None], of_ids, target)
+            of_ids = tile[every, :, (ids - words.start).clip(0, tile.shape[-1] - 1)]
+            target[:] = xp.where(here[:, None], of_ids, target)
         delta -= mean[..., None]
         xp.maximum(largest, xp.max(delta, axis=-1), out=largest)
         _expm1(delta)

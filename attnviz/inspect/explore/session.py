@@ -205,8 +205,7 @@ class LiveSession:
             ignored = self._choice.no_known_labels
             self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         known = self._labels[kind]
-        logits = passed.logits
-        if logits is not None and namespace(logits).isfinite(logits).all():
+        if (logits := passed.logits) is not None and namespace(logits).isfinite(logits).all():
             logs = log_softmax(to_numpy(logits[-1]).astype(np.float64))
             losses = token_losses(logits, wanted.given.predicted.ids)
             likely = likeliest(logs, self.model.vocabulary().texts, _LIKELY)

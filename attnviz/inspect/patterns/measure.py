@@ -23,6 +23,7 @@ from attnviz.measures.rows import (
     RowBlock,
     Rows,
     TextFacts,
+    all_on_host,
     centre_rows,
     counted,
     summed,
@@ -193,7 +194,7 @@ class LayerSums:
             even = EvenRows(self._text, layer.first, layer.past)
             self._evens[key] = even, self._measured(even, self._even_formulas)
         even, evenly = self._evens[key]
-        order, parts, lost = [], list[_Measured](), []
+        order, parts, lost = list[int](), list[_Measured](), list[Bools]()
         for places, _, rows in summed_parts(self._text, layer, even, heads, buckets):
             order += places.values()
             parts.append(self._measured(rows, self._formulas))
@@ -220,16 +221,19 @@ class LayerSums:
         self, rows: _AnyRows, formulas: Mapping[str, Callable[[_AnyRows], Rows]]
     ) -> _Measured:
         """Return what rows add to the sums: of measures, of weight on marks, of centres."""
-        further = {"marks": rows_on_host(summed(rows.mixed(self._marked), -2))}
+        marks = summed(rows.mixed(self._marked), -2)
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if rows.text.attention.view == "raw" else rows.total != 0
-        sums: dict[str, tuple[Array, NDArray[np.int64]]] = {}
-        for name, formula in formulas.items():
+        totals, numbers = [], []
+        for formula in formulas.values():
             values, counts = formula(rows)
             if alive is not None:
                 counts = counts & (alive if values.ndim == 2 else alive[:, None])
-            total = rows_on_host(summed(counted(values, counts)))
-            sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
+            totals.append(summed(counted(values, counts)))
+            numbers.append(np.broadcast_to(counts.sum(-1), tuple(totals[-1].shape)))
+        (marked, *found) = all_on_host([marks, *totals])
+        sums = dict(zip(formulas, zip(found, numbers, strict=True), strict=True))
+        further = {"marks": marked}
         if rows.text.attention.kind == "cross":
             y, x = centre_rows(rows.weights).astype(np.float64), rows.queries.astype(np.float64)
             ones = np.ones_like(y)

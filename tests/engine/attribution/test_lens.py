@@ -13,6 +13,7 @@ from attnviz.engine.attribution.lens import block_readings, head_readings
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import AskedLogit
 from attnviz.engine.backend import backend_of
+from attnviz.engine.device_sizes import DeviceSizes
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
@@ -163,6 +164,30 @@ def test_numpy_reads_what_torch_reads(directory, kind):
         assert mine.head == theirs.head
         assert mine.answer == pytest.approx(theirs.answer, abs=1e-4)
         assert dict(mine.raises) == pytest.approx(dict(theirs.raises), abs=1e-4)
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_gpu_follows_the_heads_of_a_layer_at_once(several, monkeypatch):
+    """Or one by one, where torch knows no product of several."""
+    _, _, alone = read("gpt2")
+    own, asked_for = torch.autograd.grad, []
+
+    def grad(*given, is_grads_batched=False, **options):
+        asked_for.append(len(given[2]) if is_grads_batched else 0)
+        if is_grads_batched and not several:
+            raise RuntimeError("no batching rule")
+        return own(*given, is_grads_batched=is_grads_batched, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", grad)
+    monkeypatch.setattr(DeviceSizes, "waits", True)
+    _, _, together = read("gpt2")
+    assert max(asked_for) == len(together.heads) // 4
+    assert len(asked_for) - asked_for.count(0) == 4
+    assert (len(asked_for) < len(together.heads)) == several
+    for one, other in zip(alone.heads, together.heads, strict=True):
+        assert one.head == other.head
+        assert one.answer == pytest.approx(other.answer, abs=1e-5)
+        assert dict(one.raises) == pytest.approx(dict(other.raises), abs=1e-5)
 
 
 def test_what_has_several_streams_is_refused():
