@@ -92,6 +92,14 @@ class Tokens:
         return Tokens(*own, of(self.regions), of(self.segments), of(self.spans), layout)
 
     @property
+    def predictable(self) -> tuple[int, ...]:
+        """Return the ids, with −1 for those of pictures and their marks: no model predicts them."""
+        if self.layout is None:
+            return self.ids
+        kinds = zip(self.ids, self.layout.kinds, self.special, strict=True)
+        return tuple(-1 if own or kind != "text" else at for at, kind, own in kinds)
+
+    @property
     def spaced(self) -> tuple[str, ...]:
         """Return the texts with the blank between two words at the start of the second.
 

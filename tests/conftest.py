@@ -48,6 +48,8 @@ SHARED = {
     "tests/test_readme.py": "reports",
     "tests/cli/test_explain.py": "reports",
     "tests/cli/test_help.py": "reports",
+    "tests/inspect/head/test_head.py": "reports",
+    "tests/inspect/report/test_report.py": "reports",
     "tests/docs/test_schemas.py": "reports",
     "tests/oracle/test_oracle.py": "reports",
     "tests/test_house.py": "source",
@@ -75,7 +77,12 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 # No test has a deadline in seconds: a machine may be busy.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "unhurried",
+    deadline=None,
+    max_examples=30,  # others each time
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 
 SENTENCE = "The cat sat on the mat because it was tired."

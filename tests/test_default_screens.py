@@ -37,7 +37,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
     "head": ("head", "L1H2"),
     "report": ("report",),
-    "prune": ("prune", "--fraction", "0.3"),
+    "prune": ("prune", "--fraction", "0.2", "--draws", "1"),
 }
 """Command lines as other tests of screens have them, so that each is measured once a process."""
 

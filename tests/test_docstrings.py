@@ -2,7 +2,7 @@
 
 import ast
 
-from .test_imports import PATHS, tree
+from .test_imports import PATHS, nodes
 
 _VERBS = """
     Ablate Add Announce Answer Append Borrow Break Build Call Carry Change Check Choose Collect
@@ -22,7 +22,7 @@ def wrong():
     return [
         f"{module}:{node.lineno} {node.name}: {text.splitlines()[0]}"
         for module in PATHS
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if not node.name.startswith("_")
         if (text := ast.get_docstring(node))

@@ -5,7 +5,7 @@ import tomllib
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from .test_imports import CAPABILITIES, PATHS, ROOT, imports, layer, tree
+from .test_imports import CAPABILITIES, PATHS, ROOT, imports, layer, nodes, tree
 
 SIZES = Path(__file__).with_name("house.toml")
 
@@ -55,7 +55,7 @@ def test_a_public_class_name_stands_once():
     count = Counter(
         node.name
         for module in PATHS
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, times in count.items() if times > 1} <= SEVERAL_CLASSES
@@ -79,7 +79,7 @@ def test_a_call_of_many_arguments_names_them():
     calls = [
         f"{module}:{node.lineno}"
         for module in PATHS
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.Call)
         and sum(not isinstance(argument, ast.Starred) for argument in node.args) >= 7
     ]
@@ -90,7 +90,7 @@ def test_no_class_has_many_methods():
     wrong = {
         f"{module}:{node.name}"
         for module in PATHS
-        for node in ast.walk(tree(module))
+        for node in nodes(module)
         if isinstance(node, ast.ClassDef)
         and sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > 25
     }

@@ -62,7 +62,7 @@ BUILT_IN = [
     ["heads", SENTENCE, "--ablate", "L1H0"],
     ["path", "L1H2", "--top", "3"],
     ["head", "L1H2", SENTENCE, "--texts", "texts.txt", "--json"],
-    ["report", "--texts", "texts.txt", "--json", "--cards", "2"],
+    ["report", "--texts", "texts.txt", "--json", "--cards", "1"],
     ["retrieve", "--lengths", "128", "--haystacks", "1", "--json"],
     ["params", "tiny", "--tokens", "64"],
     ["docs", "lens"],
@@ -93,8 +93,8 @@ def test_the_built_in_models_need_no_torch(tmp_path, monkeypatch):
         word for end in ("json", "csv", "npz", "svg", "html") for word in ("--save", f"map.{end}")
     ]
     saved = ["heads", SENTENCE, *files]
-    rules = [["check", "rules.toml", "--init"], ["check", "rules.toml"]]
-    imported(*BUILT_IN, *CORPUS, *rules, saved, unwanted={*HEAVY, "rich.progress"})
+    Path("rules.toml").write_text(f'[[check]]\nloss_on = "{WORDS}"\nat_most = 99\n')
+    imported(*BUILT_IN, *CORPUS, ["check", "rules.toml"], saved, unwanted={*HEAVY, "rich.progress"})
 
 
 @pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.long)])

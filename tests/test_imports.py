@@ -125,6 +125,12 @@ def tree(module):
 
 
 @cache
+def nodes(module):
+    """All nodes of a module's tree: several tests look at each."""
+    return tuple(ast.walk(tree(module)))
+
+
+@cache
 def imports(module):
     """The modules that a module imports anywhere; ``from a import b`` is ``a.b`` if that is one."""
     return frozenset(_imports(module))
@@ -134,7 +140,7 @@ def _imports(module):
     """Yield what ``imports`` returns; what the outermost package offers to editors never runs."""
     never = [node for node in tree(module).body if module == "attnviz" and isinstance(node, ast.If)]
     left_out = {inner for node in never for inner in ast.walk(node)}
-    for node in ast.walk(tree(module)):
+    for node in nodes(module):
         if node in left_out:
             continue
         if isinstance(node, ast.Import):

@@ -4,8 +4,6 @@ import dataclasses
 import io
 import json
 import math
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,10 @@ from hypothesis import strategies as st
 
 from attnviz.draw.values import model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
-from attnviz.engine.known_labels import SCHEMA as LABEL_FILE
-from attnviz.engine.known_labels import labels_json, labels_of
 from attnviz.engine.likely import Likely
-from attnviz.inspect.check.baseline import DISTANCES, Baseline, read_baseline, write_baseline
 from attnviz.inspect.generate.run import WrittenRun, read_run, write_run_lines
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.heads.saved import read_heads
-from attnviz.inspect.patterns.report import PatternReport, PatternScores, read_scores
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -37,7 +31,6 @@ from attnviz.records import (
     ModelInfo,
     Tokens,
 )
-from attnviz.resume import Piece, ResumeFile, restored, stored
 
 WORDS = st.text(max_size=12)
 SHARES = st.floats(0, 1)
@@ -210,15 +203,6 @@ def known(draw, info, source):
     return KnownLabels(source, heads, draw(st.just("") | DATES))  # type: ignore[arg-type]
 
 
-@given(st.data())
-def test_labels_that_patterns_kept(data):
-    info = data.draw(models())
-    kept = data.draw(known(info, "patterns"))
-    found = json.loads(labels_json("fingerprint", "self", kept, info))
-    assert (found["schema"], found["model"], found["kind"]) == (LABEL_FILE, "fingerprint", "self")
-    assert labels_of(found, "patterns") == kept
-
-
 @st.composite
 def runs(draw):
     """A text that a model wrote, weights of four digits, as the file has them."""
@@ -292,88 +276,3 @@ def test_a_text_that_a_model_wrote(run):
         assert other.rows.keys() == one.rows.keys()
         for layer, row in one.rows.items():
             np.testing.assert_array_equal(other.rows[layer], row, strict=True)
-
-
-@st.composite
-def baselines(draw):
-    """A few numbers of each head, in six decimals, as the file has them."""
-    info, steps = draw(models()), len(DISTANCES) + 2
-    shares, scores = {}, {}
-    for layer in range(info.layers):
-        for head in range(info.heads):
-            cuts = sorted(draw(st.lists(st.integers(0, 10**6), min_size=steps, max_size=steps)))
-            cuts[-1] = 10**6
-            shares[layer, head] = np.diff(cuts, prepend=0) / 10**6
-            values = st.integers(-(10**6), 10**6).map(lambda value: value / 10**6)
-            scores[layer, head] = {"first": draw(values), "next": draw(st.none() | values)}
-    kind = draw(st.sampled_from(["self", "encoder", "decoder", "cross"]))
-    return Baseline(info, kind, draw(WORDS), shares, scores)
-
-
-@given(baselines())
-def test_baselines(found):
-    with TemporaryDirectory() as folder:
-        write_baseline(Path(folder) / "a.json", found)
-        other = dataclasses.replace(found.info, name="now", revision="1", dtype="float64")
-        back = read_baseline(Path(folder) / "a.json", dataclasses.replace(found, info=other))
-    assert (back.info, back.kind, back.tokenizer) == (found.info, found.kind, found.tokenizer)
-    assert back.scores == found.scores
-    assert back.shares.keys() == found.shares.keys()
-    for head, shares in found.shares.items():
-        np.testing.assert_array_equal(back.shares[head], shares)
-
-
-@given(st.data())
-def test_heads_of_patterns(data):
-    info, names = data.draw(models()), ("previous", "first", "duplicate")
-    heads = []
-    for layer in range(info.layers):
-        for head in range(info.heads):
-            scores = {name: data.draw(st.none() | NUMBERS) for name in names}
-            label = data.draw(st.none() | st.sampled_from(names))
-            heads.append(
-                PatternScores(
-                    layer,
-                    head,
-                    None if label is None or scores[label] is None else label,
-                    scores,
-                    {name: data.draw(st.none() | SHARES) for name in names},
-                    intervals={name: (data.draw(NUMBERS), data.draw(NUMBERS)) for name in names},
-                )
-            )
-    report = PatternReport(info, "self", True, "raw", tuple(heads), names, ())
-    found = report.to_dict()
-    assert tuple(map(read_scores, found["heads"])) == report.heads
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | NUMBERS | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@given(
-    run=st.dictionaries(WORDS, VALUES, max_size=3),
-    pieces=st.lists(st.builds(Piece, WORDS, st.integers(0, 99), VALUES), max_size=4),
-    cut=st.booleans(),
-)
-def test_pieces_of_a_resumed_run(run, pieces, cut):
-    schema = "attnviz.ablate-resume/1"
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "run.jsonl"
-        with ResumeFile(path, schema, run) as file:
-            for piece in pieces:
-                file.append(piece)
-        if cut:  # a kill in the middle of a line
-            path.write_bytes(path.read_bytes() + b'{"part": "removals", "te')
-        with ResumeFile(path, schema, run) as file:
-            assert file.done == pieces
-        with ResumeFile(path, schema, run) as file:
-            assert file.done == pieces
-
-
-@given(st.lists(st.floats(allow_infinity=False), max_size=9))
-def test_numbers_of_a_piece(values):
-    back = restored(json.loads(json.dumps(stored(values), allow_nan=False)))
-    np.testing.assert_array_equal(back, np.array(values, np.float64), strict=True)

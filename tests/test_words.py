@@ -9,6 +9,8 @@ import pytest
 
 import attnviz
 
+from .test_imports import PATHS, nodes
+
 ROOT = Path(attnviz.__file__).parent
 REPLACED = {
     "even spread": "uniform",
@@ -99,15 +101,14 @@ def texts():
 
 def _texts():
     """Its strings but the docstrings, and the manual."""
-    for path in sorted(ROOT.rglob("*.py")):
-        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    for module, path in PATHS.items():
         said = {
             id(node.value)
-            for node in nodes
+            for node in nodes(module)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
-        said -= {id(node.body[0].value) for node in nodes if _is_command(node)}
-        for node in nodes:
+        said -= {id(node.body[0].value) for node in nodes(module) if _is_command(node)}
+        for node in nodes(module):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and id(node) not in said:
                 yield str(path.relative_to(ROOT)), text

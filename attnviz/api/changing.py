@@ -15,6 +15,7 @@ from attnviz.api.opening import (
     is_module,
     named_or_loaded,
     open_given,
+    open_with_pictures,
     text_or_none,
 )
 from attnviz.errors import UsageError
@@ -52,6 +53,8 @@ def ablate(
     chat: AnyChat = None,
     head: AnyHeads = None,
     layer: str | int | None = None,
+    image: Any = None,
+    processor: Any = None,
     edge: str | None = None,
     together: bool = False,
     unit: Unit = "head",
@@ -90,6 +93,8 @@ def ablate(
     layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
     edge: an edge such as ``"it→cat"`` between two words of the text, or several with commas, whose
         attention is hidden in these heads; the heads themselves stay.
+    image: pictures in place of texts, or that one text is about; ``"it→picture"`` is then an edge,
+        too. processor: of a loaded model, see ``heads``.
     mode: what replaces a head's output: ``zero``, ``mean`` or ``resample`` (the output
         for another text), the last two from the texts in ``reference``.
     metric: the effect by which heads are ranked; the rise of the loss by default.
@@ -120,6 +125,9 @@ def ablate(
     if inputs or loss is not None or tokens is not None or key_tokens is not None:
         raise UsageError("loss and tokens are for an nn.Module with its own inputs")
     reads: Any = model  # an nn.Module that reads no text is refused
+    if image is not None:
+        opened, about = open_with_pictures(reads, processor, texts, image)
+        return question.ablate(opened, about, request)
     if shard is not None:
         from attnviz.inspect.interventions.ablate.corpus import ablate_over, refuse_for_corpus
 

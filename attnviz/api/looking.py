@@ -278,14 +278,11 @@ def _on_prompt(
 ) -> PictureTextReport:
     from attnviz.inspect.picture_text.picture_text import picture_text
     from attnviz.inspect.picture_text.request import picture_text_request
-    from attnviz.models.picture_texts import PicturePrompt
-    from attnviz.models.pictures import read_picture
+    from attnviz.models.picture_texts import picture_prompt
 
     asked = picture_text_request(request, generate)
-    given = images if isinstance(images, list | tuple) else [images]
-    names = (f"picture {at + 1}" for at in range(len(given)))
-    files = [read_picture(one, name) for one, name in zip(given, names, strict=True)]
-    return picture_text(open_picture_texts(model, processor), PicturePrompt(text, files), asked)
+    prompt = picture_prompt(text, images)
+    return picture_text(open_picture_texts(model, processor), prompt, asked)
 
 
 @in_own_modes

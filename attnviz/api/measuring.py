@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -263,19 +263,24 @@ def merge(parts: Iterable[CorpusRecord | str | os.PathLike[str]]) -> Report:
 @in_own_modes
 def align(
     model: AnyModel,
-    audio: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    words: str | os.PathLike[str],
+    audio: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+    words: str | os.PathLike[str] | None = None,
     *,
+    pairs: str | os.PathLike[str] | Iterable[Mapping[str, str]] | None = None,
+    prefix: str = "",
     processor: Any = None,
+    tokenizer: Any = None,
     most: int = 10,
-    recipe: Literal["openai", "transformers"] = "openai",
+    recipe: Literal["openai", "transformers"] | None = None,
     seed: int = 0,
     index_base: int = 0,
 ) -> AlignReport:
-    """Find the cross-attention heads of a Whisper model that time words, on held-out clips.
+    """Find the cross-attention heads that align words, on held-out clips or sentence pairs.
 
-    model: a name or path, or a loaded transformers model with its ``processor``. audio: files and
-        directories of sounds. words: a table of clip, word, start and end in seconds.
+    model: a name or path, or a loaded transformers model with its ``processor`` (Whisper) or
+        ``tokenizer`` (a translation model). audio: files and directories of sounds. words: a table
+        of clip, word, start and end in seconds. pairs: a file of sentence pairs with gold links, or
+        mappings with source, target and alignment, such as ``0-0 1?2``.
     The options are those of ``attnviz align``. ``report.alignment_heads`` is the list that
     ``generation_config`` takes.
 
@@ -284,13 +289,17 @@ def align(
     """
     from attnviz.api.opening import open_speech
     from attnviz.inspect.align.align import align as question
-    from attnviz.inspect.align.clips import find_clips, read_words
-    from attnviz.inspect.align.request import AlignRequest, ClipOptions
+    from attnviz.inspect.align.pairs import read_gold
+    from attnviz.inspect.align.request import AlignOptions, AlignRequest
 
     request = AlignRequest.of(locals())
     given = [audio] if isinstance(audio, str | os.PathLike) else audio
-    clips = ClipOptions(tuple(os.fspath(each) for each in given), Path(words))
-    assert clips.words is not None
-    spoken = read_words(clips.words)
-    paths = find_clips(clips.audio, spoken)
-    return question(open_speech(model, processor), paths, spoken, request)
+    if pairs is None or isinstance(pairs, str | os.PathLike):
+        sounds = tuple(os.fspath(each) for each in given)
+        table, gold = (None if path is None else Path(path) for path in (words, pairs))
+        options = AlignOptions(audio=sounds, words=table, pairs=gold, prefix=prefix)
+        studied = options.read(recipe)
+    else:
+        studied = read_gold(pairs, prefix)
+    opened = open_speech(model, processor) if pairs is None else open_given(model, tokenizer)
+    return question(opened, studied, request)

@@ -235,6 +235,24 @@ def open_picture_texts(model: AnyModel, processor: Any) -> PictureTextModel:
     return opened
 
 
+def open_with_pictures(
+    model: AnyModel, processor: Any, text: Any, images: Any
+) -> tuple[Model, Texts]:
+    """Return a model of pictures, and what it reads: pictures, or one text with all of them.
+
+    Raises UsageError for several texts, and what ``open_pictures`` raises.
+    """
+    from attnviz.models.picture_texts import picture_prompt
+    from attnviz.texts import Texts
+
+    prompt = picture_prompt("" if text is None else text, images)
+    if text is not None:
+        one_text(text, 'attnviz.ablate(model, "Is it a cat?", image="cat.jpg")')
+        return open_picture_texts(model, processor), Texts((prompt,), "")
+    opened = open_pictures(model, processor)
+    return opened, Texts(tuple(opened.read(one).file.name for one in prompt.pictures), "")
+
+
 def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
     """Return a model that hears sounds, as ``open_pictures`` does a vision model."""
     from attnviz.models.speech import SpeechModel, handed_speech

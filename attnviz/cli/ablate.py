@@ -20,6 +20,7 @@ attnviz ablate "The cat sat on the mat because it was tired." --edge "it→cat"
 attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.csv
 attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
 attnviz ablate --image cat.jpg --model google/vit-base-patch16-224
+attnviz ablate "Is it a cat?" --image cat.jpg --model ./my-vlm --edge "cat→picture"
 """
 
 
@@ -86,7 +87,9 @@ def ablate(
         )
         return
     if pictures.image:
-        read, work = pictures.paths(texts, request), Work(pictures=True)
+        read = pictures.texts(texts, request)
+        prompted = any(texts.given())
+        work = Work(pictures=not prompted, picture_texts=prompted)
     else:
         read = read_texts(text, texts.file, texts.texts, texts.column)
         work = question.work(read, request)

@@ -33,7 +33,7 @@ GROUPS = {
         "path": "Find who reads a head.",
         "prune": "Remove unimportant heads.",
         "retrieve": "Find fact-fetching heads.",
-        "align": "Find heads timing words.",
+        "align": "Find heads aligning words.",
         "diff": "Compare two models.",
         "check": "Test rules, for CI.",
         "merge": "Merge shard results.",

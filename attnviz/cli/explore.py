@@ -47,6 +47,7 @@ class _Screen(Options, panel="Screen"):
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )
+    contrast: float = shared.contrast()
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR), always or never.", "auto", name="--color"
     )
@@ -74,6 +75,7 @@ def explore(
     from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
+    from attnviz.draw.palette import contrasted
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
@@ -130,7 +132,8 @@ def explore(
     if opened.text is not None and isinstance(first.session, SavedSession) and first.session.run:
         run = first.session.run
         view = view.with_written(Written(run.sampling, run.steps, at=len(run.steps), running=False))
-    look = Theme.of(text_console(None, screen.colour), screen.palette, screen.ascii)
+    palette = contrasted(screen.palette, screen.contrast)
+    look = Theme.of(text_console(None, screen.colour), palette, screen.ascii)
     Explorer(first, view, look, second).run_to_its_end()
 
 

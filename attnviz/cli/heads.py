@@ -198,14 +198,12 @@ def _show_prompt(
     if pictures.at is not None or text.texts is not None:
         raise UsageError(f"{'--texts' if text.texts else '--at'} is not for a text with pictures")
     from attnviz.inspect.picture_text.picture_text import picture_text
-    from attnviz.models.picture_texts import PicturePrompt, PictureTextModel
-    from attnviz.models.pictures import read_picture
+    from attnviz.models.picture_texts import PictureTextModel, picture_prompt
     from attnviz.models.work import Work
     from attnviz.texts import read_text
 
     outlet = Outlet.open(output, model)
-    written = read_text(text.text, text.file, "heads")
-    prompt = PicturePrompt(written, [read_picture(path) for path in pictures.image])
+    prompt = picture_prompt(read_text(text.text, text.file), pictures.image)
     with outlet.of(model.model):
         opened = outlet.load_model(Work(picture_texts=True))
         assert isinstance(opened, PictureTextModel)

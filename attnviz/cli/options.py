@@ -120,22 +120,32 @@ class OnePicture(Options):
         return self.image
 
 
+_NOT_OF_PICTURES = ("--chat", "--texts", "--column", "--and")
+
+
 @dataclass(frozen=True)
 class SomePictures(Options):
-    """The option that gives pictures in place of texts."""
+    """The option that gives pictures, in place of texts or with one."""
 
     image: tuple[str, ...] = option(
-        "FILE", "Read this picture (PNG, JPEG, WebP) in place of a text; may be repeated.", ()
+        "FILE", "Read this picture (PNG, JPEG, WebP), with or without a text; may be repeated.", ()
     )
 
-    def paths(self, texts: Text, request: Options) -> Texts:
-        """Return the paths of the pictures as texts; UsageError next to a text."""
-        unused = [*texts.given(), *(name for name in request.given() if name == "--chat")]
+    def texts(self, text: TextOrTexts, request: Options) -> Texts:
+        """Return the paths of the pictures as texts, or the text with all of them as one prompt.
+
+        Raises UsageError for several texts or a chat.
+        """
+        unused = [name for name in (*text.given(), *request.given()) if name in _NOT_OF_PICTURES]
         if unused:
             raise UsageError(f"{unused[0]} is for texts: leave it out next to --image")
-        from attnviz.texts import Texts
+        from attnviz.texts import Texts, read_text
 
-        return Texts(self.image, "")
+        if text.text is None and text.file is None:
+            return Texts(self.image, "")
+        from attnviz.models.picture_texts import picture_prompt
+
+        return Texts((picture_prompt(read_text(text.text, text.file), self.image),), "")
 
 
 @dataclass(frozen=True)
@@ -273,6 +283,12 @@ _EXPLAINED = (SCREEN_ENDING, ".md", ".html")
 """The endings of the files that hold an explanation if it is asked for."""
 
 
+def contrast() -> Any:
+    """Return the option that gives small weights more colour."""
+    about = "Weight from which cells have the full colour."
+    return option("WEIGHT", about, 1.0, min=0.001, max=1.0)
+
+
 @dataclass(frozen=True)
 class Output(Options, panel="Output"):
     """The options on where the result goes, and how it is drawn."""
@@ -284,9 +300,7 @@ class Output(Options, panel="Output"):
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "blues"
     )
-    contrast: float = option(
-        "WEIGHT", "Weight from which cells have the full colour.", 1.0, min=0.001, max=1.0
-    )
+    contrast: float = contrast()
     colour: ColourChoice = option(
         "WHEN", "auto (obeys NO_COLOR and pipes), always or never.", "auto", name="--color"
     )

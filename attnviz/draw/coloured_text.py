@@ -20,6 +20,7 @@ from attnviz.draw.labels import (
     cut,
     fit,
     numbered,
+    token_label,
     token_labels,
     visible,
     whole_characters,
@@ -261,7 +262,7 @@ def _number(value: float, shown: Map) -> str:
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
     """Return a token with its index, such as ``Mary (27)``; within a word, ``A[ld]er (20)``."""
     before, after = _rest_of_word(tokens, place)
-    if before or after:
+    if (before or after) and label == token_label(tokens.texts[place], encoding):
         piece = tokens.texts[place].removeprefix("##").strip()
         label = visible(f"{before}[{piece}]{after}", encoding)
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"

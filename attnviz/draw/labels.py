@@ -110,14 +110,17 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
         except UnicodeDecodeError:
             return _grouped(match.group())
 
-    return token_label(_BYTES.sub(characters, "".join(texts)), encoding)
+    first, *rest = texts
+    joined = "".join([first, *(_REST.sub("", text) for text in rest)])
+    return token_label(_BYTES.sub(characters, joined), encoding)
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     """Return the axis labels of a text, one for each token.
 
-    Tokens that are bytes of one character are shown as the character and their number, such as ``한
-    1/3``. Special tokens with long names are shown as ``<bos>`` and ``<eos>``, or cut.
+    Tokens that are bytes of one character, or letters of one Korean syllable, are shown as the
+    character and their number, such as ``한 1/3``. Special tokens with long names are shown as
+    ``<bos>`` and ``<eos>``, or cut.
     encoding: of the output; characters that it lacks are escaped.
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
@@ -145,11 +148,11 @@ class _Part(NamedTuple):
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:
-    """Return the pieces of each token: its text, or the characters that its bytes are part of."""
+    """Return the pieces of each token: its text, or the characters that it is a part of."""
     parts: list[list[_Part]] = []
     for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
         if not split:
-            parts += [[_Part(text)] for text in run]
+            parts += [[part] for part in _composed(run)]
             continue
         pieces = [_raw(text) for text in run]
         whole = b"".join(pieces)
@@ -165,6 +168,24 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
                 parts[token].append(_Part(character, number, len(tokens)))
             place = end
     return parts
+
+
+def _composed(texts: Iterable[str]) -> list[_Part]:
+    """Return a piece for each token; those that NFC composes to one letter are parts of it."""
+    groups = list[list[str]]()
+    for text in texts:
+        rest = _REST.sub("", text)
+        ends = unicodedata.normalize("NFC", "".join(groups[-1])) if groups else ""
+        alone = unicodedata.normalize("NFC", rest)
+        if rest != text and len(unicodedata.normalize("NFC", ends + rest)) < len(ends + alone):
+            groups[-1].append(rest)
+        else:
+            groups.append([text])
+    return [
+        _Part("".join(group), number, len(group))
+        for group in groups
+        for number in range(1, len(group) + 1)
+    ]
 
 
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -191,8 +212,10 @@ def split_into_bytes(tokens: Tokens) -> str:
     """Return advice for the reader if tokens are parts of characters, else an empty string."""
     for first, last in whole_characters(tokens.texts):
         if last - first > 1:
-            word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
-            return f"this tokenizer splits {word} into bytes; a multilingual model shows words"
+            stop = next((at for at in range(last, len(tokens)) if tokens.special[at]), None)
+            word = cut(word_label(tokens.texts[first:stop]).split()[0], _LONGEST_SPECIAL)
+            parts = "bytes" if _BYTES.search(tokens.texts[first]) else "letters"
+            return f"this tokenizer splits {word} into {parts}; a multilingual model shows words"
     return ""
 
 

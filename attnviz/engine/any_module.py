@@ -117,12 +117,16 @@ def run_without(
     inputs: Sequence[Any],
     named: Mapping[str, Any],
     heads: Collection[tuple[int, int]],
+    *,
+    mean: bool = False,
 ) -> Any:
     """Return the output of a module whose given heads put out zeros, as after ``eval()``.
 
-    heads: as ``ModuleCall.heads`` names them.
+    heads: as ``ModuleCall.heads`` names them. mean: they put out their mean over all texts and
+    queries of this run instead.
+    Raises UnsupportedError if the mean cannot be taken, because a product sums over the heads.
     """
-    return _run(_plain(module), inputs, named, _Watch(removed=heads))
+    return _run(_plain(module), inputs, named, _Watch(removed=heads, mean=mean))
 
 
 def _plain(module: nn.Module) -> nn.Module:
@@ -227,13 +231,19 @@ def _texts(module: nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> 
 class _Watch(TorchFunctionMode):
     """What torch asks about each function: keeps attention weights, or removes heads.
 
-    text: the index of the text whose weights are kept. removed: the heads that put out zeros; None
-    keeps weights instead.
+    text: the index of the text whose weights are kept. removed: the heads that put out zeros, or
+    their mean; None keeps weights instead.
     """
 
-    def __init__(self, text: int = 0, removed: Collection[tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        text: int = 0,
+        removed: Collection[tuple[int, int]] | None = None,
+        *,
+        mean: bool = False,
+    ) -> None:
         super().__init__()
-        self.text, self.removed = text, removed
+        self.text, self.removed, self.mean = text, removed, mean
         self.calls: list[ModuleCall] = []
         self.notes: dict[str, None] = {}
         self.entered: set[str] = set()
@@ -296,22 +306,36 @@ class _Watch(TorchFunctionMode):
         sides = [each for each in flat if isinstance(each, Tensor)][-2:]
         for at, side in enumerate(sides):
             if self._is_made(side) and _mixes(name, flat[0], at) and _sums_to_one(side):
-                return self._by_hand(func, args, named, side, sides[1 - at])
+                order = _by_query(name, flat[0], at)
+                return self._by_hand(func, args, named, side, sides[1 - at], order)
         result = func(*args, **named)
         if not isinstance(sides[-1], nn.Parameter):
             self.follow(result)
         return result
 
     def _by_hand(
-        self, func: Any, args: tuple[Any, ...], named: dict[str, Any], weights: Tensor, value: Any
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        weights: Tensor,
+        value: Any,
+        order: Sequence[int] | None,
     ) -> Any:
-        """Run the product of attention weights and values."""
+        """Run the product of attention weights and values. order: see ``_by_query``."""
         frame = self._begin()
         texts, heads = self._split(frame, weights.shape[:-2], weights.shape[-2])
         kept = weights.reshape(texts, heads, *weights.shape[-2:])
         if self.removed is None:
             self._keep(frame, kept[self._index(texts)], texts, value.shape[-1])
             return func(*args, **named)
+        if self.mean:
+            output = func(*args, **named)
+            if order is None:
+                raise UnsupportedError(f"{frame.name}: a product sums over heads, which have no mean")
+            moved = output.movedim(tuple(order), tuple(range(len(order))))
+            changed = self._without(moved.reshape(texts, heads, weights.shape[-2], -1))
+            return changed.reshape(moved.shape).movedim(tuple(range(len(order))), tuple(order))
         without = self._without(kept).reshape(weights.shape)
 
         def swapped(given: Any) -> Any:
@@ -373,8 +397,14 @@ class _Watch(TorchFunctionMode):
         if self.removed is not None:
             whole = given["out_proj_weight"]  # (width, head · head_dim)
             apart = whole.reshape(len(whole), heads, -1).movedim(1, 0)[None]
-            given["out_proj_weight"] = self._without(apart)[0].movedim(0, 1).reshape_as(whole)
-            return functional.multi_head_attention_forward(**given)
+            kept = self._without(apart, mean=False)[0].movedim(0, 1).reshape_as(whole)
+            output, returned = functional.multi_head_attention_forward(
+                **given | {"out_proj_weight": kept}
+            )
+            if self.mean:  # what the heads wrote, of which W_O keeps the mean
+                written = functional.multi_head_attention_forward(**given)[0] - output
+                output = output + written.flatten(0, -2).nanmean(0)
+            return output, returned
         output, returned = functional.multi_head_attention_forward(**given)
         columns = len(key) if given.get("static_k") is None else given["static_k"].shape[1]
         texts = query.shape[1] if query.ndim == 3 else 1
@@ -403,10 +433,15 @@ class _Watch(TorchFunctionMode):
         self._names.append(frame.name)
         return frame
 
-    def _without(self, apart: Tensor) -> Tensor:
-        """Return a tensor (text, head, …) with zeros for the heads of this call to be removed."""
+    def _without(self, apart: Tensor, *, mean: bool | None = None) -> Tensor:
+        """Return a tensor (text, head, query, …) with the heads of this call removed.
+
+        mean: whether their mean over texts and queries replaces them, and not zeros.
+        """
         changed, call = apart.clone(), len(self._names) - 1
-        changed[:, [head for number, head in self.removed or () if number == call]] = 0.0
+        heads = [head for number, head in self.removed or () if number == call]
+        means = self.mean if mean is None else mean
+        changed[:, heads] = apart[:, heads].nanmean((0, 2), keepdim=True) if means else 0.0
         return changed
 
     def _index(self, texts: int) -> int:
@@ -468,6 +503,19 @@ def _mixes(name: str, equation: Any, at: int) -> bool:
         return False
     query, key, other = operands[at][-2], operands[at][-1], operands[1 - at]
     return key in other and key not in output and query in output and query not in other
+
+
+def _by_query(name: str, equation: Any, at: int) -> Sequence[int] | None:
+    """Return the axes of a product's output that are those of the weights, the query's last.
+
+    They are the axes before the last one, unless an ``einsum`` gives them another order; None if
+    its output lacks one of them. at: which operand the weights are.
+    """
+    if name != "einsum" or "." in str(equation):
+        return ()
+    inputs, _, output = str(equation).replace(" ", "").partition("->")
+    own = inputs.split(",")[at][:-1]
+    return [output.index(axis) for axis in own] if {*own} <= {*output} else None
 
 
 def _sums_to_one(weights: Tensor) -> bool:

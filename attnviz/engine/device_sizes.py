@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from attnviz.attention.functional import Array
 from attnviz.models.memory import free_memory
 
@@ -27,6 +29,7 @@ class DeviceSizes:
 
     device: its name in torch, such as ``cuda``; ``numpy`` is a processor without torch.
     block_cells: the attention weights in a block that goes to the host, over all heads and texts.
+    sum_bytes: bytes of sums over the rows of some heads, and as many for a kernel's own use.
     cells, rows: the most weights, and the most rows, in a block of attention that is reduced to
         sums. In causal attention, half of the last ``rows`` × ``rows`` weights are wasted work.
     sums_from: the shortest text, in tokens, that is scored by sums on this device, and not by maps
@@ -46,6 +49,7 @@ class DeviceSizes:
 
     device: str = "cpu"
     block_cells: int = 2**20
+    sum_bytes: int = 2**28
     cells: int = 2**19
     rows: int = 128
     sums_from: int | None = None
@@ -87,7 +91,7 @@ OF = {
     "xpu": replace(_SMALL_GPU, device="xpu", cells=2**26, tile=(2**13, 2**13)),
     "cuda": DeviceSizes(
         "cuda",
-        cells=2**27,
+        cells=2**26,
         sums_from=128,
         tile=(2**14, 2**14),
         clean_bytes=4_000_000_000,
@@ -124,6 +128,18 @@ def sizes(device: str, free: int | None = None) -> DeviceSizes:
         chunk_bytes=min(chosen.chunk_bytes, share),
         logit_cells=min(chosen.logit_cells, cells),
     )
+
+
+def widest(array: Array) -> Array:
+    """Return an array in float64; of a device that has no such numbers a copy in main memory."""
+    if isinstance(array, np.ndarray):
+        return array.astype(np.float64)
+    device, lacks = array.device, array.device.type == "mps"
+    if device.type == "xpu":
+        import torch
+
+        lacks = not torch.xpu.get_device_properties(device).has_fp64
+    return (array.cpu() if lacks else array).double()
 
 
 def sizes_of(array: Array) -> DeviceSizes:

@@ -5,6 +5,7 @@ The loss is that of Michel et al. 2019; the other metrics are defined as usual, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -43,7 +44,8 @@ class MetricInfo(NamedTuple):
     signed: True if an ablation can make it negative; otherwise it is at least zero.
     factor: the shown number divided by the stored one. percent: True shows it as a percentage.
     matters: +1 or −1, the sign of the metric if removing the head does harm.
-    aside: True if it gets a column next to the metric that ranks the heads.
+    aside: True if it gets a column next to the metric that ranks the heads. most: the largest
+        number that it can be, unless it is a share.
     """
 
     label: str
@@ -55,6 +57,12 @@ class MetricInfo(NamedTuple):
     percent: bool = False
     matters: int = 1
     aside: bool = True
+    most: float = math.inf
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Return the least and the largest number that it can be."""
+        return -math.inf if self.signed else 0.0, 1.0 if self.percent else self.most
 
 
 # fmt: off
@@ -78,7 +86,7 @@ METRICS: Mapping[Metric, MetricInfo] = {
     ),
     "output_cosine": MetricInfo(  # one minus the cosine between these two, in [0, 2]
         "output turned", "Cosine distance of the output", "",
-        "how far the output turns, mean over positions", aside=False,
+        "how far the output turns, mean over positions", aside=False, most=2.0,
     ),
     "logit_diff": MetricInfo(  # at the end of the text
         "Δ logit difference", "Change of logit(answer) - logit(foil)", "logits",

@@ -109,7 +109,8 @@ def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], l
         causal = is_causal(model, probe_of(given))
     if causal:
         require_two(given)
-        return [(given, list(range(len(read) - 1)), list(read[1:]))]
+        words = [(at, own) for at, own in enumerate(given.predicted.predictable[1:]) if own >= 0]
+        return [(given, [at for at, _ in words], [own for _, own in words])]
     mask = model.mask_id
     if mask is None:
         raise UsageError("this model reads both ways and has no mask token: there is no loss")

@@ -91,9 +91,11 @@ def matrix_of(module: Any, like: Tensor, inputs: int = 0) -> Tensor:
 
 def packed_layers(root: nn.Module) -> str:
     """Return words for an error that name a layer of another library; empty if there is none."""
-    kind = next(map(type, _foreign(root)), None)
-    if kind is None:
+    module = next(_foreign(root), None)
+    if module is None:
         return ""
+    weight = getattr(module, "weight", None)
+    kind = type(weight if is_packed(weight) else module)
     return (
         f" (it has {kind.__module__}.{kind.__name__} layers: merge its adapter with "
         "merge_and_unload, or load it without quantisation)"

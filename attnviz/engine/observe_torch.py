@@ -144,11 +144,10 @@ def read_sums_of(model: TransformersModel, forward: ForwardPass, reader: SumsRea
     with exact_products(device):
         if not _agrees(_reducible, model.model, forward.wanted, texts, read):
             raise _only_whole(model, "fused")
-        if device.type != "cuda":
-            return read(replace(forward, compare=False), reader)
         with sums_on_gpu(model, forward.batch, max(forward.lengths)):
             # A cache would keep the keys and values of all layers until the pass ends.
-            return read(replace(forward, compare=False, cached=False), reader)
+            cached = forward.cached and device.type == "cpu"
+            return read(replace(forward, compare=False, cached=cached), reader)
 
 
 def _tensors(inputs: Sequence[Input]) -> tuple[Tensor, Tensor | None]:

@@ -12,6 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from attnviz.engine.device_sizes import widest
 from attnviz.errors import UnsupportedError
 
 STORED = 4
@@ -57,9 +58,9 @@ def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) 
         for part in module.modules()
         for weight in part.parameters(recurse=False)
     )
-    apart = (found - plain).masked_fill(same, 0).double().norm(dim=-1)
-    allowed = epsilon(plain) * math.sqrt(roundings) * plain.nan_to_num().double().norm(dim=-1)
-    return bool((apart <= allowed).double().mean() >= 0.5)
+    apart = widest((found - plain).masked_fill(same, 0)).norm(dim=-1)
+    allowed = epsilon(plain) * math.sqrt(roundings) * widest(plain.nan_to_num()).norm(dim=-1)
+    return bool((apart <= allowed).float().mean() >= 0.5)
 
 
 _ROUNDING = {torch.float64: 1e-5, torch.float32: 1e-3}

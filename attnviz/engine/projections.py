@@ -54,9 +54,11 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
     found = [_described(names, *mapped, heads) for mapped in probe.found]
     projections = [projection for projection in found if projection is not None]
     if not found or len(projections) < len(found):
+        odd = next((type(probe.found[at][0]) for at, one in enumerate(found) if one is None), None)
+        named = f", but through a {odd.__module__}.{odd.__name__}" if odd is not None else ""
         raise UnsupportedError(
-            f"{type(whole).__name__} does not read its heads through a linear map of their width: "
-            "they cannot be removed for good"
+            f"{type(whole).__name__} does not read its heads through a linear map of their width"
+            f"{named}: what each head writes cannot be told, and none can be removed for good"
         )
     return dict(zip(_layers([entry.module for entry in projections]), projections, strict=True))
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attnviz.engine.attention_calls import HIDING, AttentionCall, IncompleteError
-from attnviz.engine.device_sizes import sizes
+from attnviz.engine.device_sizes import sizes_on
 from attnviz.measures.reduced import EqualGroups, Equals, Reduced
 from attnviz.measures.rows import Columns, Weights
 from attnviz.records import Ints
@@ -73,6 +73,7 @@ class TorchLayer:
         bias: Tensor | None = None,
     ) -> None:
         self.first, self.past = ranges
+        self._given = query, key, scale, sink, cap, bias
         groups = len(query) // len(key)
         self._wide = wide = torch.promote_types(query.dtype, torch.float32)
         self._query, self._scale = query.unflatten(0, (len(key), groups)), scale * _BITS
@@ -87,13 +88,50 @@ class TorchLayer:
             by_head = (bias.to(wide) * _BITS).expand(len(query), -1)
             self._bias = by_head.unflatten(0, (len(key), groups))
         self.output: Tensor | None = None
-        at_once = sizes(query.device.type)
-        self._most_cells, self._most_rows = at_once.cells, at_once.rows
+        self._at_once = sizes_on(query.device)
+        self._most_cells, self._most_rows = self._at_once.cells, self._at_once.rows
         self._on_gpu = query.device.type != "cpu"
 
     @property
     def heads(self) -> int:
         return len(self._given_key) * int(self._query.shape[1])
+
+    def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], TorchLayer]]:
+        shared, groups, *_ = self._query.shape
+        of_head = 4 * numbers * max(len(self.first), self._given_key.shape[1])
+        many = max(1, self._at_once.sum_bytes // of_head)
+        if many >= self.heads:
+            yield range(self.heads), self
+            return
+        keys = max(1, many // groups)
+        step = keys * groups if many >= groups else many
+        for first in range(0, shared * groups, keys * groups):
+            last = min(first + keys * groups, self.heads)
+            for start in range(first, last, step):
+                heads = range(start, min(start + step, last))
+                yield heads, self._of(heads, self._alike)
+
+    def _of(self, heads: range, make: Callable[..., TorchLayer], rows: Any = ...) -> TorchLayer:
+        """Return the layer of neighbouring heads, and of some rows, that ``make`` makes.
+
+        heads: all of one or several groups with the same keys, or some of one group.
+        """
+        query, key, scale, sink, cap, bias = self._given
+        groups, some = self._query.shape[1], slice(heads.start, heads.stop)
+        return make(
+            query[some] if rows is ... else query[some, rows],
+            key[heads.start // groups : (heads.stop - 1) // groups + 1],
+            scale,
+            ranges=(self.first[rows], self.past[rows]),
+            sink=None if sink is None else sink[some],
+            cap=cap,
+            bias=bias if bias is None or len(bias) == 1 else bias[some],
+        )
+
+    @property
+    def _alike(self) -> Callable[..., TorchLayer]:
+        """Return what makes a layer of this kind, with the arguments of ``TorchLayer``."""
+        return TorchLayer
 
     @cached_property
     def _key(self) -> Tensor:
@@ -205,21 +243,27 @@ class TorchLayer:
         return _numpy(found.to(self._wide).transpose(0, 1))
 
     def strongest(self, number: int, hidden: Any) -> list[list[tuple[float, int, int]]]:
-        found: list[list[tuple[float, int, int]]] = [[] for _ in range(self.heads)]
-        groups, left_out = self._query.shape[1], self._index(hidden)
-        for heads, start, stop, low, scores in self._blocks(1):
-            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
+        left_out, every = self._index(hidden), self._given_key.shape[1]
+        found = self._new(*self._query.shape[:2], 0)
+        places = torch.empty(found.shape, dtype=torch.int64, device=found.device)
+        for heads, start, _, low, weights in self._weight_blocks():
             keys = weights.shape[-1]
             weights.masked_fill_(left_out[low : low + keys], 0)
-            best = weights.flatten(0, 1).flatten(1)
-            values, places = best.topk(min(number, best.shape[1]))
-            for head, (row, at) in enumerate(zip(values.tolist(), places.tolist(), strict=True)):
-                known = found[heads.start * groups + head]
-                pairs = zip(row, at, strict=True)
-                known += [(one, start + i // keys, low + i % keys) for one, i in pairs if one > 0]
-                known.sort(key=lambda pair: -pair[0])
-                del known[number:]
-        return found
+            best = weights.flatten(2)
+            values, at = best.topk(min(number, best.shape[2]))
+            if heads.start == 0:  # room for what the block's queries have, of all heads
+                more = (0, values.shape[2])
+                found, places = pad(found, more), pad(places, more)
+            found[heads, :, -values.shape[2] :] = values
+            places[heads, :, -at.shape[2] :] = (start + at // keys) * every + low + at % keys
+            if heads.stop >= len(found):
+                order = found.argsort(dim=-1, descending=True, stable=True)[..., :number]
+                found, places = found.gather(2, order), places.gather(2, order)
+        by_head = (each.flatten(0, 1).tolist() for each in (found, places))
+        return [
+            [(one, at // every, at % every) for one, at in zip(*head, strict=True) if one > 0]
+            for head in zip(*by_head, strict=True)
+        ]
 
     def single(self, keys: Ints) -> Weights:
         chosen = self._key[:, torch.from_numpy(keys).to(self._key.device)]
@@ -230,8 +274,7 @@ class TorchLayer:
     def sources(self, shares: Weights) -> Weights:
         given = self._tensor(shares)
         found = given.new_zeros(len(shares), self._given_key.shape[1])
-        for heads, start, stop, low, scores in self._blocks(1):
-            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
+        for _, start, stop, low, weights in self._weight_blocks():
             whole = weights.flatten(0, 1).sum(0)
             found[:, low : low + whole.shape[-1]] += given[:, start:stop] @ whole
         return _numpy(found / self.heads)
@@ -292,8 +335,7 @@ class TorchLayer:
         """
         wide = value.to(self._wide)
         found = wide.new_empty(*self._query.shape[:3], value.shape[-1])
-        for heads, start, stop, low, scores in self._blocks(1):
-            weights = scores.sub_(self._log_sums[heads, :, start:stop, None]).exp2_()
+        for heads, start, stop, low, weights in self._weight_blocks():
             seen = wide[heads, None, low : low + weights.shape[-1]]
             found[heads, :, start:stop] = weights @ seen
         return found.flatten(0, 1).transpose(0, 1).to(value.dtype)
@@ -368,6 +410,12 @@ class TorchLayer:
                     scores[..., edge].masked_fill_(mask, _HIDDEN)
                 yield heads, start, end, low, scores
             start = end
+
+    def _weight_blocks(self) -> Iterator[tuple[slice, int, int, int, Tensor]]:
+        """Yield what ``_blocks`` does, with attention weights in place of scores."""
+        logs = self._log_sums
+        for heads, start, stop, low, scores in self._blocks(1):
+            yield heads, start, stop, low, scores.sub_(logs[heads, :, start:stop, None]).exp2_()
 
     def _at(self, tensor: Tensor, axis: int, places: Ints) -> Tensor:
         """Return the entries at some places of an axis, which gets the shape of ``places``."""

@@ -39,9 +39,6 @@ _WIDEST = 256
 _LEAST_BUCKET = 16
 """A tile has no more keys than a bucket, and a product of tensor cores at least so many."""
 
-_GROUP_BYTES = 2**28
-"""The most bytes of what the kernel writes for its own use: so many heads run at once."""
-
 _TRIAL_ROWS = 4
 """So many queries at the start, in the middle and at the end are compared with the blocks."""
 
@@ -151,6 +148,10 @@ class TritonLayer(TorchLayer):
         narrow = query.dtype in _DTYPES and query.dtype == key.dtype
         self._fits = narrow and query.shape[-1] <= _WIDEST and outer > 0
 
+    @property
+    def _alike(self) -> Callable[..., TorchLayer]:
+        return partial(TritonLayer, run=self._run)
+
     def reduced(
         self,
         columns: Columns,
@@ -176,40 +177,24 @@ class TritonLayer(TorchLayer):
         """
         logs = self._log_sums.flatten(0, 1)
         return self._tried(
-            lambda: self._strongest(number, self._index(hidden), logs),
+            lambda: self._strongest(number, hidden, logs),
             otherwise=partial(super().strongest, number, hidden),
         )
 
     def _strongest(
-        self, number: int, left_out: Tensor, logs: Tensor
+        self, number: int, hidden: Any, logs: Tensor
     ) -> list[list[tuple[float, int, int]]]:
         other = copy(self)
         other._logarithms = None
-        biases = logs.new_zeros(self.heads, len(left_out)) if self._biases is None else self._biases
-        other._biases = biases.masked_fill(left_out, -1e30)
-        shown: Any = other._summed(np.empty((len(left_out), 0)), None, None, False)
+        biases = logs.new_zeros(self.heads, len(hidden)) if self._biases is None else self._biases
+        other._biases = biases.masked_fill(self._index(hidden), -1e30)
+        shown: Any = other._summed(np.empty((len(hidden), 0)), None, None, False)
         largest = shown.largest * (other._log_sums.flatten(0, 1) - logs).exp2()
-        rows = largest.topk(min(number, largest.shape[1]), -1).indices
+        rows = largest.topk(min(number, largest.shape[1]), -1).indices.sort(-1).values.cpu().numpy()
         found: list[list[tuple[float, int, int]]] = []
-        groups, places = self._query.shape[1], torch.arange(len(left_out), device=logs.device)
-        first, past, _ = self._ranges
-        for shared in range(len(self._given_key)):
-            of_heads = slice(shared * groups, (shared + 1) * groups)
-            at = rows[of_heads]
-            asking = self._asking[of_heads].gather(
-                1, at[..., None].expand(-1, -1, self._asking.shape[2])
-            )
-            key = self._given_key[shared].to(self._wide)
-            scores = (self._scaled(asking) @ key.T)[None]
-            scores = self._scored(scores, slice(shared, shared + 1), slice(None))[0]
-            weights = (scores - logs[of_heads].gather(1, at)[..., None]).exp2()
-            seen = (places >= first[at][..., None]) & (places < past[at][..., None]) & ~left_out
-            weights = weights.masked_fill(~seen, 0).flatten(1)
-            best, cells = weights.topk(min(number, weights.shape[1]), -1)
-            queries = at.gather(1, cells // len(places))
-            by_head = (each.tolist() for each in (best, queries, cells % len(places)))
-            for of_head in zip(*by_head, strict=True):
-                found.append([pair for pair in zip(*of_head, strict=True) if pair[0] > 0])
+        for head, at in enumerate(rows):
+            (pairs,) = self._of(range(head, head + 1), TorchLayer, at).strongest(number, hidden)
+            found.append([(weight, int(at[row]), key) for weight, row, key in pairs])
         return found
 
     def _tried(self, kernels: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
@@ -332,7 +317,7 @@ class TritonLayer(TorchLayer):
         sweeps: list[sums_kernels.ColumnParts] = self._run.kept(
             key,
             columns,
-            lambda: sums_kernels.split_columns(self._tensor64(columns), bucket, tile.keys),
+            lambda: sums_kernels.split_columns(self._index(columns), bucket, tile.keys),
         )
         width, device = sweeps[0].parts.shape[1], self._query.device
         require_room(  # a text of code has hundreds of kinds of marks
@@ -350,7 +335,7 @@ class TritonLayer(TorchLayer):
             buckets = -(-keys // bucket)
             # A power of two, so that few variants of the kernel are compiled.
             of_queries = triton.next_power_of_2((tile.queries - 1) // bucket + 2)
-        many = max(1, _GROUP_BYTES // (4 * queries * (width + buckets)))
+        many = max(1, self._at_once.sum_bytes // (4 * queries * (width + buckets)))
         sinks = total if self._sinks is None else self._sinks
         biases = total if self._biases is None else self._biases
         first, past, left = self._ranges
@@ -432,9 +417,6 @@ class TritonLayer(TorchLayer):
             **self._common(),
         )
         return found
-
-    def _tensor64(self, columns: Columns) -> Tensor:
-        return self._index(np.asarray(columns, np.float64))
 
     # The comparison ------------------------------------------------------------------------------
 
@@ -518,11 +500,10 @@ def _excess(ours: Tensor, theirs: Tensor, tolerance: Tensor) -> Tensor:
 
     It stays on the device. It is NaN where one alone is.
     """
-    ours, theirs = ours.double(), theirs.double()
-    apart = (ours - theirs).masked_fill(ours.isnan() & theirs.isnan(), 0).abs().flatten()
-    most = theirs.nan_to_num(0).abs().flatten()
-    one = tolerance.new_ones(1)
-    return (torch.cat([apart, 0 * one]) / (tolerance * torch.cat([most, one]).amax())).amax()
+    if not theirs.numel():
+        return tolerance.new_zeros(())
+    apart = (ours - theirs).masked_fill_(ours.isnan() & theirs.isnan(), 0).abs_().amax()
+    return apart / (tolerance * theirs.nan_to_num(0).abs_().amax().clamp(min=1))
 
 
 def _why(error: Exception) -> str:

@@ -10,7 +10,7 @@ takes the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,12 @@ class JoinedLayer:
         self._layer, self._split, self._device = layer, split, device
         self.heads = layer.heads * split.size
         self.first, self.past = layer.first, layer.past
+
+    def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], JoinedLayer]]:
+        own = self._layer.heads
+        for heads, part in self._layer.parts(numbers):
+            of_all = [rank * own + head for rank in range(self._split.size) for head in heads]
+            yield of_all, JoinedLayer(part, self._split, self._device)
 
     def reduced(
         self,

@@ -42,6 +42,9 @@ the bucket after the one that its tile begins in. The caller's columns start at 
 _MOST_PARTS = 64 - RESERVED
 """The parts of columns in one sweep over the keys; more have no room in the registers."""
 
+_AT_ONCE = 8
+"""So many columns are split at once: in float64 they would fill the memory of a long text."""
+
 _PAD = 128
 """The keys of parts are filled up to a multiple of this, which every tile of keys divides."""
 
@@ -337,18 +340,19 @@ def split_columns(columns: Tensor, bucket: int | None, tile: int) -> list[Column
     bucket: keys in a bucket of the sums over buckets, or None.
     """
     keys, many = columns.shape
-    rest = columns.double()
-    largest = rest.abs().amax(0).clamp(min=1e-300) if keys else rest.new_ones(many)
-    unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
-    whole = (rest == rest.round()).all(0)
-    unit = torch.where(whole, unit.clamp(min=1.0), unit)
     parts: list[tuple[int, float, Tensor]] = []
-    for _ in range(3):
-        part = (rest / unit).to(torch.float16)
-        for column in part.any(0).nonzero()[:, 0].tolist():
-            parts.append((column, float(unit[column]), part[:, column]))
-        rest = rest - part.double() * unit
-        unit = unit * 2.0**-11
+    for start in range(0, many if keys else 0, _AT_ONCE):
+        rest = columns[:, start : start + _AT_ONCE].double()
+        largest = rest.abs().amax(0).clamp(min=1e-300)
+        unit = torch.exp2(torch.ceil(torch.log2(largest)) - 10)  # parts are at most 1,024
+        whole = (rest == rest.round()).all(0)
+        unit = torch.where(whole, unit.clamp(min=1.0), unit)
+        for _ in range(3):
+            part = (rest / unit).to(torch.float16)
+            for column in part.any(0).nonzero()[:, 0].tolist():
+                parts.append((start + column, float(unit[column]), part[:, column].clone()))
+            rest = rest - part.double() * unit
+            unit = unit * 2.0**-11
     parts.sort(key=lambda part: part[0])
     rows, sweeps, low = -(-keys // _PAD) * _PAD, [], 0
     place = torch.arange(rows, device=columns.device)

@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.observer import note_of_runs
 from attnviz.engine.reduced_torch import TorchLayer
 from attnviz.models.memory import require_room
 from attnviz.models.split import device_of
 from attnviz.models.transformers_model import TransformersModel
 
-_NUMBERS = 40
-"""About how many sums the row of a head has: columns, and equal tokens in nine orders."""
+_NUMBERS = 160
+"""About how many numbers the row of a head has: columns, equal tokens in nine orders, and for a
+kernel's own use up to 64 columns and 64 buckets."""
 
 _LEFT_BYTES = 2**30
 """More memory than this is returned after a pass, of what torch holds and does not use."""
@@ -77,31 +79,41 @@ def sums_on_gpu(model: TransformersModel, texts: int, tokens: int) -> Iterator[N
     texts, tokens: how many texts, of how many tokens each. Raises UsageError if they do not fit.
     """
     device = device_of(model.model)
+    if device.type == "cpu":
+        yield
+        return
     require_room(
         f"a pass over {tokens:,} tokens with sums over its attention takes beside the model",
         pass_bytes(model, texts, tokens),
         "shorten the text",
         device,
     )
-    own = {each.device for each in model.model.parameters() if each.device.type == device.type}
+    every = (each.device for each in model.model.parameters())
+    own = {device, *(other for other in every if other.type == device.type)}
+    card: Any = getattr(torch, device.type)
     try:
         yield
     finally:
-        held = (torch.cuda.memory_reserved(on) - torch.cuda.memory_allocated(on) for on in own)
-        if sum(held) > _LEFT_BYTES:
-            torch.cuda.empty_cache()
+        if device.type == "mps":
+            held = card.driver_allocated_memory() - card.current_allocated_memory()
+        else:
+            held = sum(card.memory_reserved(on) - card.memory_allocated(on) for on in own)
+        if held > _LEFT_BYTES:
+            card.empty_cache()
 
 
 def pass_bytes(model: TransformersModel, texts: int, tokens: int) -> int:
     """Return roughly the most bytes that a pass takes, with the sums of one text at a time.
 
-    A layer holds the states before and after it, and beside them its queries, keys and values with
-    the sums over its rows, or later what its feed-forward network makes of the states.
+    Sums are those of as many heads as fit a fixed memory, or of one. A layer holds the states
+    before and after it, and beside them its queries, keys and values with the sums over its rows,
+    or later what its feed-forward network makes of the states.
     """
     info, width = model.info, model.sizes.width
     inner = getattr(model.model.config, "intermediate_size", None) or 4 * width
     wide = next(model.model.parameters()).element_size()
     attention = wide * texts * 2 * info.head_dim * (info.heads + info.kv_heads)
-    sums = 4 * info.heads * _NUMBERS
-    held = wide * texts * 2 * width + max(attention + sums, wide * texts * 2 * inner)
-    return int(tokens * held)
+    one, at_once = 4 * tokens * _NUMBERS, sizes(device_of(model.model).type).sum_bytes
+    sums = min(info.heads * one, max(2 * at_once, one))
+    states, forward = wide * texts * 2 * width, wide * texts * 2 * inner
+    return int(tokens * states + max(tokens * attention + sums, tokens * forward))

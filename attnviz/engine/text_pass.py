@@ -29,11 +29,12 @@ from attnviz.records import AttentionRecord, Floats, HeadVectors, Kind
 class TextPass:
     """The result of running a model on one text: the attention record and the logits.
 
-    logits: (token, vocab), of the next token; None if the model does not predict it.
+    logits: (token, vocab), of the next token, on a GPU if it ran there; None if the model does not
+        predict it.
     """
 
     record: AttentionRecord
-    logits: Floats | None
+    logits: Array | None
 
 
 class TextReader:
@@ -58,8 +59,7 @@ class TextReader:
                 keep.observe(0, kind, layer, 0, weights, BlockFacts(mask=seen.masks.get(layer)))
         if not keep.layers:
             raise no_such_head()
-        logits = None if seen.logits is None else to_numpy(seen.logits)
-        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), logits)
+        return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
         """Return True if the model's logits predict the next token of the queries' text."""

@@ -24,16 +24,17 @@ def judged(model: Model) -> Model:
     """Return the model, whose facts say so if it predicts no better than uniform chance.
 
     Training moves the gains of norms. So only a model that has a norm, and the first gain of which
-    is still one number throughout, is run over a short text. A model of pictures is not run.
+    is still one number throughout, is run over a short text. A model of pictures or sounds is not
+    run, nor is one that translates, whose decoder has no text to predict.
     """
     info = model.info
     if info.weights not in ("checkpoint", "loaded") or next(_gains_moved(model), True):
         return model
-    if not getattr(model, "reads_text", True):
+    if not getattr(model, "reads_text", True) or "cross" in model.kinds:
         return _described(model, "untrained? the gains of its norms are all equal")
     try:
         wanted = asked(model, _TEXT, Choice())
-        logits = None if wanted.kind == "encoder" else TextReader(model).read(wanted).logits
+        logits = TextReader(model).read(wanted).logits
     except (UnsupportedError, UsageError):
         return model  # what is asked of the model says why it cannot be run
     if logits is None or len(wanted.given.text) < 2 or len(logits) != len(wanted.given.text):

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.measures.registry import NEAR
 from attnviz.measures.rows import TextFacts, Weights
 from attnviz.records import Bools, Ints
 
@@ -48,7 +49,7 @@ _FOLLOWING = {"duplicate": 0, "induction": 1}
 _ROUNDING = 1e-8
 """The least variance: rounding may give 32-bit weights that should be equal this much."""
 
-NAMES = len(_OFFSETS) + len(_FOLLOWING)
+NAMES = len(_OFFSETS) + len(_FOLLOWING) + 1  # local
 """The number of labels that are tested for each head."""
 
 Floats = NDArray[np.float64]
@@ -88,6 +89,7 @@ def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Eviden
     for name, behind in _FOLLOWING.items():
         if causal or not behind:
             tested[name] = _of_copies(text, weights, seen, behind)
+    tested["local"] = _of_surroundings(text, weights, seen)
     return {name: label for name, label in tested.items() if label.events >= FEWEST_EVENTS}
 
 
@@ -129,10 +131,38 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     known = (earlier @ members > 0)[np.arange(len(kinds)), np.arange(len(kinds))] & plain[last]
     chosen = np.flatnonzero(known)
     chosen = _evenly_spaced(chosen[np.argsort(last[chosen])])
-    before, aims = earlier[chosen], members[:, chosen]
+    return _of_sets(weights, last[chosen], earlier[chosen], members[:, chosen], 1)
+
+
+def _of_surroundings(text: TextFacts, weights: Weights, seen: Bools) -> Evidence:
+    """Return the evidence for the keys around a token, itself included.
+
+    An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
+    gets what a random event sees around itself.
+    """
+    count, plain = len(text.queries), ~text.special
+    sees = seen & plain & plain[:, None]
+    places = np.arange(count)
+    near = sees & (np.abs(places[:, None] - places) <= NEAR)
+    last = np.zeros(count, bool)
+    last[count - 1 - np.unique(np.asarray(text.queries.ids)[::-1], return_index=True)[1]] = True
+    chosen = _evenly_spaced(np.flatnonzero(last & (sees.sum(-1) > near.sum(-1))))
+    aims = near[chosen].T.astype(np.float64)
+    return _of_sets(weights, chosen, sees[chosen], aims, aims.sum(0))
+
+
+def _of_sets(
+    weights: Weights, queries: Ints, before: Bools, aims: Floats, least: Floats | int
+) -> Evidence:
+    """Return the evidence for events that name a set of keys.
+
+    queries: (event,). before: (event, key), the keys that the query of each may be given. aims:
+    (key, event), ones for the keys of each. A random draw gives a query the set of any event of
+    which it sees at least ``least`` keys: a number, or one for each event.
+    """
     # One head at a time, (event, key): all at once would take the memory of another layer.
-    mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
-    sees = before @ aims > 0  # (event, event), mass (head, event, event)
+    mass = np.stack([np.where(before, head[queries], 0.0) @ aims for head in weights])
+    sees = before @ aims >= least  # (event, event), mass (head, event, event)
     hits = np.einsum("hee->he", mass)
     others = np.maximum(sees.sum(0) - 1, 1)
     control = (np.where(sees, mass, 0).sum(1) - hits) / others

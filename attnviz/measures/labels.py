@@ -19,6 +19,12 @@ from attnviz.records import SINKS, HeadLabel, Source
 THRESHOLD = 0.2
 """The least strength, the share of the possible gain over the base rate, that gives a label."""
 
+LOCAL = "local"
+"""The broadest label: it is given only where no other one is."""
+
+_OF_LOCAL = 0.3
+"""The least strength of ``local``: most heads give the tokens around more than their share."""
+
 _DEVIATIONS = 3.0
 """The least number of standard errors by which a relation's score must exceed its base rate."""
 
@@ -98,6 +104,11 @@ def strength(score: float | None, *floors: float | None) -> float | None:
     return (score - floor) / (1 - floor)
 
 
+def least_strength(name: str) -> float:
+    """Return the least strength with which a head gets the label of this name."""
+    return _OF_LOCAL if name == LOCAL else THRESHOLD
+
+
 def strengths(
     names: Iterable[str],
     scores: Mapping[str, float | None],
@@ -151,12 +162,13 @@ def best_label(
     found: the strengths by name. scores, base_rate: of the head, and of uniform attention.
     measured: number of word pairs of each relation. A relation must also lie ``deviations``
         standard errors above its base rate. A label gives way to a more specific one that has half
-        its score, and ``first`` gives way to ``induction``.
+        its score, ``first`` gives way to ``induction``, and ``local`` to every other label.
     """
     reached = {}
     for name, value in found.items():
         score, base, pairs = scores.get(name), base_rate.get(name), measured.get(name, 0)
-        if value >= threshold and _is_clear(name, score, base, pairs, deviations):
+        least = max(threshold, least_strength(name))
+        if value >= least and _is_clear(name, score, base, pairs, deviations):
             reached[name] = value
     for whole, parts in _PARTS.items():
         bar = _PART * (scores.get(whole) or 0.0)
@@ -169,10 +181,13 @@ def best_label(
 def strongest(reached: Mapping[str, float]) -> str | None:
     """Return the name of the largest strength, the first in the registry of equals; None if empty.
 
-    reached: the strengths by name.
+    reached: the strengths by name; ``local`` counts only where it is the only one.
     """
     ranks = {name: rank for rank, name in enumerate(LABELS)}
-    order = {name: (-value, ranks.get(name, len(ranks))) for name, value in reached.items()}
+    order = {
+        name: (name == LOCAL, -value, ranks.get(name, len(ranks)))
+        for name, value in reached.items()
+    }
     return min(order, key=order.__getitem__, default=None)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from attnviz.measures.evidence import NAMES, Evidence, evidence
 from attnviz.measures.labels import (
     SINK,
-    THRESHOLD,
     KnownLabels,
     clear_deviations,
     label_of,
+    least_strength,
     strength,
     strongest,
 )
@@ -121,7 +121,9 @@ class _Text:
             name: strength(scores[name], bases.scores[name], float(label.control[place]))
             for name, label in found.items()
         }
-        reached = {name: gain for name, gain in gains.items() if gain and gain >= THRESHOLD}
+        reached = {
+            name: gain for name, gain in gains.items() if gain and gain >= least_strength(name)
+        }
         least = clear_deviations(self._trials) if reached else 0.0
         clear = (name for name in reached if found[name].deviations[place] >= least)
         best = strongest({name: reached[name] for name in clear})

@@ -8,7 +8,7 @@ keeps no weight. The keys that a query sees must be a range, as in causal attent
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -150,6 +150,13 @@ class ReducedLayer(Protocol):
     @property
     def past(self) -> Ints: ...
 
+    def parts(self, numbers: int) -> Iterator[tuple[Sequence[int], ReducedLayer]]:
+        """Yield the indices of some heads and the layer of these alone, until all have come.
+
+        numbers: how many are kept of each row of a head. They fill a fixed memory at most, or more
+        if a single head needs more.
+        """
+
     def reduced(
         self,
         columns: Columns,
@@ -240,7 +247,8 @@ class EvenRows(_Ranges):
         """Return the index of each column asked for until now, and the columns (key, column)."""
         known = {_name(column): column for column in self.asked}
         places = {name: at for at, name in enumerate(known)}
-        every = [np.empty((len(self.text.keys), 0)), *(each[:, None] for each in known.values())]
+        none = np.empty((len(self.text.keys), 0), bool)  # columns of zeros and ones stay small
+        every = [none, *(each[:, None] for each in known.values())]
         return places, np.concatenate(every, 1)
 
     def at(self, keys: Ints) -> Rows:
@@ -334,6 +342,28 @@ class SummedRows(_Ranges):
 
     def far(self) -> Weights:
         return -self.found.signed if self.found.far is None else self.found.far
+
+
+_NUMBERS = 24
+"""How many numbers of a row exist at once beside columns and equal tokens."""
+
+
+def summed_parts(
+    text: TextFacts,
+    layer: ReducedLayer,
+    even: EvenRows,
+    heads: Sequence[int],
+    buckets: int | None = None,
+) -> Iterator[tuple[Mapping[int, int], ReducedLayer, SummedRows]]:
+    """Yield the rows of some heads of a layer at a time, so that their sums fit a fixed memory.
+
+    Each item is: by the index of a head in the part its index in the layer, the part, and its rows
+    of these heads. heads: those to measure. The other arguments are those of ``SummedRows``.
+    """
+    numbers = _NUMBERS + 2 * (even.columns[1].shape[1] + len(text.orders))
+    for places, part in layer.parts(numbers):
+        if kept := {at: head for at, head in enumerate(places) if head in heads}:
+            yield kept, part, SummedRows(text, part, even, [*kept], buckets)
 
 
 def _name(column: Columns) -> bytes:

@@ -8,9 +8,10 @@ al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confide
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from attnviz.errors import UsageError
+from attnviz.reading import finite
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: the position of a key, its
@@ -31,6 +32,9 @@ NEEDS: Mapping[Need, str] = {
 View = Literal["raw", "without-first", "norm-weighted"]
 """Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
 norm of the value it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
+
+NEAR = 2
+"""The most tokens between a query and the keys around it that ``local`` measures."""
 
 _OWN_COLOUR = "d9d2ff"
 """The colour of relations from a user's own probe file."""
@@ -127,6 +131,13 @@ MEASURES: Mapping[str, Measure] = {
             short="next", said="next token", needs=("one text", "the future"),
         ),
         Measure(
+            name="local", family="position",
+            target=f"the tokens at most {NEAR} away, itself included",
+            meaning=f"attends to the tokens around it, at most {NEAR} away",
+            letter="l", colour="3fb6a8", short="loc", said="local", needs=("one text",),
+            absent="no query of {text} sees tokens further away",
+        ),
+        Measure(
             name="duplicate", family="identity", target="earlier copies of the token",
             meaning="attends to earlier copies of the same token",
             letter="D", colour="e69f00", short="dup", said="duplicate token", needs=("one text",),
@@ -210,8 +221,8 @@ LABELS: Mapping[str, Measure] = {
 UNLABELLED: Mapping[str, Measure] = {
     "spread": Measure(
         "spread", "statistic", MEASURES["normalised_entropy"].text,
-        "attends widely; the score is its normalised entropy (1 = uniform)",
-        "-", short="wide", said="diffuse",
+        "spreads its attention; the score is its normalised entropy (1 = uniform)",
+        "-", short="diff", said="diffuse",
     ),
     "peaked": Measure(
         "peaked", "statistic", MEASURES["confidence"].text,
@@ -244,11 +255,24 @@ OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
 
 # fmt: off
 Sorting = Literal[
-    "previous", "first", "self", "next", "duplicate", "induction", "entropy", "normalised_entropy",
-    "distance", "confidence",
+    "previous", "first", "self", "next", "local", "duplicate", "induction", "entropy",
+    "normalised_entropy", "distance", "confidence",
 ]
 # fmt: on
 """The same names, which editors offer for ``attnviz.heads(sort=...)``."""
+
+
+def read_score(name: str, score: Any) -> float | None:
+    """Return a measure's number from a file; None if it has none.
+
+    Raises TypeError or ValueError for what is no number, or no share where it should be one. A
+    share may be below zero, as that of rare words, which counts from its chance.
+    """
+    number = None if score is None else finite(score)
+    share = name in MEASURES and MEASURES[name].unit == "share"
+    if share and number is not None and abs(number) > 1 + 1e-6:
+        raise ValueError(f"{name} of {number:g}, expected a share")
+    return number
 
 
 def label_named(name: str) -> Measure:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.equal_tokens import Pairs, equal_pairs, mass_on, mass_on_pairs
-from attnviz.measures.registry import MEASURES, Measure, Need, View
+from attnviz.measures.registry import MEASURES, NEAR, Measure, Need, View
 from attnviz.measures.uniform import even_weights, visible_keys
 from attnviz.records import Bools as Bools
 from attnviz.records import Kind, Tokens
@@ -40,7 +40,7 @@ _RARE_KINDS = 3
 _STRIPS, _STRIP = 4, 16
 """Into how many strips the rows of a causal block are cut, and the fewest rows of one."""
 
-_NEAR = 0.2
+_DIAGONAL = 0.2
 """The width g of the diagonal of two texts in ``_alignment_rows``."""
 
 
@@ -122,6 +122,13 @@ class TextFacts:
         """Return a mask (key,) of punctuation and special tokens."""
         tokens = zip(self.keys.texts, self.keys.special, strict=True)
         return np.asarray([special or is_punctuation(text) for text, special in tokens], bool)
+
+    @cached_property
+    def marks(self) -> tuple[NDArray[np.int64], Bools]:
+        """Return the ids of the delimiters, and a mask (key, kind): which key is which of them."""
+        ids = np.where(self.delimiters, np.asarray(self.keys.ids, np.int64), -1)
+        kinds = np.unique(ids[self.delimiters])
+        return kinds, ids[:, None] == kinds
 
     @cached_property
     def orders(self) -> NDArray[np.int64]:
@@ -368,6 +375,17 @@ def _first_rows(block: AttentionRows) -> Rows:
     return block.at(np.zeros_like(block.queries))[0], np.asarray(block.queries >= 1)
 
 
+def _local_rows(block: AttentionRows) -> Rows:
+    """Return each row's weight on the keys at most ``NEAR`` tokens away.
+
+    Rows that see no other key do not count: all of their weight is there.
+    """
+    ahead = 0 if block.text.attention.causal else NEAR
+    around = [block.at(block.queries + offset) for offset in range(-NEAR, ahead + 1)]
+    near = sum(counts.astype(np.int64) for _, counts in around)
+    return sum(values for values, _ in around), np.asarray(block.visible > near)
+
+
 def _column_rows(block: AttentionRows, keys: Bools) -> Rows:
     """Return each row's weight on the keys of a mask (key,), and which rows see any of them."""
     return block.mixed(keys), block.sees(keys) > 0
@@ -389,7 +407,7 @@ def _alignment_rows(block: AttentionRows) -> Rows:
     text, weights = block.text, block.weights
     keys = np.arange(weights.shape[-1])
     gap = (block.queries / len(text.queries))[:, None] - keys / len(text.keys)
-    near = np.exp(-(gap**2) / (2 * _NEAR**2)).astype(weights.dtype)
+    near = np.exp(-(gap**2) / (2 * _DIAGONAL**2)).astype(weights.dtype)
     return np.einsum("...rk,rk->...r", weights, near), _every(block)
 
 
@@ -405,6 +423,7 @@ FORMULAS: Mapping[str, Formula] = {
     "first": _first_rows,
     "self": _self_rows,
     "next": lambda block: block.at(block.queries + 1),
+    "local": _local_rows,
     "separator": lambda block: _column_rows(block, block.text.separators),
     "delimiter": lambda block: _column_rows(block, block.text.delimiters),
     "rare": _rare_rows,

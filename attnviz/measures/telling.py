@@ -5,15 +5,16 @@ The candidates stand in this order, and the first that has evidence is said:
 1. *induction*: a token that repeats, from which a head that is known as an induction head attends
    to what followed the earlier copy; also where only one piece of a word does so, and, if there is
    nothing else, to a mark, as in code; a function word that repeats comes after 3;
-2. *reference*: a link that beats chance from a pronoun to an earlier content word, or from a word
-   to another copy of it;
+2. *reference*: a link that beats chance from a pronoun to an earlier content word, from a verb to a
+   noun before it that is not its neighbour, or from a word to another copy of it;
 3. *label*: a head whose known label is about two words, coreference or subject, and that links
    two such words here: a pronoun, or what looks like a verb, to a noun before it; pronouns first,
    then words that are no neighbours;
-4. *apart*: any other link that beats chance between two content words that are no neighbours;
-5. *asked*: a pronoun, a word that repeats, or a verb, and the word before it that a reader of the
-   text would connect with it, where some head does so, but not beyond chance;
-6. *apart* with a function word, then *local*: links that beat chance between neighbours.
+4. *asked*: a pronoun, a word that repeats, a verb, or a closing mark, and the word before it that a
+   reader of the text would connect with it, where one head does so, at least ``_OVER_HABIT`` times
+   as much as elsewhere; without any test, and only if there is nothing above;
+5. *apart*: any other link that beats chance between two content words that are no neighbours;
+6. *function*, a link that beats chance with a function word, then *local*: one of neighbours.
 
 The evidence of 1 and 3 is the label, which other texts gave, and that the word gets most of what
 the query gives to words other than the sink, at least ``LEAST`` of it. That of the others is the
@@ -36,7 +37,7 @@ from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import is_mark, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadLabel, LayerWeights, Tokens
 
-Why = Literal["induction", "reference", "label", "apart", "asked", "local", "nearest"]
+Why = Literal["induction", "reference", "label", "asked", "apart", "function", "local", "nearest"]
 
 LEAST = 0.3
 """The least share of a query's attention outside the sink that a labelled head must give to a word
@@ -45,8 +46,11 @@ to be said to do here what its label says."""
 _OVER_UNIFORM = 2.0
 """The multiple of uniform attention that this share must be, up to a half: early words see few."""
 
-_ALONE = 0.4
-"""The least weight of one head that answers what a person would ask, without any other evidence."""
+_ALONE, _OVER_HABIT = 0.4, 2.0
+"""The least weight of one head that answers what a person would ask, without any other evidence,
+and the least multiple of what the head gives at other places."""
+
+_OPENING = {")": "(", "]": "[", "}": "{", "”": "“", "»": "«", '"': '"'}
 
 LIGHT = 0.2
 """The weight below which nothing is said of a link, however much of the attention the sink has."""
@@ -101,26 +105,29 @@ def told(
     to beating chance, or empty if that link's weight is hardly above its habit.
     """
     known = {head: label.name for head, label in labels.items() if label.is_known}
-    tested = [_of_chance(record, link) for link in (links.beyond_chance if links else [])]
+    text = None if record.kind == "cross" else _Text(record)
+    tested = [_of_chance(record, text, link) for link in (links.beyond_chance if links else [])]
     ordered = list[Telling]()
-    if record.kind != "cross":
-        text = _Text(record)
+    if text is not None:
         repeats = _repeats(text, {head for head, name in known.items() if name == "induction"})
         asked = any(is_content(word_text(text.tokens, own.link.query)) for own in repeats)
         ordered += [] if not asked else repeats
         ordered += [telling for telling in tested if telling.why == "reference"]
         ordered += _labelled(text, known)
         ordered += repeats if not asked else []
-    others = [telling for telling in tested if telling.why != "reference"]
-    joining = [telling for telling in others if _joins_content(record, telling)]
-    if record.kind != "cross" and not ordered:
-        joining += _asked(text)
-    ordered += joining
-    others = [telling for telling in others if telling not in joining]
-    ordered += sorted(others, key=lambda telling: telling.why == "local")
+        ordered += _asked(text) if not ordered else []
+    for why in ("apart", "function", "local"):
+        ordered += [telling for telling in tested if telling.why == why]
     if ordered or links is None or (nearest := links.nearest) is None:
         return ordered
     return [Telling("nearest", nearest, nearest.weight)]
+
+
+def is_worth_adding(record: AttentionRecord, telling: Telling) -> bool:
+    """Return whether a link is worth a second sentence: it is strong and no matter of grammar."""
+    asks = is_content(word_text(record.queries, telling.link.query))
+    strong = telling.weight >= _ALONE and (asks or telling.why != "induction")
+    return strong and telling.why not in ("function", "local")
 
 
 def is_content(word: str) -> bool:
@@ -128,17 +135,19 @@ def is_content(word: str) -> bool:
     return not all(map(is_mark, word)) and word.lower().strip("'’") not in _FUNCTION_WORDS
 
 
-def _of_chance(record: AttentionRecord, link: WordLink) -> Telling:
-    """Return what is told of a link that beats chance, by what its two words are."""
-    query, key = word_text(record.queries, link.query), word_text(record.keys, link.key)
-    within = record.kind != "cross"
-    copies = within and query.lower() == key.lower()
-    refers = query.lower() in PRONOUNS and link.key.start < link.query.start
-    why: Why = "apart"
-    if within and _are_neighbours(record.queries, link.query, link.key):
-        why = "local"
-    elif (copies or refers) and is_content(key) and not _is_verb(key, ""):
-        why = "reference"
+def _of_chance(record: AttentionRecord, text: _Text | None, link: WordLink) -> Telling:
+    """Return what is told of a link that beats chance, by what its two words are.
+
+    text: the words of the text; None in cross attention, which joins two texts.
+    """
+    ends = word_text(record.queries, link.query), word_text(record.keys, link.key)
+    why: Why = "apart" if all(map(is_content, ends)) else "function"
+    if text is not None:
+        query, key = text.words.index(link.query), text.words.index(link.key)
+        if text.are_neighbours(query, key):
+            why = "local"
+        elif text.connects(query, key):
+            why = "reference"
     return Telling(why, link, link.weight)
 
 
@@ -160,15 +169,12 @@ def _alone(
         if (link.query, link.key) == (query, key):
             return link
     weight = float(np.nan_to_num(weights)[query.start : query.stop, key.start : key.stop].sum())
-    mean = weight / len(query)
-    return WordLink(query, key, layer, head, mean, habit=math.nan, heads=1, chance=math.nan)
-
-
-def _joins_content(record: AttentionRecord, telling: Telling) -> bool:
-    """Return whether a link joins two content words that are no neighbours."""
-    link = telling.link
-    ends = word_text(record.queries, link.query), word_text(record.keys, link.key)
-    return telling.why == "apart" and all(map(is_content, ends))
+    mean, habit = weight / len(query), math.nan
+    if all(map(is_mark, word_text(record.queries, query))):  # marks are not tested
+        given = np.nan_to_num(weights)[:, key.start : key.stop].sum(1)
+        others = [at for at in range(key.stop, len(given)) if at not in query]
+        habit = float(given[others].mean()) if others else math.nan
+    return WordLink(query, key, layer, head, mean, habit, heads=1, chance=math.nan)
 
 
 def _are_neighbours(tokens: Tokens, one: range, other: range) -> bool:
@@ -190,9 +196,38 @@ class _Text:
         self.pronouns = [text.lower() in PRONOUNS for text in self.texts]
         self.verbs = [_is_verb(text, self._before(at)) for at, text in enumerate(self.texts)]
         self.nouns = [
-            plain and is_content(text) and not verb
+            plain and is_content(text) and not (verb or text.isdigit())
             for text, verb, plain in zip(self.texts, self.verbs, self.plain, strict=True)
         ]
+
+    def connects(self, query: int, key: int) -> bool:
+        """Return whether a reader would connect a word with another one, not its neighbour.
+
+        It is its copy, the noun before a pronoun or a verb, or the mark that a mark closes.
+        """
+        one, other = self.texts[query], self.texts[key]
+        if self.are_neighbours(query, key) or not (self.plain[query] and self.plain[key]):
+            return False
+        if one.lower() == other.lower() and is_content(one) and not self.verbs[key]:
+            return True
+        asks = self.pronouns[query] or self.verbs[query]
+        before = key < query
+        return before and ((asks and self.nouns[key]) or self.opening(query) == key)
+
+    def opening(self, mark: int) -> int | None:
+        """Return the word that is the opening mark of a closing one; None if it is not a mark."""
+        opening, depth = _OPENING.get(closing := self.texts[mark][-1:]), 1
+        if opening is None or not all(map(is_mark, self.texts[mark])):
+            return None
+        signs = [text[-1:] if all(map(is_mark, text)) else "" for text in self.texts[:mark]]
+        if opening == closing:  # every second one closes
+            same = [at for at, sign in enumerate(signs) if sign == opening]
+            return same[-1] if len(same) % 2 else None
+        for at in range(mark - 1, -1, -1):
+            depth += (signs[at] == closing) - (signs[at] == opening)
+            if not depth:
+                return at
+        return None
 
     def _before(self, at: int) -> str:
         """Return the word before one, adverbs such as “not” left out."""
@@ -303,24 +338,19 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
 def _asked(text: _Text) -> list[Telling]:
     """Return the link of one head that answers what a person would ask first, if there is one.
 
-    A pronoun, a second copy of a content word or a verb attends to a noun before it that is not its
-    neighbour, in the head that gives it most; more than that head does at other places.
+    It is the strongest of the links that a reader would make, of pronouns first, then of words that
+    repeat, verbs and marks, in the head that gives it most; more than that head does elsewhere.
     """
-    places = range(len(text.words))
-    copies = {at: text.texts.index(word) for at, word in enumerate(text.texts)}
-    asks = [at for at in places if text.pronouns[at] or text.verbs[at] or copies[at] < at]
-    found = list[tuple[tuple[bool, bool, float], tuple[int, int, int, int]]]()
+    found = list[tuple[tuple[bool, bool, bool, float], tuple[int, int, int, int]]]()
     for layer, head, weights in text.record:
-        for query, key, weight in text.attended(weights, asks):
-            is_copy = text.texts[query] == text.texts[key]
-            asked = text.pronouns[query] or text.verbs[query] or is_copy
-            apart = key < query and not text.are_neighbours(query, key)
-            order = text.pronouns[query], is_copy, weight
-            if apart and asked and text.nouns[key] and weight >= _ALONE:
+        for query, key, weight in text.attended(weights, range(len(text.words))):
+            if weight >= _ALONE and key < query and text.connects(query, key):
+                is_copy = text.texts[query].lower() == text.texts[key].lower()
+                order = text.pronouns[query], is_copy, text.verbs[query], weight
                 found.append((order, (layer, head, query, key)))
-    for (_, _, weight), at in sorted(found, reverse=True):
+    for (*_, weight), at in sorted(found, reverse=True):
         link = text.link(*at)
-        if weight - link.habit > LEAST:
+        if weight >= _OVER_HABIT * link.habit:
             return [Telling("asked", link, weight)]
     return []
 

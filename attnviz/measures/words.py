@@ -27,7 +27,8 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     """Return the token ranges whose text is ``word``, in order.
 
     Whole words are preferred to parts of words (``at`` in ``m|at``); of either, those with the
-    given upper and lower case to those with any.
+    given upper and lower case to those with any. A word that is not there is looked for without
+    accents, which a tokenizer may drop, then inside tokens with more than the word, as ``mat.``.
     """
     wanted = word.strip()
     if not wanted:
@@ -35,7 +36,38 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     texts = tokens.spaced
     every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
     whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
-    return next((spans for spans in (*whole, *every) if spans), [])
+    known = next((spans for spans in (*whole, *every) if spans), [])
+    bare = _bare(wanted)
+    known = known or (_spans(texts, bare, str.casefold) if bare else [])
+    if known:
+        return known
+    unread = zip(texts, tokens.special, strict=True)
+    return _within(["" if special else text for text, special in unread], wanted)
+
+
+def _bare(word: str) -> str:
+    """Return a word without accents and invisible characters; empty if it has none of them."""
+    letters = unicodedata.normalize("NFD", word)
+    kept = "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf"))
+    return kept if kept != letters else ""
+
+
+def _within(texts: Sequence[str], word: str) -> list[range]:
+    """Return the fewest tokens that have ``word`` and no letter next to it, wherever it stands."""
+    looked_for = re.compile(rf"(?<!\w){re.escape(unicodedata.normalize('NFC', word))}(?!\w)")
+    spans: list[range] = []
+    first = 0
+    for end in range(1, len(texts) + 1):
+        text, start = "", end
+        while start > first and len(text) <= len(word) + len(texts[end - 1]):
+            start -= 1
+            text = unicodedata.normalize("NFC", text_of(texts[start:end]))
+            if looked_for.search(text):
+                if _is_whole(texts, range(start, end)):
+                    spans.append(range(start, end))
+                    first = end
+                break
+    return spans
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
@@ -101,7 +133,10 @@ def word_ranges(tokens: Tokens) -> list[range]:
             words[-1] = range(words[-1].start, place + 1)
         else:
             words.append(range(place, place + 1))
-        inside = not special and (_BYTES.match(first) is not None or first[-1:].isalnum())
+        end = (
+            text_of(texts[words[-1].start : place + 1])[-1:] if _BYTES.match(first) else first[-1:]
+        )
+        inside = not special and (end == "\ufffd" or end.isalnum())  # \ufffd: half a character
         blank = text == " " and not special
     return words
 
@@ -126,7 +161,7 @@ def _goes_on(text: str) -> bool:
     """Return whether a token can continue a word, in a script that has blanks between words."""
     first = text[:1]
     if _BYTES.match(text):
-        return not 0xE3 <= int(text[3:5], 16) <= 0xE9  # these begin most Han and kana
+        return not 0xE2 <= int(text[3:5], 16) <= 0xE9  # these begin quotes, most Han and kana
     if not first.isascii() and unicodedata.name(first, "").startswith(_WITHOUT_BLANKS):
         return False
     return first.isalnum()

@@ -265,8 +265,8 @@ def _beside_config(directory: Path) -> dict[str, Any]:
             if method == "modelopt":
                 about = fields.get("quantization")
                 fields = about if isinstance(about, dict) else {}
-                if fields.get("quant_algo") is None:
-                    return {}
+                if fields.get("quant_algo") is None:  # only the cache
+                    return {key: fields[key] for key in fields.keys() & {"kv_cache_quant_algo"}}
             return {"quantization_config": {"quant_method": method, **fields}}
     return {}
 

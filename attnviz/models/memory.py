@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnviz.errors import LoadError, UsageError
 
@@ -57,13 +57,16 @@ def require_room(what: str, needed: int, advice: str, device: torch.device | Non
 
 def free_memory(device: torch.device | None = None) -> int | None:
     """Return the free bytes on ``device`` (None: in main memory), or None if they are unknown."""
-    if device is not None and device.type == "cuda":
+    if device is not None and device.type != "cpu":
         import torch
 
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
-    if device is not None and device.type != "cpu":
-        return None
+        card: Any = getattr(torch, device.type, None)
+        if device.type == "mps":  # shares main memory, of which Metal recommends a part
+            return int(card.recommended_max_memory() - card.current_allocated_memory())
+        if not hasattr(card, "mem_get_info"):
+            return None
+        kept = card.memory_reserved(device) - card.memory_allocated(device)
+        return int(card.mem_get_info(device)[0] + kept)
     known = [size for size in (_available(), memory_left()) if size is not None]
     return min(known, default=None)
 

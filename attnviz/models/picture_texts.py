@@ -21,7 +21,7 @@ from attnviz.models.attention_interface import unobserved
 from attnviz.models.chats import finished_chat
 from attnviz.models.layouts import prompt_layout, require_layout, seen_box
 from attnviz.models.model import ChatTemplate
-from attnviz.models.pictures import PictureFile
+from attnviz.models.pictures import PictureFile, read_picture
 from attnviz.models.prepare import described
 from attnviz.models.split import device_of
 from attnviz.models.third_party import third_party
@@ -45,6 +45,13 @@ class PicturePrompt(str):
         made = super().__new__(cls, text)
         made.pictures = tuple(pictures)
         return made
+
+
+def picture_prompt(text: str, images: Any) -> PicturePrompt:
+    """Return a prompt with a picture, or a list of them, each as ``read_picture`` takes it."""
+    given = images if isinstance(images, list | tuple) else [images]
+    files = [read_picture(one, f"picture {at}") for at, one in enumerate(given, 1)]
+    return PicturePrompt(text, files)
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,7 +99,10 @@ def tokens_of(
     """
     check_ids(name, found.ids, embeddings)
     none = (False,) * len(found.ids)
-    tokens = Tokens(tuple(found.ids), token_texts(tokenizer, found.tokens), none)
+    # An encoding of Unigram has the letters that its ids hide behind <unk>.
+    read = zip(found.ids, found.tokens, strict=True)
+    pieces = [tokenizer.id_to_token(number) or text for number, text in read]
+    tokens = Tokens(tuple(found.ids), token_texts(tokenizer, pieces), none)
     tokens = replace(tokens, spans=tuple(found.offsets))
     return as_spelled(tokens, found.special_tokens_mask, special)
 

@@ -78,6 +78,8 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
     notes = (f"with the adapter {', '.join(adapters)}",) if isinstance(adapters, list) else ()
+    if notes and any(getattr(part, "disable_adapters", False) is True for part in model.modules()):
+        notes = (f"without the adapter {', '.join(adapters)}, which is switched off",)
     return described(name, model, tokenizer, revision, loaded=True, notes=notes)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
 
 from attnviz.errors import AttnvizError, LoadError
 
@@ -19,6 +21,9 @@ _LONGEST = 300
 _RUNNING = ("transformers", "torch", "attnviz.", "peft", "bitsandbytes")
 """Beginnings of the names of modules that run in a forward pass: a model's own code too, and ours,
 which replaces its attention and gets masks and queries that may not fit."""
+
+_OWN = ("transformers", "torch.", "attnviz.")
+"""Beginnings of those among them that an error need not name."""
 
 _STDERR = 2
 _PIPE_BYTES = 2**16
@@ -132,7 +137,7 @@ def _without_panic_lines() -> Iterator[None]:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """Run a model's forward pass inside this context; its errors become a LoadError.
+    """Run a model's forward pass, uncompiled, inside this context; errors become a LoadError.
 
     passing: further types of errors that are not changed, as attnviz's own and other code's are
     not.
@@ -145,10 +150,22 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
         ours = type(error).__module__.startswith("attnviz.")
         if ours or isinstance(error, passing) or not module.startswith(_RUNNING):
             return error
-        return LoadError(f"{type(model).__name__} cannot run over this text: {_why(error)}")
+        library = "" if module.startswith(_OWN) else f" (in {module})"
+        return LoadError(
+            f"{type(model).__name__} cannot run over this text: {_why(error)}{library}"
+        )
 
-    with quietly(), ErrorsAs(translate):
+    with quietly(), ErrorsAs(translate), _uncompiled():
         yield
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Return a context in which compiled modules run as they were written, and can be observed."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled
+        return nullcontext()
+    compiler: Any = sys.modules["torch"].compiler
+    stance: AbstractContextManager[Any] = compiler.set_stance("force_eager")
+    return stance
 
 
 def _is_panic(error: BaseException) -> bool:

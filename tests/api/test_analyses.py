@@ -23,12 +23,11 @@ OTHER = "When Mary and John went out, John gave Mary a book."
 LINES = [TEXT, OTHER] * 40
 RULES = """
 [[check]]
-head = "L0H0"
-score = "previous"
-at_least = 0.5
+loss_on = "The cat sat on the mat."
+at_most = 99
 
 [[check]]
-heads_labelled = "induction"
+params = "total"
 at_least = 1
 """
 
@@ -57,6 +56,7 @@ SAME: dict[str, Callable[[], Any]] = {
     "diff tiny --texts two.txt --dtype-b float64 --noise-floor 0": lambda: attnviz.diff(
         "tiny", texts=[TEXT, OTHER], dtype_b="float64", noise_floor=0
     ),
+    "diff tiny --texts two.txt": lambda: attnviz.diff("tiny", texts=[TEXT, OTHER]),
     "check rules.toml": lambda: attnviz.check(None, "rules.toml"),
     "merge part-1.record part-0.record": lambda: attnviz.merge(
         attnviz.patterns(texts=LINES, shard=f"{k}/2").record for k in (0, 1)
@@ -85,7 +85,7 @@ SAME: dict[str, Callable[[], Any]] = {
     "head L1H2 TEXT --texts two.txt --top 3": lambda: attnviz.head(
         "tiny", (1, 2), TEXT, [TEXT, OTHER], top=3
     ),
-    "report --texts two.txt --cards 1": lambda: attnviz.report("tiny", [TEXT, OTHER], cards=1),
+    "report --texts two.txt --cards 0": lambda: attnviz.report("tiny", [TEXT, OTHER], cards=0),
     "atlas --texts two.txt --top 2": lambda: attnviz.atlas("tiny", [TEXT, OTHER], top=2),
     "generate 'The cat sat' --tokens 3 --ablate L1H0 --seed 2": lambda: attnviz.generate(
         "tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2
@@ -106,7 +106,10 @@ def test_every_command_is_compared():
     assert compared == set(COMMANDS) - {"align", "docs", "explore", "sweep", "train", "use"}
 
 
-@pytest.mark.parametrize("line", SAME)
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=pytest.mark.long if "float64" in line else ()) for line in SAME],
+)
 def test_the_numbers_are_those_of_the_command(run, tmp_path, line):
     arguments = [TEXT if word == "TEXT" else word for word in shlex.split(line)]
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))

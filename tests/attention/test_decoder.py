@@ -88,20 +88,6 @@ def observed_weights(decoder, ids, wants=lambda layer: True):
     return observed
 
 
-def test_numpy_equals_llama(directory):
-    checkpoint = open_checkpoint(directory)
-    ids = some_ids(checkpoint)
-    logits, weights = reference(directory, ids)
-    decoder = llama_stack(checkpoint.config, checkpoint.tensors)
-    assert_equal_logits(decoder.logits(ids), logits)
-    assert_equal_logits(decoder.logits(ids[1]), logits[1])
-    observed = observed_weights(decoder, ids[1])
-    assert list(observed) == list(range(len(weights)))
-    for layer, expected in enumerate(weights):
-        assert observed[layer].dtype == np.float32
-        np.testing.assert_allclose(observed[layer], expected[1], rtol=0, atol=1e-5)
-
-
 def test_torch_equals_llama(directory):
     checkpoint = open_checkpoint(directory)
     ids = some_ids(checkpoint)

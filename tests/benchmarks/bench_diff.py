@@ -1,21 +1,14 @@
-"""How often ``diff`` is right, and what it costs.
+"""How often ``diff`` is right.
 
-200 comparisons of a model with itself (threads, batch shapes, dtypes), 100 planted changes, and
-the processor time of two checkpoints against that of one ``patterns`` run.
+200 comparisons of a model with itself (threads, batch shapes, dtypes), and 100 planted changes.
 Run with ``python -m pytest tests/benchmarks/bench_diff.py -s -n 0``.
 """
 
-import os
-import resource
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
-from statistics import median
-from tempfile import TemporaryDirectory
+from shutil import copytree, ignore_patterns
 
 import numpy as np
 import pytest
@@ -159,51 +152,3 @@ def test_planted_changes_in_16_bits(dtype, tmp_path):
             found += said["changed"] + said["output_changed"] > 0
             right += max(heads, key=heads.__getitem__) == EVERY[at % 24]
         print(f"{name:<26}{found:>5}  {right if name in ONE_HEAD else '-':>18}")
-
-
-def seconds(*arguments):
-    """The processor time of a run of the command line that must succeed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = (sys.executable, "-c", "from attnviz.cli.main import main; main()", *arguments)
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-def ratio(one, both):
-    """How many times the processor time of ``one`` the other takes: the median of three turns."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return median(seconds(*both) / seconds(*one) for _ in range(3))
-
-
-def test_the_cost():
-    directory = str(TINY)
-    other = os.path.join(directory, ".")
-    lines = {
-        "tiny": (("patterns",), ("diff", "tiny", "tiny", "--dtype-b", "float64")),
-        "checkpoint": (("patterns", "--model", directory), ("diff", "tiny", directory)),
-        "two checkpoints": (("patterns", "--model", directory), ("diff", directory, other)),
-    }
-    for name, line in lines.items():
-        print(f"\n{name:<16} diff costs {ratio(*line):.2f} x patterns")
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_the_cost_on_torch(name):
-    """Two random checkpoints of the size of GPT-2 small, the built-in texts."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12}
-    sizes |= {"num_attention_heads": 12, "num_key_value_heads": 4}
-    config = AutoConfig.for_model(name, **({} if name == "gpt2" else sizes))
-    with TemporaryDirectory() as folder:
-        sides = [os.path.join(folder, side) for side in "ab"]
-        for seed, side in enumerate(sides):
-            torch.manual_seed(seed)
-            AutoModelForCausalLM.from_config(config).save_pretrained(side)
-            for file in TINY.glob("tokenizer*"):
-                copy(file, side)
-        one = ("patterns", "--model", sides[0], "--backend", "torch")
-        found = ratio(one, ("diff", *sides, "--backend", "torch"))
-    print(f"\n{name:<16} on torch, diff costs {found:.2f} x patterns")

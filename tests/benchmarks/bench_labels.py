@@ -1,8 +1,8 @@
 """How many heads of random weights get a name from one text, as if a checkpoint held them.
 
 Over 20 seeds and five sentences: ``mha``, and GPT-2, BERT and Llama of two sizes with an
-initializer_range of 0.02, 0.3 and 0.5, whose weights nothing but evidence tells from learnt ones;
-and models of every kind of mask, as ``heads`` and ``patterns`` name their heads.
+initializer_range of 0.02, 0.3 and 0.5, whose weights nothing but evidence tells from learnt ones.
+``tests/inspect/test_masks.py`` has a smaller sample of every kind of mask.
 Run with ``python -m pytest tests/benchmarks/bench_labels.py -s``: a quarter of an hour.
 """
 
@@ -12,7 +12,6 @@ from attnviz.measures.one_text import head_scores
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
-from ..masked_models import MASKS, masked_model, opened
 from ..small_models import whole_weights
 
 pytestmark = pytest.mark.benchmark
@@ -28,7 +27,6 @@ SENTENCES = (
 WORDS = list(dict.fromkeys(" ".join(SENTENCES).lower().split()))
 SIZES = {"small": (4, 3, 48), "large": (12, 12, 768)}
 """Layers, heads, width."""
-MASKED = 4, 6, 48
 
 
 def texts():
@@ -113,46 +111,3 @@ def test_random_models(kind, size, spread):
             names += named(ids, special, weights, not encoder)
             heads += sum(map(len, weights))
     told(f"{kind} {size} {spread}", names, heads)
-
-
-def known_words():
-    """Special tokens and the words of all texts that are read: few are unknown to a real model."""
-    from tokenizers import pre_tokenizers
-
-    from attnviz.inspect.patterns.relations import shipped_sentences
-    from attnviz.texts import natural_texts
-
-    shipped = (sentence.text for sentence in shipped_sentences())
-    cut = pre_tokenizers.Whitespace().pre_tokenize_str
-    read = (word for text in (*SENTENCES, *natural_texts(), *shipped) for word, _ in cut(text))
-    return list(dict.fromkeys(("<pad>", "<s>", "</s>", "<unk>", *read)))
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_every_kind_of_mask(mask):
-    """``patterns`` names by its threshold alone, without the evidence that ``heads`` asks for."""
-    from attnviz.engine.capture import capture
-    from attnviz.inspect.patterns.score import score_patterns
-
-    words = known_words()
-    every: list[str] = []
-    scored = 0
-    for spread in (0.02, 0.3, 0.5):
-        names: list[str] = []
-        labels: list[str | None] = []
-        heads = 0
-        for seed in range(SEEDS):
-            built = masked_model(mask, len(words), sizes=MASKED, spread=spread, seed=seed)
-            model = opened(mask, words, built)
-            for sentence in SENTENCES:
-                record = capture(model, model.encode(sentence), kind=model.kinds[0])
-                found = head_scores(record)
-                names += [entry.label.name for entry in found if entry.label.is_finding]
-                heads += len(found)
-            labels += [entry.label for entry in score_patterns(model, seeds=range(1)).heads]
-        told(f"{mask} {spread}", names, heads)
-        known = [label for label in labels if label is not None]
-        told("  by patterns", known, len(labels), most=0.02)
-        every += known
-        scored += len(labels)
-    told(f"{mask}, patterns", every, scored)

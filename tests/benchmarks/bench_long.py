@@ -6,26 +6,6 @@ model of few of them has the ratio of the whole one. The memory is that above th
 
     python tests/benchmarks/bench_long.py [--tokens 1024,16384] [--layers 2] [--dtype bfloat16]
         [--shape gpt2|llama1b|llama8b] [--device cuda]
-
-On a GPU each block of scores passes through memory about a dozen times, in float32: 24 to 58 times
-the trunk was measured. A second way of ``TorchLayer.reduced`` needs a GPU to be tried on. It is for
-half precision, causal attention and long texts only:
-
-1. The columns and the buckets of keys (of 0 and 1) as values of
-   ``aten._scaled_dot_product_flash_attention``, which returns the logarithm of the normaliser too,
-   to base e: times ``_BITS`` it is ``_logarithms``. It takes float16 and bfloat16, values as wide
-   as the keys and at most 256 wide (so columns are cut into parts and filled up with zeros), and
-   fewer key heads than query heads. bfloat16 has 8 bits: a position is a column for each of its
-   digits to base 256. The kernel rounds weights to half precision before it sums them.
-2. The keys as values: entropy = logarithm − scale · ⟨query, result⟩.
-3. Sinks: the logarithm gets the sink's share, and sums are multiplied by what ``kept`` returns.
-4. The largest weight is no sum: ``flex_attention`` returns it (``AuxRequest(lse=True,
-   max_scores=True)``, torch 2.9), with windows as a block mask, but only once it is compiled.
-   Windows without it: ``aten._flash_attention_forward`` has ``window_size_left``. Else one pass of
-   ``bmm`` with ``out_dtype=torch.float32`` and ``amax`` over blocks: memory is used twice.
-5. Pairs of equal tokens: as ``single`` does, with the logarithm, over parts of the pairs.
-6. Before it is trusted, some rows of the first layer must equal ``rows``, within the rounding of
-   half precision; if they do not, or if the kernel raises RuntimeError, the blocks are taken.
 """
 
 import argparse

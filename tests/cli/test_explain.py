@@ -33,7 +33,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "path": ("path", "L0H0"),
     "atlas": ("atlas",),
     "retrieve": ("retrieve", "--lengths", "128,192", "--haystacks", "2"),
-    "prune": ("prune", "--fraction", "0.3"),
+    "prune": ("prune", "--fraction", "0.2", "--draws", "1"),
     "diff": ("diff", "tiny", "--dtype-b", "float64"),
     "check": ("check", "rules.toml"),
     "params": ("params", "gpt2"),

@@ -10,6 +10,8 @@ import pytest
 from attnviz.cli import boundary
 from attnviz.cli.main import main
 
+from ..quick import one_in
+
 
 @pytest.fixture(autouse=True)
 def _collecting(monkeypatch):
@@ -58,7 +60,9 @@ def test_a_command_without_torch_says_so_in_one_line():
     )
 
 
-@pytest.mark.parametrize("line", ["ablate", "atlas", "patterns", "retrieve --lengths 96"])
+@pytest.mark.parametrize(
+    "line", one_in(4, ["patterns", "ablate", "atlas", "retrieve --lengths 96"])
+)
 def test_a_share_of_a_corpus_is_no_interrupted_run(run, tmp_path, line):
     (tmp_path / "texts.txt").write_text("The cat sat on the mat because it was tired. " * 12)
     result = run(*line.split(), "--texts", "texts.txt", "--shard", "0/2", "--json")

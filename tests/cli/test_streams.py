@@ -43,7 +43,7 @@ def test_a_reader_that_leaves(shell, arguments, reader):
     assert done.stdout.splitlines()[-1] == "0"
 
 
-@pytest.mark.parametrize("arguments", [f'heads "{SENTENCE}"', "heads a --json", "--help"])
+@pytest.mark.parametrize("arguments", [f'heads "{SENTENCE}"', "--help"])
 def test_closed_standard_output(shell, arguments):
     done = shell(f"attnviz {arguments} >&-")
     assert (done.returncode, done.stderr) == (0, "")

@@ -85,6 +85,7 @@ def test_a_column(copied, python):
     assert re.search(r"weight without +of the sum +from$", screen, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_a_command(copied, python):
     (new,) = blocks("Add a command")
     for name, content in files(new).items():

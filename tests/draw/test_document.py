@@ -1,6 +1,7 @@
 """Every kind of part on every outlet: what is said arrives, nothing is cut, nothing acts."""
 
 import math
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -311,3 +312,12 @@ def test_a_table_without_a_title_is_named_by_its_columns_or_rows():
     assert "<h2>L0H1</h2>" in page
     assert "<summary>score, chance</summary>" in page
     assert "<summary>attention, MLP</summary>" in page
+
+
+@pytest.mark.parametrize("bars", [0, 1, 2])
+def test_a_table_on_a_page_has_a_column_of_bars_only_with_bars(bars):
+    rows = [doc.Row(["a", "1"], bar=(1.0, 2.0) if at < bars else None) for at in range(2)]
+    table = doc.Table([doc.Column("name", right=False), doc.Column("score")], rows)
+    page = "".join(document_html(doc.Document("t", "h", [doc.Group([table])]), "viridis"))
+    rows = re.findall(r"<tr.*?</tr>", page)
+    assert {len(re.findall("<t[hd]", row)) for row in rows} == {2 + (bars > 0)}

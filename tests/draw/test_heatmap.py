@@ -186,7 +186,7 @@ def test_a_row_without_weights_keeps_its_label_on_the_diagonal(reports):
 
 
 @pytest.mark.parametrize("room", [20, 26, 33, 40, 80, 300])
-@pytest.mark.parametrize("count", [1, 2, 7, 40, 400])
+@pytest.mark.parametrize("count", [1, 7, 40, 160])
 def test_the_stated_width_is_kept(reports, room, count):
     """Every width with every length; themes, values and masks in turn, which widths do not read."""
     turns = product([Theme(), Theme(colour=False), ASCII], [True, False], [True, False])

@@ -28,13 +28,13 @@ HEADED = [name for name, (named, _) in MODELS.items() if named.endswith(("LM", "
 """The models that predict words."""
 
 
-def once_quick(names):
-    """Return parameters for a test: all but the first model of each class are marked long."""
-    first = {MODELS[name][0]: name for name in reversed(names)}
-    return [
-        pytest.param(name, marks=() if name in first.values() else pytest.mark.long)
-        for name in names
-    ]
+def once_quick(names, *, every=1, start=0):
+    """Return parameters for a test: all but the first model of each class are marked long.
+
+    every: how many classes one is taken of, from the class `start` on.
+    """
+    first = [*{MODELS[name][0]: name for name in reversed(names)}.values()][start::every]
+    return [pytest.param(name, marks=() if name in first else pytest.mark.long) for name in names]
 
 
 class Both(NamedTuple):

@@ -248,6 +248,25 @@ def test_a_head_that_puts_out_zeros(kind):
         assert torch.equal(without[..., :4], whole[..., :4])
 
 
+@pytest.mark.parametrize("kind", ["self", "einsum", "matmul", "bmm", "fused groups"])
+def test_a_head_that_puts_out_its_mean(kind):
+    """By hand: z = A V, of which the head's part becomes its mean over texts and queries."""
+    module, inputs, named, expected = made(kind)
+    with torch.no_grad():
+        weights = expected(copy.deepcopy(module))[0].float()
+        if kind == "self":
+            project, third = module.out_proj, slice(2 * WIDTH, None)
+            value = functional.linear(X, module.in_proj_weight[third], module.in_proj_bias[third])
+            value = value.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        else:
+            project, value = module.o, module.sides(X, X)[2]
+        mixed = weights @ value.repeat_interleave(HEADS // value.shape[1], 1)
+        mixed[:, 1] = mixed[:, 1].mean((0, 1))
+        right = project(mixed.transpose(1, 2).flatten(-2))
+        found = _first(run_without(module, inputs, named, [(0, 1)], mean=True))
+    np.testing.assert_allclose(found, right, atol=1e-6)
+
+
 def _first(output):
     return output[0] if isinstance(output, tuple) else output
 

@@ -98,3 +98,13 @@ def test_tokens_that_are_quantised_together_are_refused_by_name():
     with pytest.raises(UnsupportedError, match="Together layers quantise the tokens"):
         require_rows_apart(root)
     assert "Rows layers: merge its adapter" in packed_layers(root)
+
+
+class Packed(Tensor):
+    """A weight of another library, in a layer of torch's own class."""
+
+
+def test_a_layer_with_a_packed_weight_is_named_by_the_weight():
+    layer = nn.Linear(5, 5)
+    layer.weight = nn.Parameter(torch.zeros(5, 5).as_subclass(Packed))
+    assert "Packed layers: merge its adapter" in packed_layers(nn.Sequential(layer))

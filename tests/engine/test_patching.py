@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, PatchScores, Site
 from attnviz.engine.scan import on_torch
 from attnviz.engine.scan.on_torch import torch_patching
-from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
 from ..terminals import in_fresh_process
@@ -186,78 +183,6 @@ def test_sites_of_different_sorts_and_layers_together(name, direction):
 
 def test_the_clean_run_made_worse():
     check("llama", "self", ["output", "pattern", "residual"], "noise")
-
-
-@pytest.mark.parametrize(
-    ("what", "backend"),
-    [
-        *((what, "numpy") for what in ("output", "query", "key", "value", "pattern", "mlp")),
-        *((what, "torch") for what in ("output", "key", "pattern", "residual")),
-    ],
-)
-def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
-    model = Bundled()
-    texts = ("Lily saw Tom. Then Lily saw", "Lily saw Ben. Then Lily saw")
-    clean, corrupt = (Input(model.encode(text)) for text in texts)
-    patchable = backend_of(model).open_patchable("self", clean)
-    patching, decoder = open_patching(model, [Pair(clean, corrupt)]), patchable.root
-    if backend == "torch":
-        patching = on_torch.torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions())
-    patches = [Patch((Site(what, *place),)) for place in _places(what)]
-    found, piece = measured(patching, patches)
-
-    def module(layer):
-        block = decoder.layers[layer]
-        attention = block.self_attn
-        of = {"output": attention.heads_point, "pattern": attention.weights_point, "mlp": block.mlp}
-        return of.get(what) or getattr(attention, f"{what}_projection", block)
-
-    def view(tensor, layer):
-        """(token, head, dim) of what the module puts out, or of the stream that enters it."""
-        if what in ("output", "pattern"):
-            return tensor[0].transpose(0, 1)
-        heads = 1 if what in ("mlp", "residual") else patching.heads(what)[layer]
-        return tensor[0].view(tensor.shape[1], heads, -1)
-
-    def ran(given, layer, act):
-        def enter(module, args):
-            tensor = args[0].clone()
-            act(view(tensor, layer))
-            return (tensor, *args[1:])
-
-        def leave(module, args, output):
-            tensor = output.clone()
-            act(view(tensor, layer))
-            return tensor
-
-        at = module(layer)
-        residual = what == "residual"
-        add = at.register_forward_pre_hook if residual else at.register_forward_hook
-        hook = add(enter if residual else leave)
-        with torch.inference_mode():
-            logits = decoder(torch.tensor([given.ids]))[0, -1].double()
-        hook.remove()
-        return logits
-
-    for at, patch in enumerate(patches):
-        (site,) = patch.sites
-        held = []
-        before = ran(clean, site.layer, lambda part, held=held: held.append(part.clone()))
-
-        def put(part, site=site, held=held):
-            tokens = slice(None) if site.tokens is None else list(site.tokens)
-            part[tokens, site.head or 0] = held[0][tokens, site.head or 0]
-
-        expected = metrics(ran(corrupt, site.layer, put), before, ANSWER, FOIL)
-        assert {name: float(values[at]) for name, values in found.items()} == pytest.approx(
-            expected, rel=0, abs=1e-5
-        )
-    assert piece.clean["kl"] == 0 < piece.corrupt["kl"]
-
-
-def _places(what):
-    head = None if what in ("mlp", "residual") else 2
-    return [(0, head, None), (3, head, (4, 5)), (5, head, (7,))]
 
 
 def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):

@@ -176,6 +176,27 @@ def test_blocks_of_a_gpu_share_their_memory(dtype, sink, monkeypatch):
     assert {len(room) for room in rooms if room is not None} == {600}
 
 
+@pytest.mark.parametrize("many", [1, 2, 3, 5, 6])
+def test_parts_of_a_layer_are_some_of_its_heads(many, monkeypatch):
+    """At most so many heads: some of those that share keys, or whole groups of three."""
+    whole = random_layer(torch.float32, 6, sink=True, capped=True)
+    columns = np.random.default_rng(2).normal(size=(37, 3))
+    expected, hidden = whole.reduced(columns, 4), np.arange(37) == 0
+    set_sizes(monkeypatch, sum_bytes=4 * 10 * 37 * many)
+    layer = random_layer(torch.float32, 6, sink=True, capped=True)
+    seen = []
+    for heads, part in layer.parts(10):
+        assert part.heads == len(heads) <= many
+        for given, wanted in zip(part.reduced(columns, 4), expected, strict=True):
+            assert given is wanted is None or np.abs(given - wanted[heads]).max() < 1e-5
+        pairs = part.strongest(5, hidden)
+        assert [[pair[1:] for pair in head] for head in pairs] == [
+            [pair[1:] for pair in whole.strongest(5, hidden)[head]] for head in heads
+        ]
+        seen += heads
+    assert seen == [*range(6)]
+
+
 def test_bfloat16_is_reduced_in_float32():
     """The sums are those of the rounded queries and keys, to float32."""
     narrow = random_layer(torch.bfloat16)

@@ -19,6 +19,7 @@ from .test_row_blocks import opened
 def freed(monkeypatch):
     """A GPU with 3 MB free, of which torch holds 4 GB and uses 1 GB; what is returned to it."""
     returned: list[str] = []
+    monkeypatch.setattr(sums_on_gpu, "device_of", lambda model: torch.device("cuda"))
     monkeypatch.setattr(memory, "free_memory", lambda device=None: 3_000_000)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 * 2**30)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2**30)
@@ -29,7 +30,7 @@ def freed(monkeypatch):
 def test_a_text_that_does_not_fit_is_refused_in_words(freed):
     model = opened("llama")
     with (
-        pytest.raises(UsageError, match=r"over 9,000 tokens .* MB, 3.00 MB are free on cpu: short"),
+        pytest.raises(UsageError, match=r"9,000 tokens .* MB, 3.00 MB are free on cuda: short"),
         sums_on_gpu.sums_on_gpu(model, 1, 9_000),
     ):
         raise AssertionError
@@ -60,6 +61,15 @@ def test_the_bytes_of_a_pass_grow_with_texts_and_tokens():
     one = sums_on_gpu.pass_bytes(model, 1, 100)
     assert sums_on_gpu.pass_bytes(model, 1, 200) == 2 * one
     assert one < sums_on_gpu.pass_bytes(model, 4, 100) < 4 * one
+
+
+def test_sums_of_a_long_text_take_a_fixed_memory(monkeypatch):
+    """Not that of all heads at once: what is left grows as the states of the trunk."""
+    model, long = opened("llama"), 400_000
+    whole = sums_on_gpu.pass_bytes(model, 1, long)
+    every = 4 * long * sums_on_gpu._NUMBERS * model.info.heads
+    monkeypatch.setattr(sums_on_gpu, "_NUMBERS", 0)
+    assert whole - sums_on_gpu.pass_bytes(model, 1, long) <= 2**29 < every
 
 
 def test_a_triton_that_cannot_be_imported_leaves_a_note_once(monkeypatch):

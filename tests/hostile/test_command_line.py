@@ -1,6 +1,7 @@
 """Options, streams and files of a command line that nobody meant well."""
 
 import errno
+import json
 import subprocess
 
 import pytest
@@ -112,14 +113,21 @@ def finished(run, tmp_path, *more):
     return document, (tmp_path / "r.jsonl").read_text().splitlines(True)
 
 
-@pytest.mark.parametrize("change", ["twice", "true"])
-def test_a_resume_file_that_counts_a_text_twice(run, refused, tmp_path, change):
+@pytest.mark.parametrize("change", ["twice", "true", "no metric", "a cosine of 7"])
+def test_a_resume_file_that_was_forged(run, refused, tmp_path, change):
+    """A text counts twice, its number is no number, or its result cannot be."""
     _, lines = finished(run, tmp_path)
     if change == "true":
         second = next(n for n, line in enumerate(lines) if '"text": 1' in line)
         lines[second] = lines[second].replace('"text": 1', '"text": true')
-    else:
+    elif change == "twice":
         lines.append(lines[1])
+    else:
+        entry = json.loads(lines[1])
+        metrics = entry["result"]["metrics"]
+        metrics["output_cosine"] = [7.0] * len(metrics["output_cosine"])
+        entry["result"]["metrics"] = {} if change == "no metric" else metrics
+        lines[1] = json.dumps(entry) + "\n"
     (tmp_path / "r.jsonl").write_text("".join(lines))
     line = refused(
         3, "ablate", "--texts", "t.txt", "--head", "L0H0,1", "--resume", "r.jsonl", "--json"

@@ -1,15 +1,11 @@
 """Variables, limits, devices and signals that nobody meant: one line, nothing left behind."""
 
 import importlib.util
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from ..terminals import POSIX
 
 SENTENCE = "The cat sat."
 FULL = Path("/dev/full")
@@ -151,30 +147,3 @@ def test_a_full_disk_takes_neither_help_nor_numbers(program, environment, words,
         )
     assert done.returncode == 3
     assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
-
-
-@POSIX
-@pytest.mark.parametrize(("name", "ending"), [("SIGTERM", "npz"), ("SIGHUP", "png")])
-@pytest.mark.long
-def test_a_file_that_was_begun_is_thrown_away(program, environment, tmp_path, name, ending):
-    number = signal.Signals[name]
-    slow = (  # a disk that takes its time over what it is given
-        "import os, time; plain = os.replace;"
-        "os.replace = lambda *names: time.sleep(60) or plain(*names);"
-    )
-    with subprocess.Popen(
-        [*program[:-1], slow + program[-1], "heads", SENTENCE, "-q", "--save", f"a.{ending}"],
-        env=environment,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # whatever nohup left ignored
-    ) as running:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob(".attnviz-*.part")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        running.send_signal(number)
-        _, said = running.communicate(timeout=30)
-    assert (running.returncode, said) == (130, "attnviz: interrupted\n")
-    assert list(tmp_path.iterdir()) == []

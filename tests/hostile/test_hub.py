@@ -50,6 +50,7 @@ def test_a_header_names_no_path(hub, ask, tmp_path, header):
         assert files_below(tmp_path) == before
 
 
+@pytest.mark.long
 def test_nor_does_the_commit_of_a_file_that_is_not_there(hub, ask, tmp_path):
     """The client notes down what a commit lacks, in a directory with the commit's name."""
     hub.listing = json.dumps(
@@ -62,6 +63,7 @@ def test_nor_does_the_commit_of_a_file_that_is_not_there(hub, ask, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.long
 def test_what_lies_outside_the_cache_is_not_used(hub, ask, tmp_path):
     """Where the server told us one name and the client another, by a fake that sees no header."""
     hub.headers["config.json"] = {"ETag": f'"{tmp_path}/x"'}

@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 
 import attnviz
 
+from ..quick import one_in
+
 TEXT = "the cat sat on the mat"
 QUERY = "model.layers.1.self_attn.q_proj.weight"
 PLACES = (
@@ -32,6 +34,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "path": ("path", "L0H0", TEXT, "the mat sat on the cat"),
     "diff": ("diff", "--text", TEXT, "--dtype-b", "bfloat16"),
 }
+
+
+VALUES = [(0.0, ""), (3e38, ""), (3e38, QUERY)]
+EVERYWHERE = [
+    (command, *VALUES[(at + turn) % 3]) for at, command in enumerate(COMMANDS) for turn in range(3)
+]
 
 
 @pytest.fixture
@@ -99,11 +107,9 @@ def test_heads_without_numbers_have_no_trait(run, broken, place):
     assert all(head["label"] is None for head in labels if head["layer"] in empty)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("value", "place"), [(0.0, ""), (3e38, ""), pytest.param(3e38, QUERY, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("command", "value", "place"), one_in(3, EVERYWHERE))
 def test_zeros_and_overflow_crash_nothing(run, broken, command, value, place):
+    """The quick run asks each command once, with the values in turn."""
     result = run(*on(command, broken(value, place)), "--json")
     assert result.code in (0, 1, 2, 3, 5), result
     assert "unexpected" not in result.err

@@ -32,17 +32,6 @@ def saved(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("kind", "layers"), [("jamba", {1, 3}), ("llama4_text", {0, 1, 2, 3})])
-def test_ablate_takes_the_layers_that_have_heads(kind, layers, saved, run, refused):
-    model = saved(kind)
-    found = run("ablate", TEXT, "--model", model, "--json")
-    assert {head["layer"] for head in found.document["heads"]} == layers
-    if kind == "jamba":  # a head of every layer is one of those
-        assert run("ablate", TEXT, "--model", model, "--head", "1").code == 0
-        line = refused(2, "ablate", TEXT, "--model", model, "--layer", "0")
-        assert "no layer 0 with heads: expected 1, 3" in line
-
-
 @pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
 def test_experts_run_in_float64(command, saved, run):
     assert run(command, TEXT, "--model", saved("mixtral"), "--dtype", "float64").code == 0

@@ -107,19 +107,6 @@ def test_json_of_a_checkpoint_that_is_nested_too_deep(file, llama, refused):
     assert "it is nested too deep" in refused(3, "heads", "the cat", "--model", str(directory))
 
 
-@pytest.mark.parametrize("command", ["heads", "params"])
-def test_an_index_and_a_config_that_are_nested_too_deep(command, llama, refused):
-    directory = llama()
-    file = "config.json"
-    if command == "heads":
-        (directory / "model.safetensors").rename(directory / "a.safetensors")
-        file = "model.safetensors.index.json"
-    (directory / file).write_text('{"a": ' + DEEP + "}")
-    asked = [str(directory)] if command == "params" else ["a", "--model", str(directory)]
-    said = refused(3, command, *asked)
-    assert said.endswith(f"{file}' cannot be read as JSON: it is nested too deep")
-
-
 def test_toml_and_resume_files_that_are_nested_too_deep(refused):
     Path("a.toml").write_text("a = " + DEEP)
     Path("b.txt").write_text("the cat")

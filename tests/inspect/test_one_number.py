@@ -24,11 +24,6 @@ from attnviz.models.resolve import load
 from ..bert_by_hand import TEXTS
 from .explore.playing import explorer, play
 
-MARY = "When Mary and John went to the shop, John gave a drink to Mary."
-CAT = "the cat sat on the mat"
-REPEATED = "the cat sat on the mat the cat sat on the mat"
-LONGER = "the mat sat on the cat and the cat sat on the mat"
-
 NAMES = {measure.name: measure for measure in (*LABELS.values(), *UNLABELLED.values())}
 SAID = {text: one.said for one in NAMES.values() for text in (one.said, one.short)}
 WORD = "|".join(sorted(map(re.escape, SAID), key=len, reverse=True))
@@ -154,27 +149,6 @@ def screens(redrawn, model, text, writes):
     session = LiveSession(load(model))
     for size in ((80, 24), (200, 60)):
         yield f"explore {size[0]}", play(explorer(text, session=session), size=size).screen
-
-
-PAIRS = [
-    ("tiny", MARY, True),
-    ("gpt2", REPEATED, True),
-    pytest.param("llama", LONGER, True, marks=pytest.mark.long),
-    ("bert", CAT, False),
-    pytest.param("t5", CAT, False, marks=pytest.mark.long),
-]
-
-
-@pytest.mark.parametrize(("kind", "text", "writes"), PAIRS)
-def test_a_word_of_a_head_has_one_value_on_every_screen(redrawn, named, kind, text, writes):
-    model = kind if kind == "tiny" else named(kind)
-    said = read_screens(redrawn, model, text, writes)
-    wrong = differing(said.found)
-    assert not wrong, "\n".join(wrong)
-    commands = {where.split()[0] for told in said.found.values() for _, where in told}
-    assert {"heads", "patterns", "explore"} <= commands
-    assert len(said.found) >= 8
-    assert max(len(told) for told in said.found.values()) >= 5
 
 
 def test_an_encoder_calls_one_thing_the_sink(redrawn, trained_bert):

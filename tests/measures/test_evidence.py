@@ -42,6 +42,11 @@ def random_rows(count, causal, seed):
     return weights / weights.sum(-1, keepdims=True)
 
 
+def known_mean(values):
+    known = [value for value in values if value is not None]
+    return sum(known) / max(len(known), 1)
+
+
 def by_loops(name, ids, weights, causal):
     """Number of events, mean score, mean control: what the definitions say, cell by cell."""
     count = len(ids)
@@ -66,8 +71,25 @@ def by_loops(name, ids, weights, causal):
         controls = []
         for token in events:
             others = [mass(last[other], token) for other in events if other != token]
-            known = [value for value in others if value is not None]
-            controls.append(sum(known) / max(len(known), 1))
+            controls.append(known_mean(others))
+        return len(events), np.mean(scores), np.mean(controls)
+    if name == "local":
+
+        def around(query, token):
+            """The weight on what ``token`` sees around itself; None if ``query`` sees less."""
+            keys = [key for key in range(count) if abs(key - token) <= 2 and sees(token, key)]
+            if all(sees(query, key) for key in keys):
+                return sum(weights[query, key] for key in keys)
+            return None
+
+        last = {token: place for place, token in enumerate(ids) if token}
+        far = {at for at in range(count) if any(sees(at, k) for k in range(count) if abs(at - k) > 2)}
+        events = [place for place in last.values() if place in far]
+        scores = [around(place, place) for place in events]
+        controls = []
+        for place in events:
+            others = [around(other, place) for other in events if other != place]
+            controls.append(known_mean(others))
         return len(events), np.mean(scores), np.mean(controls)
     offset = {"previous": -1, "self": 0, "next": 1}[name]
     seen, scores, controls = set(), [], []
@@ -85,7 +107,7 @@ def by_loops(name, ids, weights, causal):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("name", ["previous", "self", "next", "duplicate", "induction"])
+@pytest.mark.parametrize("name", ["previous", "self", "next", "duplicate", "induction", "local"])
 def test_events_scores_and_controls_are_those_of_the_definitions(name, causal):
     maps = np.stack([random_rows(len(IDS), causal, seed) for seed in range(3)])
     found = evidence(facts(IDS, causal), maps)

@@ -50,6 +50,14 @@ def test_a_first_token_head_is_not_called_a_delimiter_head():
     assert label({"first": 0.3, "delimiter": 0.8}, base) == "delimiter"
 
 
+def test_local_is_the_broadest_label_and_needs_more_than_others():
+    base = {"local": 0.2, "previous": 0.1, "first": 0.1}
+    assert label({"local": 0.45}, base) == "local"
+    assert label({"local": 0.43}, base) is None
+    assert label({"local": 0.9, "previous": 0.3}, base) == "previous"
+    assert label({"local": 0.7, "first": 0.3}, base) == "first"
+
+
 def test_names_and_letters_are_one_to_one():
     letters = [entry.letter for entry in LABELS.values()]
     assert len(set(letters)) == len(letters)

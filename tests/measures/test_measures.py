@@ -1,6 +1,7 @@
 """Each measure against hand-computed values, a loop over its definition, and its stated range."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def loop_self_causal(a):
 
 def loop_self_all(a):
     return average([a[i][i] for i in range(len(a))])
+
+
+def loop_local(a, causal=False):
+    sums = []
+    for i in range(len(a)):
+        seen = range(i + 1 if causal else len(a))
+        near = [j for j in seen if -2 <= i - j <= 2]
+        if len(near) < len(seen):
+            sums.append(math.fsum(a[i][j] for j in near))
+    return average(sums)
 
 
 def loop_duplicate(a):
@@ -95,6 +106,7 @@ LOOPS = {
     "next": (None, loop_next),
     "first": (loop_first, loop_first),
     "self": (loop_self_causal, loop_self_all),
+    "local": (partial(loop_local, causal=True), loop_local),
     "duplicate": (loop_duplicate, loop_duplicate),
     "induction": (loop_induction, loop_induction),
     "entropy": (loop_entropy, loop_entropy),
@@ -170,6 +182,8 @@ def test_uniform_causal_by_hand():
     assert shown("self", six, True) == pytest.approx(1.45 / 5)
     assert shown("self", six, False) == pytest.approx((1 + 1.45) / 6)
     assert measured("next", six, causal=False) == 0
+    # rows 3, 4, 5 see 4, 5, 6 keys, of which three are at most two away: 3/4, 3/5, 1/2
+    assert shown("local", six) == pytest.approx(1.85 / 3)
 
 
 def test_a_double_token_is_a_duplicate_but_no_induction():

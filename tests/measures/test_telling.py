@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnviz.measures.registry import label_named
-from attnviz.measures.telling import LEAST, is_content, told
+from attnviz.measures.telling import LEAST, is_content, is_worth_adding, told
 from attnviz.measures.word_links import agreed_links
 from attnviz.records import HeadLabel, Tokens
 
@@ -113,6 +113,16 @@ def test_one_head_answers_what_a_person_would_ask_but_claims_nothing():
     assert not tellings_of(GHOST, [(9, 2)], known("previous"))[1]  # the, which asks for nothing
 
 
+def test_a_closing_mark_asks_for_the_mark_that_it_closes():
+    words = ["<s>", "call", "(", "one", "[", "two", "]", "now", ")", "done"]
+    _, (one,) = tellings_of(words, [(8, 2)], known("previous"))
+    assert (one.why, one.link.query.start, one.link.key.start) == ("asked", 8, 2)
+    assert not tellings_of(words, [(8, 4)], known("previous"))[1]  # another bracket's
+    quotes = ["<s>", '"', "yes", '"', "said", "he", "and", '"', "no", '"']
+    assert tellings_of(quotes, [(9, 7)], known("previous"))[1]
+    assert not tellings_of(quotes, [(7, 3)], known("previous"))[1]  # it opens
+
+
 def test_another_word_of_the_same_head_is_not_what_the_label_says():
     assert not tellings_of(GHOST, [(9, 2)], known("coreference"))[1]  # the, no pronoun
     assert not tellings_of(KEYS, [(6, 2)], known("subject"))[1]  # cabinet, no verb
@@ -129,7 +139,13 @@ def agreeing(words, query, key, heads=12):
 
 @pytest.mark.parametrize(
     ("query", "key", "why"),
-    [(5, 2, "reference"), (10, 2, "apart"), (3, 2, "local"), (7, 5, "apart")],
+    [
+        (5, 2, "reference"),
+        (6, 2, "reference"),  # a verb and the noun before it
+        (10, 2, "apart"),
+        (7, 5, "function"),
+        (3, 2, "local"),
+    ],
 )
 def test_links_that_beat_chance_are_sorted_by_their_words(query, key, why):
     made = agreeing(GHOST, query, key)
@@ -143,8 +159,10 @@ def test_content_words_come_before_function_words():
     more = tuple(replace(layer, layer=1) for layer in other.layers)
     both = replace(one, layers=(*one.layers, *more))
     found = told(both, agreed_links(both), {})
-    apart = [(one.link.query.start, one.link.key.start) for one in found if one.why == "apart"]
-    assert apart.index((10, 2)) < apart.index((8, 4))
+    order = [(one.link.query.start, one.link.key.start) for one in found]
+    assert order.index((10, 2)) < order.index((8, 4))
+    assert is_worth_adding(both, found[order.index((10, 2))])
+    assert not is_worth_adding(both, found[order.index((8, 4))])
 
 
 def test_random_and_shuffled_maps_tell_of_chance_in_at_most_two_of_a_hundred_texts():

@@ -33,10 +33,20 @@ def byte_tokens(text):
         ([" category"], "cat", []),
         ([" cat", " "], "", []),
         (["[CLS]", "cat"], "[CLS]", [range(1)]),
+        (["cafe", "[SEP]"], "café", [range(1)]),  # a tokenizer dropped the accent
+        ([" caf", "é"], "cafe", []),
+        (["👨👩👧"], "👨\u200d👩\u200d👧", [range(1)]),
+        ([" 나는", " 간", "다. "], "간다", [range(1, 3)]),
+        ([" the cat", " mat.", " mat,"], "mat", [range(1, 2), range(2, 3)]),
+        ([" bob", "cat.", "<s>"], "cat", []),
     ],
 )
 def test_spans(texts, word, spans):
     assert word_spans(tokens(*texts), word) == spans
+
+
+def test_no_word_is_inside_a_special_token():
+    assert word_spans(Tokens((0, 1), ("<s>", " cat."), (True, False)), "s") == []
 
 
 def test_case_and_whole_words_count_where_they_help():

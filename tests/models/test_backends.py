@@ -19,6 +19,7 @@ from attnviz.models.numpy_checkpoint import open_numpy
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.work import Work
 
+from ..quick import one_in
 from .test_numpy_checkpoint import made
 
 TEXT = "The cat sat on the mat and the cat sat on a dog."
@@ -45,7 +46,10 @@ ASKED = [
     *(("bert", command) for command in ("heads", "ablate")),
     *(("mistral", command) for command in ("token", "patterns of a text")),
 ]
-"""Every command once, and some of a model that reads both ways and of one with a window."""
+"""Every command once, and some of a model that reads both ways and of one with a window.
+
+The quick run has every second of them: each command has tests on NumPy and on torch.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def same(one, other, path=""):
         assert one == other, path
 
 
-@pytest.mark.parametrize(("kind", "command"), ASKED)
+@pytest.mark.parametrize(("kind", "command"), one_in(2, ASKED))
 def test_both_say_the_same(run, directory, kind, command, tmp_path):
     """The whole of ``--json``; and ``patterns`` keeps the labels under the same name."""
     asked = (*COMMANDS[command], "--model", directory(kind), "--json")

@@ -82,13 +82,6 @@ def test_a_model_is_fetched_with_progress_then_comes_from_the_cache(hub, run, as
 
 
 @pytest.mark.long
-def test_a_server_that_lists_no_files(hub, run):
-    hub.listed = False
-    directory = Path(run(_FIND, hub.endpoint, "some/gpt2")["directory"])
-    assert (directory / "model.safetensors").is_file()
-    assert (directory / "tokenizer.json").is_file()
-
-
 def test_shards_come_with_their_index(hub, run):
     source = hub.models["some/gpt2"]
     shard = "model-00001-of-00001.safetensors"
@@ -100,6 +93,7 @@ def test_shards_come_with_their_index(hub, run):
     assert (directory / shard).is_file()
 
 
+@pytest.mark.long
 def test_pickles_are_not_even_fetched(hub, run, ask_all):
     source = hub.models["some/gpt2"]
     (source / "model.safetensors").rename(source / "pytorch_model.bin")

@@ -26,13 +26,24 @@ def test_a_size_is_said_in_the_largest_unit_that_it_fills(count, expected):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc is Linux's")
-def test_what_torch_keeps_for_later_counts_as_free(monkeypatch):
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_what_torch_keeps_for_later_counts_as_free(kind, monkeypatch):
     import torch
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1_000, 9_000))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
-    assert memory.free_memory(torch.device("cuda")) == 1_200
+    card = getattr(torch, kind)
+    monkeypatch.setattr(card, "mem_get_info", lambda device: (1_000, 9_000))
+    monkeypatch.setattr(card, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(card, "memory_allocated", lambda device: 300)
+    assert memory.free_memory(torch.device(kind)) == 1_200
+    assert memory.free_memory(torch.device("meta")) is None
+
+
+def test_metal_says_how_much_of_main_memory_is_for_it(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 9_000)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 2_000)
+    assert memory.free_memory(torch.device("mps")) == 7_000
 
 
 def test_freed_memory_is_kept_for_the_next_array():

@@ -24,6 +24,7 @@ from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.work import Work
 
+from ..quick import one_in
 from .tokenizer_files import (
     TEXTS,
     Writer,
@@ -343,8 +344,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", DAMAGES)
+@pytest.mark.parametrize("way", one_in(2, DAMAGES))
 def test_what_is_damaged_is_said_as_ever(way, tmp_path):
+    """Every second way in the quick run; ``test_huggingface_damage.py`` has them all on torch."""
     made(tmp_path, "gpt2")
     DAMAGES[way](tmp_path)
     said = []

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_texts, undone
+from attnviz.models.pieces import as_spelled, reader_by, special_ids, token_texts, tokens_of, undone
 from attnviz.records import Tokens
 
 
@@ -179,6 +179,15 @@ def test_an_added_token_that_the_text_spells_is_not_doubled():
     assert (kept.ids, kept.kept) == ((1, 5, 2, 2, 6, 2), (0, 1, 2, 4, 5, 6))
     alone = Tokens((1, 5), ("<s>", "a"), (False, False))
     assert as_spelled(alone, (1, 0), {1}).ids == (1, 5)
+
+
+def test_a_letter_that_a_model_does_not_read_is_shown_as_unknown():
+    """The encoding itself has the letter."""
+    known = [("<unk>", 0.0), ("a", -1.0), ("b", -1.0)]
+    tokenizer = Tokenizer(models.Unigram(known, unk_id=0))
+    found = tokenizer.encode("aEb")
+    assert found.tokens == ["a", "E", "b"]
+    assert tokens_of("a model", tokenizer, found, 3, ()).texts == ("a", "<unk>", "b")
 
 
 def test_tokens_of_words_are_not_special():

@@ -159,6 +159,16 @@ def test_a_model_of_peft_is_taken_unless_its_prompt_would_be_lost():
         unwrapped(Peft(model, prompts=True))
 
 
+def test_an_adapter_that_is_switched_off_is_not_said_to_be_there():
+    model = made()
+    wrapped = Peft(model, prompts=False)
+    wrapped.active_adapters = ["tuned"]
+    assert handed_over(wrapped, None, reads=False).info.notes == ("with the adapter tuned",)
+    model.model.layers[0].mlp.disable_adapters = True
+    (note,) = handed_over(wrapped, None, reads=False).info.notes
+    assert note == "without the adapter tuned, which is switched off"
+
+
 def test_a_wrapped_table_has_the_rows_of_its_embedding():
     config = transformers.LlamaConfig(vocab_size=13)
     assert table_rows(nn.Sequential(nn.Embedding(17, 3)), config) == 17

@@ -16,7 +16,10 @@ BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "i
 """The bits of a number of each dtype that ``--dtype`` takes."""
 
 _OTHER_NAMES = {"float64": 64, "fp32": 32, "fp16": 16, "half": 16, "bf16": 16}
-_OTHER_NAMES |= dict.fromkeys(("fp8", "float8_e4m3fn", "float8_e5m2"), 8)
+_OTHER_NAMES |= {**dict.fromkeys(("fp8", "float8_e4m3fn", "float8_e5m2"), 8), "nvfp4": 4}
+
+_BLOCKS = {"nvfp4": 16}
+"""How many numbers of a dtype share a scale of eight bits, which is stored with them."""
 
 
 def bits(dtype: str) -> int:
@@ -28,12 +31,14 @@ def bits(dtype: str) -> int:
 
 
 def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = {}) -> int:
-    """Return the bytes that ``numbers`` numbers take, rounded up for an odd number of int4.
+    """Return the bytes that ``numbers`` numbers and their scales take, rounded up.
 
     dtype: of most numbers. others: by other dtype, how many of the numbers have it.
     """
-    rest = max(numbers - sum(others.values()), 0)
-    total = rest * bits(dtype) + sum(many * bits(kind) for kind, many in others.items())
+    total, rest = 0, max(numbers - sum(others.values()), 0)
+    for kind, many in ((dtype, rest), *others.items()):
+        scales = -(-many // _BLOCKS[kind]) if kind in _BLOCKS else 0
+        total += many * bits(kind) + 8 * scales
     return -(-total // 8)
 
 

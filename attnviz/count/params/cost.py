@@ -49,7 +49,8 @@ class Count(ABC):
     """The cost of a model for one length, batch and dtype, however it was counted.
 
     tokens, batch: the length and the number of sequences that the counts are for.
-    dtype, cache_dtype: of parameters and maps, and of keys and values.
+    dtype, cache_dtype: of parameters and maps, and of keys and values. odd_cache: how a config says
+        that the latter are cached, where that is not known.
     others: how many parameters are stored in which other dtypes. stated: where ``dtype`` is from.
     storage: how a quantised model's parameters are stored; None for other models.
     total: the number of parameters. buffer_total: how many other numbers are stored.
@@ -60,6 +61,7 @@ class Count(ABC):
     batch: int = 1
     dtype: str = "bfloat16"
     cache_dtype: str = "bfloat16"
+    odd_cache: str = ""
     others: Mapping[str, int] = field(default_factory=dict)
     stated: Stated = "option"
     storage: Storage | None = None

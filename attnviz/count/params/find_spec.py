@@ -89,6 +89,16 @@ class FoundSpec(NamedTuple):
         """Return the dtype of the parameters that the config names; empty if it names none."""
         return stored_dtype(self.config)
 
+    @property
+    def cached(self) -> str:
+        """Return the dtype in which its config says that keys and values are cached; else empty."""
+        about = {**self.config, **quantisation_fields(self.config)[0]}
+        if not about.keys() & {"kv_cache_quant_algo", "kv_cache_scheme"}:
+            return ""
+        from attnviz.count.params.quantised import cached_dtype
+
+        return cached_dtype(about)
+
     def storage(self, counted: specs.ModelSpec | MadeModel, dtype: str) -> Storage | None:
         """Return how the model's parameters are stored; None if they are not quantised.
 

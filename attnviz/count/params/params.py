@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cache import bits
+from attnviz.count.params.cache import BITS, bits
 from attnviz.count.params.cost import (
     DEFAULT_TOKENS,
     BuiltCount,
@@ -248,6 +248,11 @@ def _tellable(case: Case) -> CostReport | BuiltCount:
             f"{case.name!r} is quantised as {count.storage.scheme}, whose bytes are not known, so "
             "nothing tells what fits: --dtype int4 counts it with numbers of 4 bits"
         )
+    if count.odd_cache:
+        raise UsageError(
+            f"{case.name!r} caches keys and values as {count.odd_cache}, whose bytes are not "
+            "known, so nothing tells what fits: --cache-dtype int4 counts them with 4 bits"
+        )
     if count.cache is None:
         raise UsageError(
             f"nothing tells what {case.name!r} caches, so only its weights are known: "
@@ -273,12 +278,15 @@ def _stored(
             dtype, stated, others = _dtypes(named, counted.total)
             storage = named.storage(counted, dtype)
             stated = "files" if storage is not None and storage.buffered else stated
-    cache = str(running.cache_dtype)
+    cache, odd = str(running.cache_dtype), ""
+    if cache == running.dtype == "auto" and named is not None and (said := named.cached):
+        cache, odd = (said, "") if said in (*BITS, "nvfp4") else (cache, said)
     if cache == "auto":
         cache = _USUAL if dtype in _NARROW or dtype.startswith("float8_") else dtype
     return {
         "dtype": dtype,
         "cache_dtype": cache,
+        "odd_cache": odd,
         "others": others,
         "stated": stated,
         "storage": storage,

@@ -197,6 +197,23 @@ def find_scheme(about: Mapping[str, Any], nested: bool) -> Scheme | None:
         return Scheme(str(error))
 
 
+def cached_dtype(about: Mapping[str, Any]) -> str:
+    """Return the dtype in which a config says that keys and values are cached, or nothing.
+
+    about: the fields of its quantisation. A way that is not known is returned as it is written.
+    """
+    scheme = _dict(about.get("kv_cache_scheme"))
+    named = about.get("kv_cache_quant_algo")
+    if scheme and not named:
+        named = f"{scheme.get('type') or 'int'}{scheme.get('num_bits') or 8}"
+    written = str(named or "none")[:40].lower()
+    return _CACHED.get(written, written)
+
+
+_CACHED = {"none": "", "fp8": "float8", "float4": "nvfp4"}
+_CACHED |= {name: name for name in ("float8", "int8", "int4", "nvfp4")}
+
+
 @cache
 def _table() -> dict[str, Any]:
     return read_toml(_FORMATS, "the formats of quantised weights")

@@ -129,8 +129,8 @@ class Running(Options, panel="Running it"):
     )
     cache_dtype: Dtype = option(
         "DTYPE",
-        "Dtype of keys and values: auto (as the weights; bfloat16 beside int8, int4 and float8 "
-        "files).",
+        "Dtype of keys and values: auto (as the config says of the cache, else as the weights; "
+        "bfloat16 beside int8, int4 and float8 files).",
         "auto",
     )
     memory: str | None = option(

@@ -388,6 +388,7 @@ def _cache_facts(
         held = "at any length" if line.kind in STATES else "a token"
         made = f"{count(line.layers)} layers × " if line.layers > 1 else ""
         made += f"{_product(line, spec)} × {_size(bits(line.dtype))}"
+        made += " with scales" * (line.dtype == "nvfp4")
         if line.window is not None:
             made += f", at most {count(line.window)} tokens"
         size = byte_count(line.layers * line.per_token, line.dtype)

@@ -105,8 +105,9 @@ def dtype_words(cost: CostReport | BuiltCount) -> str:
     words = " and ".join([cost.dtype, *cost.others]) + (" assumed" if not cost.stated else "")
     if cost.storage is not None:
         words = cost.storage.scheme
-    same = cost.cache is None or cost.cache_dtype == cost.dtype
-    return words if same else f"{words}, cache {cost.cache_dtype}"
+    same = cost.cache is None or (cost.cache_dtype == cost.dtype and not cost.odd_cache)
+    assumed = f", not {cost.odd_cache}, which is not known" * bool(cost.odd_cache)
+    return words if same else f"{words}, cache {cost.cache_dtype}{assumed}"
 
 
 def title_words(cost: CostReport | BuiltCount) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from attnviz.engine.answers import AnswerSpan
 from attnviz.engine.attribution.own_scores import Mixing, MixingWatch, wide_arrays
 from attnviz.engine.attribution.parts import Part, PartKind
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall, hooked
 from attnviz.engine.labels import POOLED, SEVERAL, of_labels
 from attnviz.engine.linear_map import packed_layers
@@ -112,7 +113,7 @@ class FollowedRun:
         """Return the c of a softcap c·tanh(x / c) of the logits; None without one."""
         if self.squeezed is None:
             return None
-        x, inner = self.logits[self.row].detach().double(), self.squeezed.double()
+        x, inner = widest(self.logits[self.row].detach()), widest(self.squeezed)
         return (x @ inner) / (inner @ inner)
 
     def before_cap(
@@ -126,7 +127,7 @@ class FollowedRun:
         """
         if (cap := self.cap) is None:
             return None, None
-        x = self.logits[self.row].detach().double()
+        x = widest(self.logits[self.row].detach())
         words = [answer] if foil is None else [answer, foil]
         apart = ((cap * (x / cap).tanh()) - own)[words].abs().max()
         is_cap = bool(apart <= tolerance)
@@ -245,7 +246,7 @@ def parts_of(run: FollowedRun, slopes: Sequence[Tensor | None]) -> tuple[Part, .
     for leaf, slope in zip(run.leaves, slopes, strict=True):
         if slope is None:
             continue
-        terms = slope.double() * leaf.value.detach().double()
+        terms = widest(slope) * widest(leaf.value.detach())
         if leaf.point is None:
             place = leaf.layer, leaf.kind
             others[place] = others.get(place, 0.0) + terms.sum()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnviz.engine.attribution.followed_run import batch_logits
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import PatchableModel
 from attnviz.errors import UnsupportedError
@@ -107,16 +108,16 @@ class _Way:
     def shares(self, steps: int) -> NDArray[np.float64]:
         """Return each token's share (token,) by a number of Gauss-Legendre steps."""
         nodes, weights = np.polynomial.legendre.leggauss(steps)
-        total = torch.zeros_like(self._change, dtype=torch.float64)
+        total = torch.zeros_like(widest(self._change))
         rows = max(_TOKENS // len(self._change), 1)
         for start in range(0, steps, rows):
             part = slice(start, start + rows)
             points = self._points((nodes[part] + 1) / 2).requires_grad_()
             with torch.enable_grad():
                 (slopes,) = torch.autograd.grad(self._run(points).sum(), points)
-            factors = torch.tensor(weights[part] / 2, device=slopes.device)
-            total += (slopes.double() * factors[:, None, None]).sum(0)
-        return (total * self._change.double()).sum(-1).cpu().numpy()
+            factors = torch.tensor(weights[part] / 2, device=total.device)
+            total += (widest(slopes) * factors[:, None, None]).sum(0)
+        return (total * widest(self._change)).sum(-1).cpu().numpy()
 
     def _points(self, at: NDArray[np.float64]) -> Tensor:
         way = torch.tensor(at, dtype=self._base.dtype, device=self._base.device)
@@ -130,4 +131,4 @@ class _Way:
         texts = [self._given] * len(points)
         with hooked(self._table.register_forward_hook(lambda table, args, output: points)):
             logits = batch_logits(self._model, texts[0], self._place, *texts[1:])
-        return self._measure(logits.double())
+        return self._measure(widest(logits))

@@ -11,7 +11,7 @@ every logit, less its mean over the vocabulary. Differences of two words are tho
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.likely import log_softmax
 from attnviz.records import HeadKey
 
@@ -112,27 +113,33 @@ def block_readings(logits: Logits, answer: int) -> tuple[BlockReading, ...]:
     return tuple(found)
 
 
-def head_readings(written: Iterable[tuple[HeadKey, Array]], answer: int) -> tuple[HeadReading, ...]:
+def head_readings(
+    written: Iterable[tuple[Sequence[HeadKey], Array]], answer: int
+) -> tuple[HeadReading, ...]:
     """Return for each head which words' logits it raises and lowers, and the answer's change.
 
-    written: each head with what it adds to every logit, (vocab,).
+    written: some heads with what each adds to every logit, (head, vocab).
     answer: the id of the word that is followed.
     """
     found = []
-    for head, added in written:
+    for heads, added in written:
         xp = namespace(added)
-        changes = xp.astype(added, xp.float64)
-        changes = changes - changes.mean()
-        order = xp.argsort(-changes, stable=True)
-        up, down = order[:TOP], xp.flip(order[-TOP:])
-        raises = zip(up.tolist(), changes[up].tolist(), strict=True)
-        lowers = zip(down.tolist(), changes[down].tolist(), strict=True)
-        found.append(
-            HeadReading(
-                head,
-                float(changes[answer]),
-                raises=tuple((word, change) for word, change in raises if change > 0),
-                lowers=tuple((word, change) for word, change in lowers if change < 0),
-            )
+        changes = widest(added)
+        changes = changes - xp.mean(changes, axis=-1, keepdims=True)
+        order = xp.argsort(-changes, axis=-1, stable=True)
+        ends = xp.concat([order[:, :TOP], xp.flip(order[:, -TOP:], axis=-1)], axis=-1)
+        most = ends.shape[1] // 2
+        moved = xp.concat(
+            [xp.take_along_axis(changes, ends, axis=-1), changes[:, [answer]]], axis=-1
         )
+        for head, words, values in zip(heads, ends.tolist(), moved.tolist(), strict=True):
+            pairs = [*zip(words, values, strict=False)]
+            found.append(
+                HeadReading(
+                    head,
+                    values[-1],
+                    raises=tuple((word, change) for word, change in pairs[:most] if change > 0),
+                    lowers=tuple((word, change) for word, change in pairs[most:] if change < 0),
+                )
+            )
     return tuple(found)

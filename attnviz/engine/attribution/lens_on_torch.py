@@ -29,8 +29,8 @@ from attnviz.engine.attribution.followed_run import (
 )
 from attnviz.engine.attribution.lens import LensReading, block_readings, head_readings
 from attnviz.engine.attribution.parts import AskedLogit
-from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, head_alone
-from attnviz.engine.device_sizes import sizes
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass, heads_alone
+from attnviz.engine.device_sizes import sizes, widest
 from attnviz.engine.hook_points import first_of, hooked, with_first
 from attnviz.engine.linear_map import matrix_of
 from attnviz.engine.patchable import PatchableModel, Untouched, blocks_of, probe_of
@@ -122,8 +122,8 @@ def _reading(
         raise lost(model)
     jacobian = Jacobian([towards], [leaf.value for leaf in run.leaves])
     added = (
-        (key, moved.double() if moved.is_cuda else moved.double().cpu().numpy())
-        for key, moved in _written(model, run.leaves, jacobian)
+        (keys, moved if sizes(moved.device.type).waits else moved.double().numpy())
+        for keys, moved in _written(model, run.leaves, jacobian)
     )
     return LensReading(
         position=choice.place,
@@ -153,7 +153,7 @@ def _without_later_blocks(
     def keep(number: int, output: Tensor) -> None:
         left.append(output)
 
-    own = _run(model, given, choice, keep, entered.append)[0].double()
+    own = widest(_run(model, given, choice, keep, entered.append)[0])
     if not left:
         raise _apart(model)
     same = (torch.equal(one, other) for one, other in zip(left, entered[1:], strict=False))
@@ -162,9 +162,8 @@ def _without_later_blocks(
     stream = torch.cat([entered[0], *left])  # (blocks + 1, token, width)
 
     def read(rows: Tensor) -> Tensor:
-        return _run(
-            model, given, choice, lambda at, output: rows if at == len(left) - 1 else None
-        ).double()
+        last = len(left) - 1
+        return widest(_run(model, given, choice, lambda at, output: rows if at == last else None))
 
     with suppress(*MISFITS):
         if len(found := read(stream)) == len(stream):
@@ -219,23 +218,24 @@ def _written(
     leaves: Sequence[Leaf],
     jacobian: Jacobian,
     wanted: Collection[HeadKey] | None = None,
-) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with what it alone adds to the tensor of a Jacobian.
+) -> Iterator[tuple[Sequence[HeadKey], Tensor]]:
+    """Yield some heads of a layer with what each alone adds to the tensor of a Jacobian.
 
-    leaves: those of the Jacobian. wanted: the heads; None for all.
+    That is (head, ...). leaves: those of the Jacobian. wanted: the heads; None for all.
     """
     for at, leaf in enumerate(leaves):
         if leaf.point is None:
             continue
         if not jacobian.leads(at):
             raise lost(model)
-        point = model.hook_points.found[leaf.point]
-        for head in range(point.heads):
-            key: HeadKey = (point.kind, point.layer, head)
-            if wanted is None or key in wanted:
-                (moved,) = jacobian.moved({at: head_alone(leaf.value.detach(), head)})
-                assert moved is not None
-                yield key, moved
+        point, value = model.hook_points.found[leaf.point], leaf.value.detach()
+        keys: list[HeadKey] = [(point.kind, point.layer, head) for head in range(point.heads)]
+        keys = [key for key in keys if wanted is None or key in wanted]
+        numbers = 4 * max(value.numel(), jacobian.numbers)  # about so many exist of each at once
+        many = max(1, sizes(value.device.type).chunk_bytes // (value.element_size() * numbers))
+        for start in range(0, len(keys), many):
+            some = keys[start : start + many]
+            yield some, jacobian.moved_each(at, heads_alone(value, [head for _, _, head in some]))
 
 
 def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
@@ -243,7 +243,7 @@ def _total(run: FollowedRun, jacobian: Jacobian) -> Tensor:
     (total,) = jacobian.moved({at: leaf.value.detach() for at, leaf in enumerate(run.leaves)})
     assert total is not None
     cap = run.cap
-    return total.double() if cap is None else cap * (total.double() / cap).tanh()
+    return widest(total) if cap is None else cap * (widest(total) / cap).tanh()
 
 
 # Over one token ---------------------------------------------------------------------------------
@@ -269,22 +269,25 @@ def torch_one_token_logits(
         size = sizes(model.device.type).one_token_texts
         for start in range(0, len(tokens), size):
             batch = tokens[start : start + size]
-            for key, written in _written_alone(model, batch, heads):
+            for keys, written in _written_alone(model, batch, heads):
                 if matrix is None:
                     matrix = matrix_of(model.head, written).detach()
                     in_halves = sums_halves(matrix.device.type, matrix.dtype)
                     matrix = matrix if in_halves else matrix.float()
-                if matrix.dtype.itemsize == 2:
-                    found = Halves(written.float(), matrix.dtype).times(matrix.T)
-                else:
-                    found = written.float() @ matrix
-                yield key, batch, found if found.is_cuda else found.cpu().numpy()
+                for key, rows in zip(keys, written, strict=True):
+                    if matrix.dtype.itemsize == 2:
+                        found = Halves(rows.float(), matrix.dtype).times(matrix.T)
+                    else:
+                        found = rows.float() @ matrix
+                    yield key, batch, found if found.is_cuda else found.cpu().numpy()
 
 
 def _written_alone(
     model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey]
-) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with its own addition to the vocabulary projection's input: (token, width).
+) -> Iterator[tuple[Sequence[HeadKey], Tensor]]:
+    """Yield heads with their own additions to the vocabulary projection's input.
+
+    These are (head, token, width).
 
     tokens: the ids, each of which is a text of its own.
     The pass is linear in the heads' outputs z, so this addition is J z, with J its Jacobian.
@@ -303,5 +306,5 @@ def _written_alone(
     if not projected or not projected[0].requires_grad:
         raise lost(model)
     jacobian = Jacobian(projected, [leaf.value for leaf in heads])
-    for key, seen in _written(model, heads, jacobian, wanted):
-        yield key, seen.flatten(1)
+    for keys, seen in _written(model, heads, jacobian, wanted):
+        yield keys, seen.flatten(2)

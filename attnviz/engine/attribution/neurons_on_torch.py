@@ -22,6 +22,7 @@ from attnviz.engine.attribution.followed_run import (
 )
 from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.parts import Part
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.feed_forward import Outputs, find_last_matrices
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, probe_of
@@ -77,7 +78,7 @@ def torch_neurons(
     )
     whole = run.leaves[run.neurons].value.detach()
     values = whole.flatten(0, -2)
-    written = (slope.double() * whole.double()).flatten(0, -2).sum(0)
+    written = (widest(slope) * widest(whole)).flatten(0, -2).sum(0)
     name, active, up = _activation(values, _columns(others, down, seen, values.shape, call))
     reading = NeuronReading(
         layer=layer,
@@ -131,13 +132,13 @@ def _activation(
     """
     known = list(columns)
     near = max(_EPSILONS * torch.finfo(values.dtype).eps, _NEAR)
-    allowed = near * values.abs().max().double()
+    allowed = near * widest(values.abs().max())
     for x in known:
         for name, function in _ACTIVATIONS.items():
             active = function(x)
             for up in (None, *(one for one in known if one is not x)):
                 made = active if up is None else active * up
-                if (made.double() - values.double()).abs().max() <= allowed:
+                if (widest(made) - widest(values)).abs().max() <= allowed:
                     return name, active, up
     return None, None, None
 

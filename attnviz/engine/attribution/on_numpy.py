@@ -146,7 +146,9 @@ class NumpyAttributor(Attributor):
                 position=place,
                 answer=answer,
                 blocks=block_readings(logits, answer),
-                heads=head_readings(zip(heads, added[:-1], strict=True), answer),
+                heads=head_readings(
+                    (([head], added[[at]]) for at, head in enumerate(heads)), answer
+                ),
                 apart=float(np.abs(total - logits[-1]).max()),
                 tolerance=ROUNDING[stack.dtype.name] * float(np.abs(logits[-1]).max()),
             )

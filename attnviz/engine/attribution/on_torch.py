@@ -37,7 +37,9 @@ from attnviz.engine.attribution.lens import LensReading
 from attnviz.engine.attribution.lens_on_torch import lens_of_answer, torch_lens
 from attnviz.engine.attribution.neurons import NeuronReading
 from attnviz.engine.attribution.neurons_on_torch import torch_neurons
+from attnviz.engine.attribution.own_scores import wide_arrays
 from attnviz.engine.attribution.parts import AskedLogit, Attribution, Attributor, Part, place_of
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import place_of_label, require_one_choice
 from attnviz.engine.patchable import PatchableModel, probe_of
@@ -118,7 +120,7 @@ class TorchAttributor(Attributor):
 
     def _predicted_token(self, given: Input, asked: AskedLogit) -> Predicted:
         place = self.place_in(given, asked.position)
-        own = logits_of(self.model, given, place)[0].double()
+        own = widest(logits_of(self.model, given, place)[0])
         # Of equal logits the first counts, as in NumPy.
         likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
         answer, foil = asked.words(likeliest[0], len(own))
@@ -128,7 +130,7 @@ class TorchAttributor(Attributor):
 
     def predicted_answer(self, given: Input, asked: AskedLogit) -> Predicted:
         """Return a question-answering model's logits of the answer's start, or end if asked for."""
-        logits = logits_of(self.model, given, None).double()
+        logits = widest(logits_of(self.model, given, None))
         logs = log_chances_of_places(logits.cpu().numpy(), given.text)
         span = likeliest_answer(logs)
         answer, foil = asked.words(0, len(START_END))
@@ -167,7 +169,7 @@ class TorchAttributor(Attributor):
                 logits = torch.cat([self._hidden(given, at, token) for given, token in each])
         if logits.is_cuda and not model.answers:  # to copy many words of many texts takes long
             return logits[:, 0].double()
-        found = logits.double().cpu().numpy()
+        found = widest(logits).cpu().numpy()
         if model.answers:
             return log_chances_of_places(found, texts[0].text)[:, place]
         return found[:, 0]
@@ -225,7 +227,7 @@ def _rows(
     Heads whose row does not add up to their part, within ``tolerance``, are left out.
     """
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
-    rows: dict[HeadKey, NDArray[np.floating]] = {}
+    calls, written = list[HookedCall](), list[Tensor]()
     for leaf, slope in zip(run.leaves, slopes, strict=True):
         mixing = None if leaf.point is None else run.mixing.get(leaf.point)
         if leaf.point is None or mixing is None or slope is None:
@@ -233,11 +235,13 @@ def _rows(
         point = run.model.hook_points.found[leaf.point]
         at = run.place if mixing.weights.shape[1] > 1 else 0
         row = replace(mixing, weights=mixing.weights[:, at : at + 1])
-        written = row.written(slope[0, run.place : run.place + 1])[:, 0]
-        totals = written.double().sum(-1).tolist()
-        for head, (one, total) in enumerate(zip(_array(written), totals, strict=True)):
+        calls.append(point)
+        written.append(row.written(slope[0, run.place : run.place + 1])[:, 0])
+    rows: dict[HeadKey, NDArray[np.floating]] = {}
+    for point, flat in zip(calls, wide_arrays(written), strict=True):  # a single copy from a GPU
+        for head, one in enumerate(flat.reshape(point.heads, -1)):
             key = point.kind, point.layer, head
-            if abs(total - expected[key]) <= tolerance:
+            if abs(one.sum() - expected[key]) <= tolerance:
                 rows[key] = one
     return rows
 

@@ -108,6 +108,8 @@ class ReadColumns(FunctionWatch):
             only these rows and columns.
         """
         followed = [whole for whole in self._whole if whole.requires_grad]
+        if not followed:  # such as products with weights that are unpacked for each
+            return
         slopes = iter(torch.autograd.grad(read, followed, random_like(read), allow_unused=True))
         self._read = []
         for whole in self._whole:

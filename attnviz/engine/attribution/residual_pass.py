@@ -472,8 +472,17 @@ class ResidualPass(FunctionWatch):
 
 def head_alone(value: Tensor, head: int) -> Tensor:
     """Return a leaf's value (text, token, head, dim) with zeros for all heads but one."""
-    alone = torch.zeros_like(value)
-    alone[:, :, head] = value[:, :, head]
+    return heads_alone(value, [head])[0]
+
+
+def heads_alone(value: Tensor, heads: Sequence[int]) -> Tensor:
+    """Return a leaf's value for each of some heads, (heads, text, token, head, dim).
+
+    It is zero for all heads but that one.
+    """
+    alone = value.new_zeros(len(heads), *value.shape)
+    for at, head in enumerate(heads):
+        alone[at, :, :, head] = value[:, :, head]
     return alone
 
 
@@ -489,6 +498,11 @@ class Jacobian:
             self._products = torch.autograd.grad(
                 read, leaves, self._probes, create_graph=True, allow_unused=True
             )
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers the first observed tensor has."""
+        return self._probes[0].numel()
 
     def leads(self, leaf: int) -> bool:
         """Return True if a tracked query, key or value depends on the leaf with this index.
@@ -511,6 +525,25 @@ class Jacobian:
             allow_unused=True,
             retain_graph=True,
         )
+
+    def moved_each(self, leaf: int, changes: Tensor) -> Tensor:
+        """Return J Δz of the first observed tensor for several Δz of one leaf, (change, ...).
+
+        All at once, or one by one where torch knows no product of several for some function.
+        """
+        try:
+            moved, *_ = torch.autograd.grad(
+                self._products[leaf],
+                self._probes,
+                changes,
+                allow_unused=True,
+                retain_graph=True,
+                is_grads_batched=True,
+            )
+        except RuntimeError:
+            each = [self.moved({leaf: change})[0] for change in changes]
+            return torch.stack([one for one in each if one is not None])
+        return moved
 
 
 @contextmanager

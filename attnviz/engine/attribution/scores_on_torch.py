@@ -45,6 +45,7 @@ from attnviz.engine.attribution.scores import (
     largest_heads,
     not_followed,
 )
+from attnviz.engine.device_sizes import widest
 from attnviz.engine.hook_points import HookedCall, enclosing_block, hooked
 from attnviz.engine.linear_map import packed_layers
 from attnviz.engine.passes import WatchedCall, watched
@@ -141,7 +142,7 @@ def _facts_of(call: AttentionCall, weights: Tensor, head: int, query: int) -> Sp
     for bias in (call.additive_mask(), call.options.get("position_bias")):
         if bias is not None:
             whole = bias.expand(1, weights.shape[1], *bias.shape[-2:])[0, head]
-            added = added + whole[min(query, len(whole) - 1), :keys].double().cpu()
+            added = added + whole[min(query, len(whole) - 1), :keys].cpu().double()
     return SplitScores(
         parts=(),
         query=np.zeros((0, dim)),
@@ -285,9 +286,7 @@ class _TrackedRun:
         found, texts = [], len(self._texts)
         for target in self._targets(split, asked).values():
             terms = [
-                None
-                if slope is None
-                else (slope * leaf.value.detach()).sum(-1, dtype=torch.float64)
+                None if slope is None else widest(slope * leaf.value.detach()).sum(-1)
                 for slope, leaf in zip(self._slopes(target.sum()), self._flow.leaves, strict=True)
             ]
             if any(term is not None and term.numel() % texts for term in terms):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.answers import ALONE
-from attnviz.engine.device_sizes import sizes, sizes_on
+from attnviz.engine.device_sizes import sizes, sizes_on, widest
 from attnviz.engine.effects import Positions, ScanOptions, Variant
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.labels import label_places, require_one_choice
@@ -286,7 +286,7 @@ def _estimated(runner: TorchRunner, work: PatchWork, patches: Sequence[Patch]) -
     zeros = _Zeros(runner.kind, work.what)
     with runner.open(learning=True), whole_modules(runner.model.root):
         logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
-        return _first_order(work, patches, logits.double(), zeros.added)
+        return _first_order(work, patches, widest(logits), zeros.added)
 
 
 def _first_order(

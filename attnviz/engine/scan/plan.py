@@ -348,7 +348,8 @@ class _FirstQuery(Untouched):
 
 def _other_end(probe: Input) -> Input:
     read = probe.predicted.ids
-    other = next(token for token in (*read, 0, 1) if token != read[-1])
+    words = (*probe.predicted.predictable, 0, 1)
+    other = next(token for token in words if token not in (read[-1], -1))
     changed = replace(probe.predicted, ids=(*read[:-1], other))
     return replace(probe, **{"text" if probe.target is None else "target": changed})
 

@@ -350,9 +350,14 @@ def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
     if runner.causal:
         require_two(given)
         at = range(-length, 0) if positions == "all" else range(-ENDING, 0)
-        wanted = (*read[1:], -1)
-        counted = tuple(positions == "all" or position == -1 for position in at)
-        return [_Asked(given, tuple(at), tuple(wanted[position] for position in at), counted)]
+        wanted = (*given.predicted.predictable[1:], -1)
+        known = tuple(wanted[position] for position in at)
+        last = positions == "last"
+        counted = tuple(
+            position == -1 or (not last and word >= 0)
+            for position, word in zip(at, known, strict=True)
+        )
+        return [_Asked(given, tuple(at), known, counted)]
     if mask is None:
         return []
     words = words_to_mask(given, mask)

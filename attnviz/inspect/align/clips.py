@@ -1,15 +1,33 @@
-"""Reads which words are spoken when, and finds the sounds of their clips."""
+"""Clips of known words: reads when these are spoken, and what heads say of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.align.report import TimedWord
+from attnviz.inspect.align.study import Example, Heads, HeadStudy, cross_weights
+from attnviz.measures.alignment import SMOOTH, aligned, standardised
+from attnviz.models.speech import SpeechModel
+from attnviz.progress import Advance
 from attnviz.reading import TEXTS_BYTES, finite, read_bytes, text_lines
+from attnviz.records import Floats
 from attnviz.tables import layout_of, table_rows
+
+_LATE = 0.2
+"""The seconds from which a word is counted as badly timed."""
+
+_FURTHER = {"median": lambda off: float(np.median(off)), "late": lambda off: np.mean(off > _LATE)}
+"""What is told of all errors of words: their median, and the share of badly timed ones."""
+
+_CELLS = 20_000_000
+"""The most cells of alignments that are computed at once."""
 
 
 class Spoken(NamedTuple):
@@ -18,6 +36,13 @@ class Spoken(NamedTuple):
     word: str
     start: float
     end: float
+
+
+class Clips(NamedTuple):
+    """Clips: the paths of their sounds and their words, by the names of the clips."""
+
+    paths: Mapping[str, str]
+    words: Mapping[str, Sequence[Spoken]]
 
 
 _COLUMNS = ("clip", "word", "start", "end")
@@ -80,3 +105,84 @@ def find_clips(audio: Sequence[str], words: Mapping[str, list[Spoken]]) -> dict[
             "more, one half to choose heads and one to report"
         )
     return dict(sorted(paths.items()))
+
+
+# What the model hears ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Clip(Example):
+    """A clip: its words, and the standardised weights (head, token, frame) of the recipe.
+
+    firsts: the number of tokens before each word, and of all. frame: in seconds. ends: whether a
+    row tells when its token ends, not when it begins.
+    """
+
+    spoken: Sequence[Spoken]
+    firsts: Sequence[int]
+    seconds: float
+    frame: float
+    ends: bool
+
+    def read(self, sets: Sequence[Heads]) -> Floats:
+        """Return the seconds (set, word + 1) at which words begin by sets of heads, and the end."""
+        chunk = max(1, _CELLS // self.scores[0].size)
+        parts = [sets[start : start + chunk] for start in range(0, len(sets), chunk)]
+        tokens = np.concatenate([aligned(self.mean(some)) for some in parts])
+        if self.ends:
+            tokens = np.insert(tokens, 0, 0, axis=1)
+        return tokens[:, list(self.firsts)] * self.frame
+
+    def guess(self) -> Floats:
+        """Return the same (1, word + 1) if tokens were spread evenly over the sound."""
+        return (np.asarray(self.firsts) / self.firsts[-1] * self.seconds)[None]
+
+    def off(self, read: Floats) -> Floats:
+        """Return how far in seconds the beginning of each word is from the truth: (set, word)."""
+        return np.abs(read[:, :-1] - [word.start for word in self.spoken])
+
+    def wrong(self, read: Floats) -> Floats:
+        means = self.off(read).mean(axis=1)
+        return np.stack([means, np.ones_like(means)], axis=1)
+
+    def further(self, read: Floats) -> dict[str, Floats]:
+        return dict.fromkeys(_FURTHER, self.off(read))
+
+    def words(self, read: Floats) -> list[TimedWord]:
+        times = read.tolist()
+        return [
+            TimedWord(self.name, word.word, word.start, word.end, times[at], times[at + 1])
+            for at, word in enumerate(self.spoken)
+        ]
+
+
+def heard(
+    model: SpeechModel, clips: Clips, recipe: str, advance: Advance
+) -> tuple[HeadStudy, list[str]]:
+    """Return what is asked of clips, and notes on how their sounds were read.
+
+    recipe: which rows of cross attention are aligned. ``openai`` takes those that write each token
+    and the end; ``transformers`` those that read it. advance: see ``align``.
+    """
+    ends, examples, notes = recipe == "transformers", list[Clip](), list[str]()
+    width = getattr(model.model.config, "median_filter_width", SMOOTH)
+    for at, (name, path) in enumerate(clips.paths.items()):
+        sound, words = model.hear(path), clips.words[name]
+        ids = [model.word_ids(word.word) for word in words]
+        target = model.transcript(sound.starts, ids)
+        late = next((word for word in words if word.start >= sound.file.seconds), None)
+        if late is not None:
+            raise UsageError(
+                f"{late.word!r} begins at {late.start:g} s, {name!r} ends at "
+                f"{sound.file.seconds:.2f} s of what is read"
+            )
+        heads, weights = cross_weights(model, sound.tokens, target, name)
+        weights = weights[:, len(sound.starts) - (not ends) :, : sound.heard]
+        firsts = np.cumsum([0, *map(len, ids)]).tolist()
+        scores = standardised(weights, width)
+        sizes = {"seconds": sound.file.seconds, "frame": model.frame_seconds}
+        examples.append(Clip(name, scores, words, firsts, ends=ends, **sizes))
+        notes += sound.file.notes
+        model.forget(sound)
+        advance((at + 1) / len(clips.paths))
+    return HeadStudy(heads, {recipe: examples}, _FURTHER, "even spacing", model.published), notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from attnviz.records import ModelInfo
 
 
 class HeadAlone(NamedTuple):
-    """A head, and the error of word beginnings by it alone, in seconds, on each half of clips."""
+    """A head, and the error by it alone on each half of the examples."""
 
     layer: int
     head: int
@@ -21,7 +21,7 @@ class HeadAlone(NamedTuple):
 
 
 class AddedHead(NamedTuple):
-    """A head that was added, and the error with it in seconds on each half of the clips."""
+    """A head that was added, and the error with it on each half of the examples."""
 
     layer: int
     head: int
@@ -30,21 +30,27 @@ class AddedHead(NamedTuple):
 
 
 class HeadSet(NamedTuple):
-    """A set of heads, and how well it times words on the clips that were held out.
+    """A set of heads, and how well it aligns words on the examples that were held out.
 
-    heads: (layer, head); empty for random sets, whose mean it is, and for even spacing.
-    error: of word beginnings in seconds, in the mean of clips; with its 95% interval, None for
-    fewer than five clips. median: of all words. late: the share of words off by over 0.2 s.
-    apart: the 95% interval of the error of the chosen heads less this one.
+    heads: (layer, head); empty for random sets, whose mean it is, and for what uses no attention.
+    error: with its 95% interval, None for fewer than five examples. apart: the 95% interval of the
+    error of the chosen heads less this one. reading: which rows were read, as ``recipe``.
+    further: of sounds the ``median`` error of all words and the share ``late``, off by over 0.2 s;
+    of pairs ``precision`` and ``recall``.
     """
 
     name: str
     heads: tuple[tuple[int, int], ...]
     error: float
     interval: tuple[float, float] | None
-    median: float
-    late: float
     apart: tuple[float, float] | None
+    reading: str
+    further: Mapping[str, float]
+
+    def data(self) -> dict[str, Any]:
+        """Return the set as JSON has it."""
+        own = self._asdict()
+        return {**own, **own.pop("further")}
 
 
 class TimedWord(NamedTuple):
@@ -58,26 +64,47 @@ class TimedWord(NamedTuple):
     end_by_heads: float
 
 
+class LinkedWord(NamedTuple):
+    """A target word of a held-out pair: its gold source words, and the one by the chosen heads.
+
+    pair: its number in the file. source: its position, from 0. link: whether the source word is a
+    ``sure`` link, a ``possible`` one or ``wrong``; ``none`` if the gold has no link of this word.
+    """
+
+    pair: str
+    position: int
+    word: str
+    gold: str
+    by_heads: str
+    source: int
+    link: str
+
+
+AlignedWord = TimedWord | LinkedWord
+
+
 @dataclass(frozen=True, repr=False)
 class AlignReport(Report):
-    """Which cross-attention heads of a speech model time words.
+    """Which cross-attention heads align words: with a sound, or with those of another language.
 
-    model: its facts. choosing, held: the clips that chose heads, and those that were measured.
-    recipe: which rows were aligned, ``openai`` or ``transformers``. frame: in seconds.
+    model: its facts. choosing, held: the clips or pairs that chose heads, and those that were
+    measured. recipe: which rows were aligned: of sounds ``openai`` or ``transformers``, of pairs
+    ``writes`` (those that write a word) or ``reads``. frame: in seconds; None for pairs, whose
+    errors are alignment error rates in [0, 1]; those of sounds are seconds.
     heads: each head alone. published: the list in the model's files, empty if none. steps: of the
-    greedy choice. sets: the chosen heads first, then the controls. words: of the held-out clips.
+    greedy choice. sets: the chosen heads first, then the controls. words: of the held-out examples.
     """
 
     model: ModelInfo
     choosing: tuple[str, ...]
     held: tuple[str, ...]
     recipe: str
-    frame: float
+    frame: float | None
     heads: tuple[HeadAlone, ...]
     published: tuple[tuple[int, int], ...]
     steps: tuple[AddedHead, ...]
     sets: tuple[HeadSet, ...]
-    words: tuple[TimedWord, ...]
+    words: tuple[AlignedWord, ...]
     notes: tuple[str, ...] = ()
     index_base: int = 0
 
@@ -99,19 +126,20 @@ class AlignReport(Report):
             "schema": "attnviz.align/1",
             "model": model_facts(self.model),
             "alignment_heads": self.alignment_heads,
+            "measure": "alignment error rate" if self.frame is None else "seconds",
             "recipe": self.recipe,
             "frame": self.frame,
             "choosing": self.choosing,
             "held": self.held,
             "published": self.published,
             "notes": self.notes,
-            "sets": [one._asdict() for one in self.sets],
+            "sets": [one.data() for one in self.sets],
             "steps": [step._asdict() for step in self.steps],
             "heads": [head._asdict() for head in self.heads],
             "words": [word._asdict() for word in self.words],
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """Yield the CSV header, then a row for each word of the held-out clips."""
-        yield TimedWord._fields
+        """Yield the CSV header, then a row for each word of the held-out examples."""
+        yield (TimedWord if self.frame else LinkedWord)._fields
         yield from self.words

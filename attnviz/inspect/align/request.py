@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import UsageError
 from attnviz.options import IndexBase, Options, option
 
+if TYPE_CHECKING:  # these import NumPy
+    from attnviz.inspect.align.clips import Clips
+    from attnviz.inspect.align.pairs import GoldPairs
+
 
 @dataclass(frozen=True)
-class ClipOptions(Options):
-    """The options that give sounds, and when their words are spoken."""
+class AlignOptions(Options):
+    """The options that give what heads align: sounds of known words, or linked sentence pairs."""
 
     audio: tuple[str, ...] = option(
         "FILE|DIR",
@@ -25,30 +29,60 @@ class ClipOptions(Options):
         "When words are spoken: CSV, TSV or JSON with clip, word, start and end (seconds).",
         brief="Table of clip, word, start and end in seconds.",
     )
+    pairs: Path | None = option(
+        "FILE",
+        "Sentence pairs with gold links, a line each: source ||| target ||| 0-0 1?2, in words.",
+        brief="Lines: source ||| target ||| 0-0 1?2.",
+    )
+    prefix: str = option(
+        "TEXT", "What a model of texts reads before each source, such as T5's task.", "", words=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.audio or self.words is None:
+        if self.pairs is not None:
+            if self.audio or self.words is not None:
+                raise UsageError("--pairs are texts: leave out --audio and --words")
+        elif not self.audio or self.words is None:
             lacks = "--audio FILE" if not self.audio else "--words FILE"
+            lacks += "" if self.audio or self.words else " and --words FILE, or --pairs FILE"
             raise UsageError(f"align compares heads with spoken words of known times: add {lacks}")
+        elif self.prefix:
+            raise UsageError("--prefix is for sentence pairs: leave it out next to --audio")
+
+    def read(self, recipe: str | None) -> Clips | GoldPairs:
+        """Return the clips or the pairs that the options name. recipe: of ``AlignRequest``.
+
+        Raises LoadError or UsageError for files that are none.
+        """
+        if self.pairs is not None:
+            from attnviz.inspect.align.pairs import read_gold
+
+            if recipe is not None:
+                raise UsageError("--recipe is for sounds: both ways are tried with --pairs")
+            return read_gold(self.pairs, self.prefix)
+        from attnviz.inspect.align.clips import Clips, find_clips, read_words
+
+        assert self.words is not None
+        words = read_words(self.words)
+        return Clips(find_clips(self.audio, words), words)
 
 
 @dataclass(frozen=True)
 class AlignRequest(IndexBase):
-    """All options of ``align`` but its sounds.
+    """All options of ``align`` but what heads align.
 
-    recipe: which rows of cross attention are aligned. ``openai`` takes those that write each token
-    and the end, as OpenAI's code does: they say when a token begins. ``transformers`` takes those
-    that read each token, as ``return_token_timestamps`` does: they say when it ends, and a token
-    begins where the one before ended, the first at 0.
+    recipe: which rows of cross attention are aligned with a sound. ``openai`` (the default) takes
+    those that write each token and the end, as OpenAI's code does: they say when a token begins.
+    ``transformers`` takes those that read each token, as ``return_token_timestamps`` does: they say
+    when it ends, and a token begins where the one before ended, the first at 0.
     """
 
     most: int = option("N", "The most heads to choose.", 10, min=1, max=64)
-    recipe: Literal["openai", "transformers"] = option(
+    recipe: Literal["openai", "transformers"] | None = option(
         "NAME",
-        "openai: rows that write a token say when it begins; transformers: rows that read it say "
-        "when it ends.",
-        "openai",
-        brief="Rows that are aligned: openai or transformers.",
+        "Of sounds. openai (default): rows that write a token say when it begins; transformers: "
+        "rows that read it say when it ends.",
+        brief="Rows aligned with sound: openai, transformers.",
     )
     seed: int = option("N", "Seed of random sets of heads and intervals.", 0, min=0)

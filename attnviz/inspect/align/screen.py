@@ -4,71 +4,106 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
-from attnviz.inspect.align.report import AlignReport, HeadAlone, HeadSet, TimedWord
+from attnviz.inspect.align.report import AlignReport, HeadAlone, HeadSet
 
 _NAMED = 6
 """The most heads that a table names."""
 
+_SHOWN = 200
+"""The most words of a table; files have all."""
+
+_SETS = {
+    "published list": "the published list",
+    "all of the last half": "all of the last half",
+    "random heads": "random heads",
+    "even spacing": "even spacing",
+    "diagonal": "the diagonal",
+}
+"""What a sentence calls the controls."""
+
+_ROWS = {"writes": "the steps that write a word", "reads": "the steps that read a word"}
+"""What a sentence calls the rows of pairs."""
+
+
+class _Scale(NamedTuple):
+    """How errors are told. factor, digits: of a number. noun: of an example."""
+
+    title: str
+    unit: str
+    factor: float
+    digits: int
+    noun: str
+
+    def write(self, error: float, sign: str = "") -> str:
+        return f"{error * self.factor:{sign}.{self.digits}f}"
+
+
+_TIMES = _Scale("error of word beginnings in ms", "ms", 1000, 0, "clip")
+_LINKS = _Scale("alignment error rate in %", "%", 100, 1, "pair")
+
+
+def _scale(report: AlignReport) -> _Scale:
+    return _LINKS if report.frame is None else _TIMES
+
 
 def document(report: AlignReport) -> doc.Document:
-    """Return the document: how well sets of heads and each head time words."""
-    clips = f"{len(report.held)} of {len(report.held) + len(report.choosing)} clips held out"
+    """Return the document: how well sets of heads and each head align words."""
+    held, noun = len(report.held), _scale(report).noun
+    examples = f"{held} of {held + len(report.choosing)} {noun}s held out"
     words = counted(len(report.words), "word")
-    about = [*model_words(report.model), (clips, False), (words, False)]
-    about += [(f"recipe of {report.recipe}", False)]
+    recipe = f"recipe of {report.recipe}" if report.frame else f"rows: {_ROWS[report.recipe]}"
+    about = [*model_words(report.model), (examples, False), (words, False), (recipe, False)]
     parts: list[doc.Group] = [doc.Group([doc.Facts(about)])]
     parts += [doc.Group([doc.Note(note) for note in report.notes])] if report.notes else []
     parts += [doc.Group([_sets(report), _listed(report)]), doc.Group([_grid(report)])]
     parts += [doc.Group([_curve(report)]), doc.Group([_ranking(report)])]
     parts += [doc.Group([_words(report)])]
+    hints = ["--save heads.json", "--recipe transformers", "--explain"]
     return doc.Document(
         f"alignment heads of {report.model.name}",
         f"Alignment heads of {report.model.name}",
         parts,
-        doc.Explanation("align", f"measured on {clips}, {words}."),
-        doc.next_steps(["--save heads.json", "--recipe transformers", "--explain"], tone="faint"),
-        heading=[*named(report.model), (clips, False), (words, False)],
+        doc.Explanation("align", f"measured on {examples}, {words}."),
+        doc.next_steps(hints if report.frame else hints[::2], tone="faint"),
+        heading=[*named(report.model), (examples, False), (words, False)],
         finding=_finding(report),
         first=partial(_first, report),
     )
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.0f}"
-
-
 def _finding(report: AlignReport) -> str:
-    """Return how well the chosen heads time words, beside each control."""
+    """Return how well the chosen heads align words, beside each control."""
+    scale = _scale(report)
+    verb = "times" if report.frame else "links"
     if report.model.weights == "random" or report.model.untrained:
-        return "The weights are untrained: no set of heads times words, and none is recommended."
-    chosen, *others = report.sets
+        return f"The weights are untrained: no set of heads {verb} words, and none is recommended."
+    chosen = report.sets[0]
+    others = [other for other in report.sets[1:] if other.name in _SETS]
     heads = counted(len(chosen.heads), "chosen head")
-    told = [f"{_by(other)} {_ms(other.error)}" for other in others]
-    sentence = (
-        f"Words begin {_ms(chosen.error)} ms off by {heads}, on {len(report.held)} held-out "
-        f"{'clip' if len(report.held) == 1 else 'clips'}; {', '.join(told)}."
+    told = ", ".join(f"by {_SETS[other.name]} {scale.write(other.error)}" for other in others)
+    error = scale.write(chosen.error)
+    said = (
+        f"Words begin {error} ms off by {heads}"
+        if report.frame
+        else f"Alignment error rate {error}% by {heads} ({_ROWS[report.recipe]})"
     )
-    even = next(other for other in others if other.name == "even spacing")
-    if chosen.error >= even.error:
-        return f"{sentence} No heads time these words better than even spacing."
-    listed = next((other for other in others if other.name == "published list"), None)
-    if listed is None:
+    sentence = f"{said}, on {counted(len(report.held), f'held-out {scale.noun}')}; {told}."
+    if chosen.error >= others[-1].error:
+        return f"{sentence} No heads {verb[:-1]} these words better than {_SETS[others[-1].name]}."
+    rival = next((one for one in others if one.name == "published list"), None)
+    rival = rival if report.frame else min(others, key=lambda one: one.error)
+    if rival is None:
         return sentence
-    if chosen.error > listed.error:
-        return f"{sentence} Keep the published list."
-    if listed.apart is None or listed.apart[1] >= 0:
-        return f"{sentence} Better than the published list by no more than chance."
-    return f"{sentence} Better than the published list beyond chance."
-
-
-def _by(other: HeadSet) -> str:
-    words = {"published list": "by the published list", "even spacing": "by even spacing"}
-    words |= {"all of the last half": "by all of the last half", "random heads": "by random heads"}
-    return words[other.name]
+    if chosen.error > rival.error:
+        return f"{sentence} Keep {_SETS[rival.name]}."
+    if rival.apart is None or rival.apart[1] >= 0:
+        return f"{sentence} Better than {_SETS[rival.name]} by no more than chance."
+    return f"{sentence} Better than {_SETS[rival.name]} beyond chance."
 
 
 # Tables --------------------------------------------------------------------------------------
@@ -80,30 +115,37 @@ def _names(report: AlignReport, heads: Sequence[tuple[int, int]]) -> str:
     return " ".join(names) + more
 
 
-def _span(interval: tuple[float, float] | None, sign: str = "") -> str:
-    if interval is None:
-        return "–"
-    return " to ".join(f"{end * 1000:{sign}.0f}" for end in interval)
-
-
 def _sets(report: AlignReport) -> doc.Table:
     """Return the sets of heads with their errors, the chosen first."""
-    most = max(one.error for one in report.sets)
-    title = [("Sets of heads", True), ("error of word beginnings in ms, held-out clips", False)]
+    scale, most = _scale(report), max(one.error for one in report.sets)
+
+    def span(interval: tuple[float, float] | None, sign: str = "") -> str:
+        return "–" if interval is None else " to ".join(scale.write(end, sign) for end in interval)
+
+    if report.frame:
+        further: list[doc.ColumnOf[HeadSet]] = [
+            doc.ColumnOf("median", lambda one: scale.write(one.further["median"]), keep=7),
+            doc.ColumnOf("over 200 ms", lambda one: f"{one.further['late']:.0%}", keep=6),
+        ]
+    else:
+        further = [
+            doc.ColumnOf("precision", lambda one: scale.write(one.further["precision"]), keep=6),
+            doc.ColumnOf("recall", lambda one: scale.write(one.further["recall"]), keep=7),
+            doc.ColumnOf("row", lambda one: one.reading, right=False, keep=8),
+        ]
     columns: list[doc.ColumnOf[HeadSet]] = [
         doc.ColumnOf("set", lambda one: one.name, right=False),
-        doc.ColumnOf("error", lambda one: _ms(one.error)),
-        doc.ColumnOf("95%", lambda one: _span(one.interval), keep=5),
-        doc.ColumnOf("chosen less", lambda one: _span(one.apart, "+"), keep=4),
-        doc.ColumnOf("median", lambda one: _ms(one.median), keep=7),
-        doc.ColumnOf("over 200 ms", lambda one: f"{one.late:.0%}", keep=6),
+        doc.ColumnOf("error", lambda one: scale.write(one.error)),
+        doc.ColumnOf("95%", lambda one: span(one.interval), keep=5),
+        doc.ColumnOf("chosen less", lambda one: span(one.apart, "+"), keep=4),
+        *further,
         doc.ColumnOf("heads", lambda one: _names(report, one.heads), right=False, keep=3),
     ]
     return doc.table(
         report.sets,
         *columns,
         row=lambda one: {"bar": (one.error, most), "tone": "plain"},
-        title=title,
+        title=[("Sets of heads", True), (f"{scale.title}, held-out {scale.noun}s", False)],
     )
 
 
@@ -114,6 +156,7 @@ def _listed(report: AlignReport) -> doc.Facts:
 
 def _ranking(report: AlignReport) -> doc.Table:
     """Return every head alone, the least error where heads were chosen first."""
+    scale = _scale(report)
     ranked = sorted(report.heads, key=lambda head: head.choosing)
     most = max(head.choosing for head in ranked)
     return doc.table(
@@ -121,35 +164,43 @@ def _ranking(report: AlignReport) -> doc.Table:
         doc.ColumnOf[HeadAlone](
             "head", lambda head: report.head_name(head.layer, head.head), right=False
         ),
-        doc.ColumnOf("choosing", lambda head: _ms(head.choosing)),
-        doc.ColumnOf("held out", lambda head: _ms(head.held)),
+        doc.ColumnOf("choosing", lambda head: scale.write(head.choosing)),
+        doc.ColumnOf("held out", lambda head: scale.write(head.held)),
         row=lambda head: {"bar": (head.choosing, most), "tone": "plain"},
-        title=[("Each head alone", True), ("error in ms", False)],
+        title=[("Each head alone", True), (scale.title, False)],
         least=6,
     )
 
 
 def _words(report: AlignReport) -> doc.Table:
-    """Return each word of the held-out clips, its times beside the truth."""
-    columns: list[doc.ColumnOf[TimedWord]] = [
-        doc.ColumnOf("word", lambda word: word.word, right=False),
-        doc.ColumnOf("start", lambda word: f"{word.start:.2f}"),
-        doc.ColumnOf("by heads", lambda word: f"{word.by_heads:.2f}"),
-        doc.ColumnOf("end", lambda word: f"{word.end:.2f}"),
-        doc.ColumnOf("by heads", lambda word: f"{word.end_by_heads:.2f}"),
-        doc.ColumnOf("off in ms", lambda word: f"{(word.by_heads - word.start) * 1000:+.0f}"),
-        doc.ColumnOf("clip", lambda word: word.clip, right=False),
-    ]
-    return doc.table(
-        report.words,
-        *columns,
-        title=[("Words", True), ("seconds, held-out clips", False)],
-        least=4,
-    )
+    """Return each word of the held-out examples beside the truth."""
+    columns: list[doc.ColumnOf[Any]] = [doc.ColumnOf("word", lambda word: word.word, right=False)]
+    if report.frame:
+        columns += [
+            doc.ColumnOf("start", lambda word: f"{word.start:.2f}"),
+            doc.ColumnOf("by heads", lambda word: f"{word.by_heads:.2f}"),
+            doc.ColumnOf("end", lambda word: f"{word.end:.2f}"),
+            doc.ColumnOf("by heads", lambda word: f"{word.end_by_heads:.2f}"),
+            doc.ColumnOf("off in ms", lambda word: f"{(word.by_heads - word.start) * 1000:+.0f}"),
+            doc.ColumnOf("clip", lambda word: word.clip, right=False),
+        ]
+    else:
+        columns += [
+            doc.ColumnOf("by heads", lambda word: word.by_heads, right=False),
+            doc.ColumnOf("gold", lambda word: word.gold or "–", right=False),
+            doc.ColumnOf("link", lambda word: word.link, right=False),
+            doc.ColumnOf("line", lambda word: word.pair),
+        ]
+    title = [("Words", True), (f"held-out {_scale(report).noun}s", False)]
+    title += [("seconds", False)] if report.frame else []
+    count = len(report.words)
+    title += [(f"the first {_SHOWN} of {count:,}", False)] if count > _SHOWN else []
+    return doc.table(report.words[:_SHOWN], *columns, title=title, least=4)
 
 
 def _grid(report: AlignReport) -> doc.HeadGrid:
     """Return the held-out error of each head alone, and which are chosen or published."""
+    scale = _scale(report)
     least, most = (choose(head.held for head in report.heads) for choose in (min, max))
     cells = {}
     for head in report.heads:
@@ -159,32 +210,36 @@ def _grid(report: AlignReport) -> doc.HeadGrid:
         cells[place] = doc.Cell(
             near,
             doc.Tint(round(255 * near)),
-            text=_ms(head.held),
+            text=scale.write(head.held).partition(".")[0],
             letter=letter,
-            tip=f"{report.head_name(*place)}: {_ms(head.held)} ms",
+            tip=f"{report.head_name(*place)}: {scale.write(head.held)} {scale.unit}",
             values={"error": head.held},
         )
     key = [doc.Key(None, "chosen", "c")]
     key += [doc.Key(None, "published", "p")] if report.published else []
-    title = [("Each head alone", True), ("held-out error in ms", False)]
+    title = [("Each head alone", True), (f"held-out {scale.title}", False)]
     return doc.head_grid(cells, report.index_base, title=title, key=key)
 
 
 def _curve(report: AlignReport) -> doc.Plot:
     """Return the error by the number of heads, on both halves of the clips."""
+    scale = _scale(report)
     levels = [
-        doc.Level(one.error * 1000, one.name)
+        doc.Level(one.error * scale.factor, one.name)
         for one in report.sets[1:]
         if one.name in ("published list", "all of the last half")
     ]
     lines = [
         doc.Curve(
             name,
-            [(at + 1.0, getattr(step, half) * 1000) for at, step in enumerate(report.steps)],
+            [
+                (at + 1.0, getattr(step, half) * scale.factor)
+                for at, step in enumerate(report.steps)
+            ],
         )
         for name, half in (("where chosen", "choosing"), ("held out", "held"))
     ]
-    title = [("Error by number of heads", True), ("ms", False)]
+    title = [("Error by number of heads", True), (scale.title, False)]
     ends = (1.0, float(max(len(report.steps), 2)))
     return doc.Plot(title, lines, across="heads", ends=ends, levels=levels, rows=10)
 

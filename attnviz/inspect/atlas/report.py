@@ -20,7 +20,7 @@ from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.head.report import Firing
 from attnviz.inspect.heads.heads import heads_report
-from attnviz.measures.labels import THRESHOLD, strengths
+from attnviz.measures.labels import least_strength, strengths, strongest
 from attnviz.measures.registry import LABELS, MEASURES, OF_ONE_TEXT
 from attnviz.measures.words import joined
 from attnviz.mergeable import CorpusRecord
@@ -129,8 +129,7 @@ class HeadAtlas:
         """
         names = [name for name in self.scores if name in LABELS and name not in SINKS]
         gains = strengths(names, self.scores, self.base_rate)
-        best = max(gains, key=lambda name: gains[name], default=None)
-        return best if best is not None and gains[best] >= THRESHOLD else None
+        return strongest({at: gain for at, gain in gains.items() if gain >= least_strength(at)})
 
     @property
     def strongest(self) -> Fired | None:

@@ -25,8 +25,9 @@ from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
+from attnviz.measures.registry import read_score
 from attnviz.models.model import broken_words
-from attnviz.reading import SETTINGS_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
+from attnviz.reading import SETTINGS_BYTES, damaged, optional, parse_json, read_bytes, typed
 from attnviz.records import Floats, Kind, ModelInfo
 
 SCHEMA = "attnviz.baseline/1"
@@ -97,12 +98,13 @@ class Baseline:
     def score_change(self, other: Baseline) -> dict[Head, float]:
         """Return the largest change of any pattern score of each (layer, head) between baselines.
 
-        It is NaN for a head without scores, and for one that lost or gained a score.
+        It is NaN for a head without scores, and for one that lost or gained a score. A score that
+        only one side knows, of another version of attnviz, is left out.
         """
         changes = {}
         for head, scores in self.scores.items():
-            names, others = {**scores, **other.scores[head]}, other.scores[head]
-            pairs = [(scores.get(name), others.get(name)) for name in names]
+            others = other.scores[head]
+            pairs = [(scores[name], others[name]) for name in scores if name in others]
             apart = [
                 math.nan if a is None or b is None else abs(a - b)
                 for a, b in pairs
@@ -250,8 +252,7 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
         if not (own >= 0).all() or not abs(own.sum() - 1) <= _OFF:
             raise ValueError("expected numbers by distance that sum to one")
         scores[head] = {
-            str(name): None if score is None else finite(score)
-            for name, score in entry["scores"].items()
+            str(name): read_score(name, score) for name, score in entry["scores"].items()
         }
     if len(shares) < len(data["heads"]):
         raise ValueError("a head stands there twice")

@@ -27,6 +27,7 @@ from attnviz.texts import Texts, built_in_texts, encode_texts
 _BUILT_IN = ("tiny", "mha")
 _TOKENS, _TEXTS = 6_000, 80  # about those of the probes of patterns and the built-in texts
 _LONG = 2_048  # tokens of a text from which torch runs the model: it needs no whole maps
+_MOST_LAYERS = 2_000  # of a decoder, whose number a saved result does not tell
 _LEAST = 2  # the fewest tokens of a text: the first query of a causal text sees only itself
 
 
@@ -106,10 +107,13 @@ def read_saved(name: str) -> SavedResult:
         }
         if not heads or len(heads) < len(entries):
             raise ValueError("a head that is there twice" if heads else "no heads")
-        if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
+        info = model_of(data["model"])
+        layers = range(info.layers) if data["kind"] in ("self", "encoder") else range(_MOST_LAYERS)
+        known = all(layer in layers and head in range(info.heads) for layer, head in heads)
+        if data["kind"] not in get_args(Kind) or not known:
             raise ValueError("no such attention or head")
         text, source = optional(data["text"], str), optional(data["source"], str) or ""
-        return SavedResult(str(path), model_of(data["model"]), data["kind"], heads, text, source)
+        return SavedResult(str(path), info, data["kind"], heads, text, source)
 
 
 def both_sides(

@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from attnviz.attention.functional import namespace
 from attnviz.draw.labels import visible
 from attnviz.draw.provenance import size_words
 from attnviz.engine.capture import Asked, Choice, asked, attention_kind, encoded
@@ -25,6 +26,7 @@ from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.likely import Likely, likeliest, log_softmax
+from attnviz.engine.observer import to_numpy
 from attnviz.engine.scan.run import Effects, removal_effects
 from attnviz.engine.text_pass import TextReader, token_losses
 from attnviz.errors import LoadError, UnsupportedError, UsageError
@@ -203,9 +205,10 @@ class LiveSession:
             ignored = self._choice.no_known_labels
             self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         known = self._labels[kind]
-        if passed.logits is not None and np.isfinite(passed.logits).all():
-            logs = log_softmax(passed.logits[-1].astype(np.float64))
-            losses = token_losses(passed.logits, wanted.given.predicted.ids)
+        logits = passed.logits
+        if logits is not None and namespace(logits).isfinite(logits).all():
+            logs = log_softmax(to_numpy(logits[-1]).astype(np.float64))
+            losses = token_losses(logits, wanted.given.predicted.ids)
             likely = likeliest(logs, self.model.vocabulary().texts, _LIKELY)
             loss = float(losses.mean()) if len(losses) else None
         report = heads_report(

@@ -154,6 +154,20 @@ class WrittenRun:
         """
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
+    @cached_property
+    def copies(self) -> Mapping[Head, int]:
+        """Return of each head in how many steps it attends most to the token that comes next.
+
+        The sink is left out; a step in which nothing else is attended to is no copy.
+        """
+        keys, copies = np.array(self.keys.ids), dict[Head, int]()
+        following = np.array([step.id for step in self.steps])
+        for layer in self.steps[0].rows:
+            weights = np.where(self.sink, 0.0, self.weights(layer))
+            equal = (keys[weights.argmax(-1)] == following) & (weights.max(-1) > 0)
+            copies |= {(layer, head): int(row.sum()) for head, row in enumerate(equal)}
+        return copies
+
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
         """Return the ``count`` keys with the largest attention weights in a step: (index, weight).
 

@@ -190,8 +190,8 @@ def _finding(report: GenerateReport) -> str:
         words = f"{name} has no numbers."
     elif loop := loop_of((*run.begun.ids, *written), len(written)):
         period, since = loop
-        long = counted(period, "token")
-        words = f"It loops from token {since + 1} on ({long}); {_copied(report, name)}."
+        cycle = f"It loops from token {since + 1} on ({counted(period, 'token')})"
+        words = f"{cycle}; {_copied(report, name)}."
     elif activity.name == "induction":
         words = f"{_copied(report, name)}."
     elif target:
@@ -213,25 +213,23 @@ def loop_of(ids: Sequence[int], written: int) -> tuple[int, int] | None:
     """Return the length in tokens of the loop in which a text ends, and the step that begins it.
 
     ids: of the whole text. written: how many of them are generated; only these count. None unless
-    the same tokens stand there three times, in at least six tokens.
+    the same tokens stand there three times, or twice and then six tokens of them.
     """
-    for period in range(1, written // 3 + 1):
+    for period in range(1, written // 2):
         alike = 0
         while alike + period < written and ids[-1 - alike] == ids[-1 - alike - period]:
             alike += 1
-        if alike >= 2 * period and alike + period >= _LOOP:
+        if alike >= min(2 * period, period + _LOOP) and alike + period >= _LOOP:
             return period, written - alike - period
     return None
 
 
 def _copied(report: GenerateReport, name: str) -> str:
-    """Return how many generated tokens are copies of what the first shown head attends to most."""
-    run, copies = report.run, 0
-    for at, step in enumerate(run.steps):
-        sources = run.sources(report.head, at, 1)
-        copies += any(run.keys.ids[key] == step.id for key, _ in sources)
-    written = counted(len(run.steps), "written token")
-    return f"{copies} of {written} cop{'y' if copies != 1 else 'ies'} what {name} attends to most"
+    """Return how many written tokens copy what the shown head attends to most, and the mean."""
+    copies, steps = report.run.copies, counted(len(report.run.steps), "token")
+    mean = f" (mean of heads: {sum(copies.values()) / len(copies):.0f})" * (len(copies) > 1)
+    count = copies[report.head]
+    return f"{count} of {steps} cop{'y' if count != 1 else 'ies'} what {name} attends to most{mean}"
 
 
 def _written(text: str, max_width: int) -> str:

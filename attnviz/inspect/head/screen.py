@@ -21,7 +21,6 @@ from attnviz.draw.provenance import (
     notes_group,
     probability,
     share,
-    spread_words,
 )
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.report import (
@@ -51,10 +50,12 @@ from attnviz.inspect.interventions.path.screen import path_table, share_table
 from attnviz.inspect.patterns.report import PatternScores
 from attnviz.inspect.patterns.screen import behind, interval, score_table, short
 from attnviz.inspect.why.written import ranking_table, text_parts
+from attnviz.measures.labels import label_of
 from attnviz.measures.registry import label_named
+from attnviz.measures.sinks import SINK_WEIGHT
 from attnviz.measures.telling import LEAST, LIGHT, told
 from attnviz.prompts.naming import logits, next_word, placed, quoted, quoted_word
-from attnviz.records import HeadsRecord
+from attnviz.records import SINKS, HeadLabel, HeadsRecord
 
 _LEAD, _GAP = 9, 3
 _FACTS = 40
@@ -85,7 +86,7 @@ _PAGE = 100
 
 _NAMED, _LONGEST = 3, 14
 _LITTLE = 0.1
-"""The share of the logit below which a head writes little towards a prediction."""
+"""The share of the logit below which what a head writes towards a prediction is not told."""
 
 _FEW = "too few pairs of prompts fit this model for an interval"
 
@@ -173,40 +174,55 @@ def _here(card: HeadCard) -> Iterator[tuple[str, str]]:
 
     The second sentence becomes shorter from pair to pair, and is empty in the last one.
     """
-    shown = card.map.first
-    label = shown.heads[0].label
-    name = f"{card.name}{f' ({known_text(label)})' if label.is_finding else ''}"
-    attends = f"{name} {_attends(card)}"
+    label = _told_label(card)
+    name = f"{card.name}{f' ({known_text(label)})' if label.is_known else ''}"
+    attends = f"{name} {_attends(card, label)}"
     for brief in (False, True):
         yield attends, _towards(card, brief)
     yield attends, ""
 
 
-def _attends(card: HeadCard) -> str:
+def _told_label(card: HeadCard) -> HeadLabel:
+    """Return the head's label from other texts, if it has one; else what describes this text."""
+    label = card.map.first.heads[0].label
+    pattern = card.pattern
+    if label.is_known or pattern is None or pattern.label is None:
+        return label
+    score = pattern.scores[pattern.label]
+    if score is None or label_named(pattern.label).target:  # these have a score of this text
+        return label
+    return label_of(pattern.label, score, source="patterns")
+
+
+def _attends(card: HeadCard, label: HeadLabel) -> str:
     """Return what a head attends to in this text, if possible a link that its label speaks of."""
-    shown = card.map.first
-    label, measure = shown.heads[0].label, label_named(shown.heads[0].label.name)
+    shown, measure = card.map.first, label_named(label.name)
     links = told(shown.record, None, {shown.heads[0].place: label})
-    if links and links[0].why != "asked":
+    if links and (links[0].why != "asked" or not label.is_known or not measure.target):
         query, key = quoted_ends(shown, links[0].link)
         copy, weight = links[0].copy, share(links[0].weight)
         after = "" if copy is None else f", which followed {quoted_word(shown.record.keys, copy)}"
         return f"attends from {query} to {key}{after} ({weight})."
-    if label.name == "spread":
-        return f"attends {spread_words(label.score)} here, {share(label.score)} (1 = uniform)."
-    if measure.target and math.isnan(label.on_text):
+    if measure.target and label.name not in SINKS and math.isnan(label.on_text):
         return f"has nothing to do here: {measure.absent.format(text='the text')}."
-    if measure.target:
+    if measure.target and label.name not in SINKS:
         given = f"{share(label.on_text)} of its attention here on {measure.target}"
         only = "only " * (label.on_text < LEAST)
         return f"puts {only}{given} (uniform {share(label.base_rate)})."
+    sink = shown.sinks.get(shown.heads[0].place, 0.0)
+    rest = f"; {share(sink)} of its attention is on the sink" if sink >= SINK_WEIGHT else ""
+    diffuse = f"is diffuse here, {share(label.score)} (1 = uniform)" * (label.name == "spread")
     for link in strongest_links(shown, 1):
         ends = shown.record.queries, shown.record.keys
         query, key = link_ends(Firing(0, *ends, link.query, link.key, link.weight))
+        pair, weight = f"“{query}” → “{key}”", share(link.weight)
+        if diffuse:
+            most = f"; its strongest link is {pair} ({weight})" * (link.weight >= LEAST)
+            return f"{diffuse}{most}."
         if link.weight < LIGHT:
-            return f"links no words much here, at most “{query}” → “{key}” ({share(link.weight)})."
-        return f"links “{query}” → “{key}” most strongly here ({share(link.weight)})."
-    return "links no two words here."
+            return f"links no words much here, at most {pair} ({weight}){rest}."
+        return f"links {pair} most strongly here ({weight}){rest}."
+    return f"{diffuse or 'links no two words here'}{rest}."
 
 
 def _labelled(card: HeadCard) -> list[str]:
@@ -361,9 +377,12 @@ def _towards(card: HeadCard, brief: bool) -> str:
     if own.span is None and not own.labels:
         word = next_word(first.given.predicted, own.position, first.answer, first.rest)
         answer = "the prediction" if brief else f"what comes next, {word}"
-    little = "little " * (abs(effect.value) < _LITTLE * abs(report.logit))
+    if abs(effect.value) < _LITTLE * abs(report.logit):
+        return ""
     amount = f"{logits(effect.value)} of {report.logit:.2f} logits"
-    return f"It writes {little}towards {answer}: {amount}."
+    if effect.base is not None and abs(effect.base) >= abs(effect.value) / 2:
+        return f"It writes {amount} of {answer}, but {logits(effect.base)} with another word there."
+    return f"It writes towards {answer}: {amount}."
 
 
 def _copies(card: HeadCard) -> list[str]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, asked, attention_kind, capture_text, encoded
+from attnviz.engine.device_sizes import sizes
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.observer import notes_of_runs, sums_or_maps
 from attnviz.engine.segments import reading_segments
@@ -37,7 +38,7 @@ from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.interrupts import between_steps
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
-from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
+from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
 from attnviz.measures.regions import RegionSums, region_shares, shares
 from attnviz.measures.registry import OF_ONE_TEXT, said_name
 from attnviz.measures.rows import Conditions, TextFacts, scores_of
@@ -433,10 +434,10 @@ def long_heads(
             complete = False
     layers = len({head.layer for head in reading.heads})
     early = () if complete else (f"interrupted after {layers} of {len(wanted)} layers",)
-    order = reading.heads
+    order = sorted(reading.heads, key=lambda head: head[:2])
     if request.sort is not None:
         sort, sign = request.sort, 1 if request.reverse else -1
-        order = sorted(order, key=lambda head: sign * (head.scores[sort] or 0.0))
+        order.sort(key=lambda head: sign * (head.scores[sort] or 0.0))
     return LongHeads(
         model=replace(info, notes=info.notes + model.notes_for(tokens) + notes_of_runs()),
         kind=kind,
@@ -482,8 +483,10 @@ def _require_room(
     count = info.layers * info.heads if chosen is None else sum(map(len, chosen.values()))
     kept = count if chosen is not None else _SHOWN + info.heads
     rows = max(len(part[0]) if part else 0, len(word.span) if word else 0)
-    numbers = info.heads * size * (2 * info.head_dim + 48) + count * _BUCKETS**2
-    numbers += info.heads * rows * size
+    numbers = info.heads * rows * size + count * _BUCKETS**2
+    if info.device == "cpu":  # otherwise the pass asks for the memory of its device
+        numbers += info.heads * size * 2 * info.head_dim
+        numbers += min(info.heads * size * 48, sizes("cpu").sum_bytes)
     numbers += kept * ((len(part[0]) * len(part[1]) if part else 0) + size)
     require_room(
         f"the sums of {count:,} heads over {size:,} tokens take beside the model",
@@ -530,51 +533,50 @@ class _Reading:
         chosen = range(sums.heads) if self.chosen is None else self.chosen[layer]
         kept = [head for head in range(sums.heads) if head in chosen]
         self.causal &= bool((sums.past <= np.arange(len(sums.past)) + 1).all())
-        rows, even = self._rows(sums, layer, kept)
-        scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
-        assert pooled is not None
+        facts = TextFacts(self.tokens, self.tokens, Conditions(self.kind, self.causal))
+        sink, even = sink_keys(self.tokens, self.causal), self._even(facts, sums)
         queries = np.bincount(np.arange(len(self.tokens)) // self.bucket)
-        pooled = pooled / queries[:, None]
-        sink, top = sink_keys(self.tokens, self.causal), self.request.top
-        pairs = None if top is None else sums.strongest(top, sink & (self.request.sink is not True))
-        part = None if self.part is None else _part_of(sums, *self.part)
         span = None if self.word is None else self.word.span
-        row = None if span is None else np.asarray(sums.rows(span.start, span.stop).mean(1))
-        for place, head in enumerate(kept):
-            values = {name: float(by_head[place]) for name, by_head in scores.items()}
-            self.heads.append(
-                LongHead(
-                    layer,
-                    head,
-                    {name: None if np.isnan(value) else value for name, value in values.items()},
-                    pooled[place],
-                    float(even.far().mean()),
-                    pairs=() if pairs is None else pairs[head],
-                    part=None if part is None else part[head],
-                    row=None if row is None else row[head],
+        hidden, top = sink & (self.request.sink is not True), self.request.top
+        for places, some, rows in summed_parts(facts, sums, even, kept, self.bucket):
+            scores, pooled = scores_of(rows, OF_ONE_TEXT), rows.found.pooled
+            assert pooled is not None
+            if self.tokens.regions:
+                between = RegionSums(self.tokens, self.tokens, sink)
+                between.add_sums(rows, even)
+                self.regions[layer, tuple(places.values())] = between.sums()
+            pairs = None if top is None else some.strongest(top, hidden)
+            part = None if self.part is None else _part_of(some, *self.part)
+            row = None if span is None else np.asarray(some.rows(span.start, span.stop).mean(1))
+            for number, (at, head) in enumerate(places.items()):
+                values = {name: float(by_head[number]) for name, by_head in scores.items()}
+                self.heads.append(
+                    LongHead(
+                        layer,
+                        head,
+                        {name: None if np.isnan(one) else one for name, one in values.items()},
+                        pooled[number] / queries[:, None],
+                        float(even.far().mean()),
+                        pairs=() if pairs is None else pairs[at],
+                        part=None if part is None else part[at],
+                        row=None if row is None else row[at],
+                    )
                 )
-            )
-        if self.chosen is None:
-            self._keep_few(sink)
+            if self.chosen is None:
+                self._keep_few(sink)
         self.after(layer)
 
-    def _rows(self, sums: ReducedLayer, layer: int, kept: list[int]) -> tuple[SummedRows, EvenRows]:
-        tokens = self.tokens
-        facts = TextFacts(tokens, tokens, Conditions(self.kind, self.causal))
+    def _even(self, facts: TextFacts, sums: ReducedLayer) -> EvenRows:
+        """Return uniform attention over the same keys, which knows all columns that are needed."""
         key = sums.first.tobytes() + sums.past.tobytes()
-        between = RegionSums(tokens, tokens, sink_keys(tokens, self.causal))
         if key not in self._evens:
-            self._evens[key] = EvenRows(facts, sums.first, sums.past)
-            if tokens.regions:
-                between.add_sums(None, self._evens[key])
+            even = self._evens[key] = EvenRows(facts, sums.first, sums.past)
+            if self.tokens.regions:
+                sink = sink_keys(self.tokens, self.causal)
+                RegionSums(self.tokens, self.tokens, sink).add_sums(None, even)
             for formula in facts.attention.even_formulas(OF_ONE_TEXT).values():
-                formula(self._evens[key])
-        even = self._evens[key]
-        rows = SummedRows(facts, sums, even, kept, self.bucket)
-        if tokens.regions:
-            between.add_sums(rows, even)
-            self.regions[layer, tuple(kept)] = between.sums()
-        return rows, even
+                formula(even)
+        return self._evens[key]
 
     def _keep_few(self, sink: NDArray[np.bool_]) -> None:
         """Keep parts and rows only of the heads with the most weight in them, the sink aside."""

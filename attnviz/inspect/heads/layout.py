@@ -72,7 +72,7 @@ _HEADED = 6
 _NARROW_SCALE = 28
 """The columns of the legend of a narrow map."""
 
-_MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
+_MEANINGS = {"peak": "few tokens", "diff": "diffuse, many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -165,7 +165,17 @@ def examples(report: HeadsReport, room: int, lines: int, *, values: bool = False
             spare = lines - -(-len(maps) // beside) * (tall + 1) >= _LEGEND
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
             return [doc.Maps(maps, values=values, lines=lines, scale=scale if spare else None)]
-    return text_maps(run, report.view.sink, room, lines)
+    return _told_text(report, room, lines)
+
+
+def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
+    """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
+    run, sink = report.first, report.view.sink
+    if not report.told or run.regions is not None:
+        return text_maps(run, sink, room, lines)
+    link = report.told[0].link
+    head = run.places.index((link.layer, link.head))
+    return text_maps(run, sink, room, lines, Word(link.query), head)
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
@@ -199,16 +209,22 @@ def head_map(run: HeadsRecord, place: tuple[int, int], words: doc.Words = ()) ->
 
 
 def text_maps(
-    run: HeadsRecord, sink: bool, room: int, lines: int, chosen: Word | None = None
+    run: HeadsRecord,
+    sink: bool,
+    room: int,
+    lines: int,
+    chosen: Word | None = None,
+    best: int | None = None,
 ) -> list[doc.Part]:
-    """Return the text coloured by attention from one word: mean of all heads, and clearest head.
+    """Return the text coloured by attention from one word: mean of all heads, and one head.
 
     sink: whether the attention sink is shown. room, lines: the available width in characters and
-        lines. chosen: the word; by default the clearest region, or the last word.
+        lines. chosen: the word; by default the clearest region, or the last word. best: the index
+        of the head; by default the clearest one.
     """
     if lines < _LEAST_TEXT:
         return []
-    queries, best = run.record.queries, None
+    queries, given = run.record.queries, best
     if run.regions is not None and chosen is None and queries.regions:
         best, region, _ = clearest(run.regions)
         token = visible([*run.regions.queries][region])
@@ -237,10 +253,11 @@ def text_maps(
     letters = sum(map(len, run.record.keys.texts))
     if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
         rows.append((names[best], weights[best]))
+    rows = [(names[given], weights[given]), *rows[:-1]] if given is not None else rows
     maps = []
     for name, values in rows:
         full = float(np.nanmax(values, initial=0.0)) or 1.0
-        said = [(name, True), (f"full colour {share(full)}", False)]
+        said = [(name, True), (f"scale: max {share(full)}", False)]
         one = Tokens((0,), (name,), (False,))
         maps.append(doc.Map(name, values[None, :], one, run.record.keys, said, full=full))
     title = titled(f"attention from {token}", run, sink)
@@ -291,7 +308,7 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
         third = _room(columns, 3)
         small = _thumbnails(run, third, lines, brief=True)
         if small or _INDENT + across * _FULL_CELL <= third:
-            grid, sink = _grid(run, third, lines), report.view.sink
+            grid = _grid(run, third, lines)
             maps, arcs = _maps_and_arcs(report, third, lines, third)
             drawn = [part for part in maps if isinstance(part, doc.Maps)]
             notes = [doc.Note(words) for words in overview_words(run)[1:]] if small else []
@@ -301,7 +318,7 @@ def _overview(report: HeadsReport, columns: int, lines: int) -> Groups:
             strip = None if small else _strip(report, spare, third, many)
             tall = sum(len(part.rows) + 5 for part in lists if isinstance(part, doc.Table))
             room = spare + 3 if strip is None else lines - tall
-            texts = [] if small or coloured else text_maps(run, sink, third, room)
+            texts = [] if small or coloured else _told_text(report, third, room)
             left = [small or grid, *(texts if strip is None else [strip])]
             lists += texts if strip is not None else []
             return [_columns(columns, left, [*maps, *arcs], lists)]

@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.document import LEAST_ARC, Arc, Arcs
 from attnviz.draw.labels import numbered, word_label
-from attnviz.draw.provenance import share
+from attnviz.draw.provenance import probability, share
 from attnviz.inspect.heads.links import (
     A_HEAD,
     LONGEST,
@@ -88,26 +88,27 @@ def above_usual(links: WordLinks | None) -> list[WordLink]:
 def _agreed_table(report: HeadsReport, links: Sequence[WordLink], heads: int) -> doc.Table:
     """Return a table of links between words, each with the head that stands out most for it."""
     run = report.first
-    asserted = any(telling.why in ("induction", "label") for telling in report.told)
-    none = "no other" if asserted else "none"
     queries, keys = link_names(run.record, LONGEST)
     tested = heads >= FEWEST_HEADS
     said = "furthest above control first"
     if tested:
         beyond = any(link.beats_chance for link in links)
-        said = "smallest p first" if beyond else f"{none} beats chance, smallest p first"
+        said = "by p" if beyond else "by p, none significant"
 
     def ends(link: WordLink) -> str:
         return f"{queries[link.query.start]} → {keys[link.key.start]}"
 
-    agree = doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5)
+    agree = [
+        doc.ColumnOf[WordLink]("p", lambda link: probability(link.chance)),
+        doc.ColumnOf[WordLink]("heads", lambda link: str(link.heads), keep=5),
+    ]
     return doc.table(
         links,
         doc.ColumnOf("", ends, right=False),
         doc.ColumnOf("best", lambda link: run.name(*link[2:4]), right=False, tone="strong"),
         doc.ColumnOf("weight", lambda link: share(link.weight)),
         doc.ColumnOf("control", lambda link: share(link.habit), keep=4),
-        *[agree] * tested,
+        *agree[: 2 * tested],
         row=lambda link: {"tone": "faint" if tested and not link.beats_chance else "plain"},
         title=[("links", True), (said, False), *[("norm-weighted", False)] * run.norm_weighted],
         least=1,

@@ -31,7 +31,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.heads.links import SEED, PairLinks, word_links
 from attnviz.measures.regions import regions_of
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.telling import Telling, told
+from attnviz.measures.telling import Telling, is_worth_adding, told
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import Word, WordPlaces
 from attnviz.options import spelled_head
@@ -235,7 +235,11 @@ class HeadsReport(Report):
             return []
         tellings = told(run.record, self.agreed_links, {own.place: own.label for own in run.heads})
         ends = [{telling.link.query, telling.link.key} for telling in tellings]
-        others = [telling for telling, pair in zip(tellings, ends, strict=True) if pair != ends[0]]
+        others = [
+            telling
+            for telling, pair in zip(tellings, ends, strict=True)
+            if pair != ends[0] and is_worth_adding(run.record, telling)
+        ]
         return [*tellings[:1], *others[:1]]
 
     @property

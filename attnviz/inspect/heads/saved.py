@@ -29,7 +29,7 @@ from attnviz.draw.values import model_of
 from attnviz.errors import LoadError
 from attnviz.inspect.heads.heads import heads_report
 from attnviz.inspect.heads.report import NOTABLE, SCHEMA, TOKENS, HeadsReport, compare_heads
-from attnviz.measures.labels import SINK
+from attnviz.measures.labels import LOCAL, SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.measures.words import joined
@@ -193,7 +193,14 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
             if kept in arrays
         }
         first = not variant or "sink" in differs
-        report = _report({**facts, **differs}, entries, own.pop("weights"), first=first)
+        told = {**facts, **differs}
+        report = _report(told, entries, own.pop("weights"), first=first)
+        told |= {"layers": [head.layer for head in report.heads]}
+        told |= {"heads": [head.head for head in report.heads]}
+        for name in ("layers", "heads", *TOKENS):
+            kept = arrays.get(f"{name}_{variant}", arrays.get(name))
+            if kept is not None and not np.array_equal(kept, np.array(told.get(name))):
+                raise ValueError(f"{name} that are not those of its provenance")
         reports.append(replace(report, vectors=_vectors(report, own)))
         distances = {
             (entry["layer"], entry["head"]): finite(entry["moved"])
@@ -308,7 +315,9 @@ def _vectors(report: HeadsRecord, arrays: Arrays) -> HeadVectors | None:
 
 def _scores(entry: Mapping[str, Any]) -> HeadScores:
     told, label_name = entry["trait"], entry["trait"]["name"]
-    scores = {name: None if entry[name] is None else finite(entry[name]) for name in OF_ONE_TEXT}
+    # A file of an earlier version lacks the measures that came later.
+    own = {name: entry[name] if name != LOCAL else entry.get(name) for name in OF_ONE_TEXT}
+    scores = {name: None if score is None else finite(score) for name, score in own.items()}
     label = NO_LABEL
     if label_name != NO_LABEL.name:
         last = "on_text" if "on_text" in told else "score"

@@ -117,7 +117,9 @@ def overview_words(run: HeadsRecord) -> list[str]:
     names = list(dict.fromkeys(labelled[place] for place in sinks))
     sink = " and ".join(names) if len(names) <= 2 else "special tokens"
     sink = "first token" if sinks == [0] else sink
-    words = [f"this text: {resting} of {len(run.heads)} sink on {sink}"] if resting else []
+    other = sum(run.rests(*own.place) and own.label.name not in SINKS for own in run.heads)
+    also = f", {other} labelled" * bool(other)
+    words = [f"here, {resting} of {len(run.heads)} sink on {sink}{also}"] if resting else []
     labels = [entry.label for entry in run.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
@@ -148,18 +150,15 @@ def _of_text(report: HeadsReport) -> str:
         )
     if not said:
         return _AS_USUAL
-    first, *others = (_told(run, telling, links is not None) for telling in said)
+    first, *others = (_told(run, telling) for telling in said)
     for more in others:
         if fits_two_lines(f"{first} {more}"):
             return f"{first} {more}"
     return first
 
 
-def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
-    """Return the sentence on a link that is worth saying.
-
-    tested: whether the links of the text were tested.
-    """
+def _told(run: HeadsRecord, telling: Telling) -> str:
+    """Return the sentence on a link that is worth saying."""
     why, link = telling.why, telling.link
     query, key = quoted_ends(run, link)
     name, weight = run.name(link.layer, link.head), share(telling.weight)
@@ -171,10 +170,9 @@ def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
         label = next(entry.label for entry in run.heads if entry.place == (link.layer, link.head))
         return f"{name} ({label.said}) links {query} to {key} ({weight})."
     if why == "asked":
-        of = "; the text is too long to test that"
-        if tested:
-            of = f"; over all {heads} heads that does not beat chance"
-        return f"{query} attends to {key} in {name} ({weight}){of}."
+        compared = f"{weight}, control {share(link.habit)}"
+        chance = f"among {heads} heads, that may be chance"
+        return f"{query} attends to {key} in {name} ({compared}); {chance}."
     best, of = f"{name} {weight}", f"in {link.heads} of {heads} heads"
     if why == "nearest" and math.isnan(link.chance):
         few = f"{heads} heads are" if heads > 1 else "One head is"
@@ -184,8 +182,9 @@ def _told(run: HeadsRecord, telling: Telling, tested: bool) -> str:
     if why == "nearest":
         closest = f"{query} → {key} ({best}, {p}, not under {share(CHANCE)})"
         return f"No word pair beats chance; the closest is {closest}."
-    if why == "local":
-        return f"Mostly local: {query} attends to its neighbour {key} {of} ({best}; {p})."
+    if why in ("local", "function"):
+        only = "neighbours" if why == "local" else "function words"
+        return f"Only {only} stand out: {query} attends to {key} {of} ({best}; {p})."
     return f"{query} attends to {key} above chance {of} ({best}; {p})."
 
 

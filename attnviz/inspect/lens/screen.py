@@ -104,12 +104,24 @@ def _finding(report: LensReport) -> str:
         return f"No clear prediction: {whole} is the top token {every}, but {last} at the end."
     if not entry:
         return f"{whole} ({last}) is the top {kind} from the embedding on."
-    before = reading.blocks[entry - 1]
-    name, there = report.block_name(entered.block), probability(entered.probability)
-    ends = f"at {name} (p = {there} there, {probability(end.probability)} at the end)"
-    if entered is end:
-        ends = f"only in its last block, {name} ({last})"
-    said = f"The model settles on {whole} {ends}; before that it ranks {_ordinal(before.rank)}"
+    before, name = reading.blocks[entry - 1], report.block_name(entered.block)
+    place = "in the embedding" if before.block is None else f"at {report.block_name(before.block)}"
+    leader, led = before.top[0]
+    if entered is not end:
+        there = f"p = {probability(entered.probability)} there, {probability(end.probability)} at"
+        said = f"{whole} is the top {kind} from {name} on ({there} the end)"
+        near = reading.blocks[report.far]
+        if report.far > entry and entered.probability < UNLIKELY:
+            first = f"{report.block_name(near.block)} on (p = {probability(near.probability)})"
+            said += f"; the lens is near the output only from {first}"
+        else:
+            said += f"; {place} it ranks {_ordinal(before.rank)}"
+    elif led >= UNLIKELY and report.far < entry:
+        leads = f"{_quoted(report, leader)} leads up to {report.block_name(before.block)}"
+        said = f"{leads} (p = {probability(led)}); {whole} overtakes it only in {name} ({last})"
+    else:
+        said = f"{whole} is the top {kind} only at the end, {name} ({last}); {place} it ranks "
+        said += _ordinal(before.rank)
     written = [head for head in report.shown if head.head[1] == entered.block]
     most = max(written, key=lambda head: head.answer, default=None)
     if most is not None and most.answer >= _CLEAR:
@@ -117,7 +129,7 @@ def _finding(report: LensReport) -> str:
         known = f" ({label.said})" if label is not None else ""
         more = f"{said}. There {report.name(most.head)}{known} adds {logits(most.answer)} logits"
         said = more if fits_two_lines(f"{more}.") else said
-    return f"{said}."
+    return f"{said[0].upper()}{said[1:]}."
 
 
 def _quoted(report: LensReport, word: int) -> str:

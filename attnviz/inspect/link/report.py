@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import fsum
+from math import fsum, isnan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,13 @@ class LinkChoice(NamedTuple):
     pairs: int | None
     link: WordLink | None = None
     why: Why = "nearest"
+
+    @property
+    def is_chance(self) -> bool:
+        """Return whether the link was tested, and does not beat chance."""
+        link = self.link
+        tested = self.why == "nearest" and link is not None and not isnan(link.chance)
+        return tested and link is not None and not link.beats_chance
 
 
 class LinkPart(NamedTuple):

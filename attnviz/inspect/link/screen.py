@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import fsum
 from typing import Any
@@ -234,15 +234,19 @@ def _first(report: LinkReport, columns: int, lines: int) -> list[doc.Group]:
 _WHOLE = 0.005
 """The share of the lead by which a part that is called the whole lead may differ from it."""
 
-_MAIN, _NAMED = 0.5, 3
-"""The share of the lead from which a part is the reason of the link; and how many parts are named
-where none is."""
+_MAIN, _NAMED, _LEAST_NAMED = 0.5, 3, 0.05
+"""The share of the lead from which parts are the reason of the link; the most that are named, and
+the least share of one of them."""
 
 _CLEAR = 0.6931
 """The lead in nats, ln 2, below which a head hardly attends to a key."""
 
 _NOTABLE_BASE = 0.5
 """The least control, as a share of the part, that the finding gives."""
+
+_NEEDED, _BY_CHANCE = 0.95, 1
+"""A head needs a part if the weight without it is below this share of the weight; a part is due to
+the words around if at most this many controls reach it."""
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -258,57 +262,102 @@ def _finding(report: LinkReport) -> str:
         )
     parts, sign = report.of_side("key"), 1 if report.sum > 0 else -1
     if report.many:
-        parts = [part for part in parts if part.stands_out] or parts
-    # What random words bring as well is no reason for this link.
-    best = max(parts, key=lambda part: sign * (part.lead - (part.base or 0.0) * (not report.many)))
-    if report.many:
+        best = max(
+            [part for part in parts if part.stands_out] or parts, key=lambda part: sign * part.lead
+        )
         return _of_many(report, best)
-    queries = first.given.queries(first.asked.head[0])
-    query, key = placed(queries, first.asked.query), placed(first.tokens, first.asked.key)
-    key = "itself" if key == query else key
-    than = "" if first.asked.than is None else f" over {placed(first.tokens, first.asked.than)}"
+    largest = max(parts, key=lambda part: sign * part.lead)
     if report.model.weights == "random":
         return (
-            f"Random weights, so by chance: {report.head} looks from {query} at {key}; the largest "
-            f"part, {_by_what(report, best)}, is {nats(best.lead)} of {report.sum:+.2f} nats."
+            f"Random weights, so by chance: {report.head} looks {_from_to(report)}; the largest "
+            f"part, {_by_what(report, largest)}, is {nats(largest.lead)} of {report.sum:+.2f} nats."
         )
-    verb, because = "attends", " because of"
     if report.sum < _CLEAR:
-        verb, because = "hardly attends", "; its largest part is"
-    elif best.lead < _MAIN * report.sum and (shared := _shared(report)):
-        link = f"{report.head} attend ({probability(first.weight)}) from {query} to {key}{than}"
-        whole = f"of a lead of {report.sum:.2f} nats"
-        return f"Several parts make {link}: {whole}, {listed(shared)}."
-    said = (
-        f"{report.head} {verb} ({probability(first.weight)}) from {query} to {key}{than}"
-        f"{because} {_by_what(report, best)}:"
+        return _because(report, largest, "hardly attends", "; its largest part is")
+    causes = [part for part in parts if part.lead > 0 and _is_cause(report, part)]
+    main = max(causes or [largest], key=lambda part: part.lead)
+    if main.lead < _MAIN * report.sum:
+        main = largest
+    if main.lead >= _MAIN * report.sum and not _is_spare(report, main):
+        return _because(report, main, "attends", " because of")
+    attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
+    whole = f"of a lead of {report.sum:.2f} nats"
+    causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
+    if fsum(part.lead for part in causes) >= _MAIN * report.sum:
+        named = [f"{_called(report, part)} {nats(part.lead)}" for part in causes]
+        named[0] = named[0].replace(" +", " gives +")
+        return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
+    joint = ", but" if _is_spare(report, largest) else ";"
+    claim = (
+        f"no single part makes {attend}: the largest, {_called(report, largest)}, gives "
+        f"{nats(largest.lead)} {whole}"
     )
-    amount, over = f"{nats(best.lead)} of a lead of {report.sum:.2f} nats", " over other words"
-    if abs(best.lead - report.sum) < _WHOLE * abs(report.sum):
-        amount = f"{nats(best.lead)} nats, its whole lead"
-    elif abs(best.lead) > abs(report.sum):
-        others = f"the other parts sum to {nats(report.sum - best.lead)}"
-        amount, over = f"{nats(best.lead)} of a net {nats(report.sum)} nats ({others})", ""
-    without = random = ""
-    if best.base is not None and best.base * best.lead >= _NOTABLE_BASE * best.lead**2:
-        random = f"; {nats(best.base)} among random words (control)"
-        if abs(best.base) >= abs(best.lead):
-            random = f"; no more than among random words ({nats(best.base)})"
-    if best.without is not None:
-        without = f"; without it the weight is {probability(best.without)}"
-    both = without + random
-    for tail in (over + both, both, over + random, random, without, ""):
-        shown = f"{said} {amount}{tail}."
-        if fits_two_lines(shown):
-            break
-    return shown
+    return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
 
 
-def _shared(report: LinkReport) -> list[str]:
-    """Return the largest parts of the key with their leads, where none of them is most of it."""
-    parts = [part for part in report.of_side("key") if part.part is not None and part.lead > 0]
-    named = [f"{_called(report, part)} {nats(part.lead)}" for part in parts[:_NAMED]]
-    return [f"{named[0].replace(' +', ' wrote +')} there", *named[1:]]
+def _is_spare(report: LinkReport, part: LinkPart) -> bool:
+    """Return whether the head attends to the key about as much without the part."""
+    return part.without is not None and part.without >= _NEEDED * report.first.weight
+
+
+def _is_cause(report: LinkReport, part: LinkPart) -> bool:
+    """Return whether the head needs the part, and random words around rarely give as much."""
+    return not _is_spare(report, part) and (part.reached or 0) <= _BY_CHANCE
+
+
+def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
+    """Return a claim as a sentence, with the first tail that two lines hold.
+
+    If a link was chosen that does not beat chance, the sentence begins with that.
+    """
+    if report.chosen is not None and report.chosen.is_chance:
+        claim = f"No word pair beats chance. The nearest: {claim}"
+    sentences = [f"{claim[0].upper()}{claim[1:]}{tail}." for tail in tails]
+    return next(filter(fits_two_lines, sentences), sentences[-1])
+
+
+def _weight(report: LinkReport) -> str:
+    """Return the attention weight of the link, with its control where that is larger."""
+    weight = report.first.weight
+    link = None if report.chosen is None else report.chosen.link
+    low = "" if link is None or not weight < link.habit else f", control {probability(link.habit)}"
+    return f"{probability(weight)}{low}"
+
+
+def _without(part: LinkPart, joint: str = "; ") -> list[str]:
+    """Return what the weight is without a part, in a list that is empty if that is unknown."""
+    if part.without is None:
+        return []
+    return [f"{joint}without it the weight is {probability(part.without)}"]
+
+
+def _from_to(report: LinkReport) -> str:
+    """Return the link in words, such as ``from “it” (5) to “cat” (2) over “dog” (3)``."""
+    asked, tokens = report.first.asked, report.first.tokens
+    query = placed(report.first.given.queries(asked.head[0]), asked.query)
+    key = placed(tokens, asked.key)
+    than = "" if asked.than is None else f" over {placed(tokens, asked.than)}"
+    return f"from {query} to {'itself' if key == query else key}{than}"
+
+
+def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str:
+    """Return the finding that names one part, with as much of its evidence as two lines hold."""
+    claim = (
+        f"{report.head} {verb} ({_weight(report)}) {_from_to(report)}{because} "
+        f"{_by_what(report, part)}:"
+    )
+    amount = f"{nats(part.lead)} of a lead of {report.sum:.2f} nats"
+    if abs(part.lead - report.sum) < _WHOLE * abs(report.sum):
+        amount = f"{nats(part.lead)} nats, its whole lead"
+    elif abs(part.lead) > abs(report.sum):
+        amount = f"{nats(part.lead)} nats, more than its whole lead ({report.sum:+.2f})"
+    control = ""
+    if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
+        control = f"; {nats(part.base)} with random words around"
+        if (part.reached or 0) > _BY_CHANCE:
+            control = f", as much with random words around ({nats(part.base)})"
+    without = "".join(_without(part))
+    return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))
 
 
 def _called(report: LinkReport, part: LinkPart) -> str:
@@ -405,7 +454,8 @@ def _choice_words(report: LinkReport) -> doc.Words:
         why = f"{of} first above chance, p = {probability(link.chance)}"
     else:
         why = f"{of} nearest to beating chance, which none does"
-    return [(f"chosen: {why}", False), (f"control {probability(link.habit)}", False)]
+    control = [] if math.isnan(link.habit) else [(f"control {probability(link.habit)}", False)]
+    return [(f"chosen: {why}", False), *control]
 
 
 def _caveats(report: LinkReport) -> list[str]:

@@ -31,7 +31,7 @@ from attnviz.inspect.patterns.request import PatternsRequest
 from attnviz.inspect.patterns.score import blank, scored_report, stacked, unlabelled
 from attnviz.measures.bootstrap import student_ends
 from attnviz.measures.exact_sums import Integers, known_exact, mean, total, variance
-from attnviz.measures.labels import THRESHOLD
+from attnviz.measures.labels import least_strength
 from attnviz.measures.registry import DESCRIBED, LABELS, View, find_label
 from attnviz.measures.rows import Conditions
 from attnviz.mergeable import UNUSUAL, CorpusRecord, Tallies, recorded
@@ -182,6 +182,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
     base, reach = stack.base[:, :split], stack.reach[:, :split]
     known = ~np.isnan(scores)
     founded = known & (base <= 1 - 1e-6)
+    least = np.array([[least_strength(name)] for name in _SCORES])
     strength = np.where(founded, scores - base, 0) / np.where(founded, 1 - base, 1)
     sums = {
         "scores": known_exact(scores).sum(0),
@@ -191,7 +192,7 @@ def tallies_of(results: Sequence[TextScores], prefix: str = "") -> Tallies:
         "described": known_exact(described).sum(0),
         "measured": known.sum(0),
         "based": (known & ~np.isnan(base)).sum(0),
-        "agreeing": (founded & (strength >= THRESHOLD)).sum(0),
+        "agreeing": (founded & (strength >= least)).sum(0),
         "told": (~np.isnan(described)).sum(0),
         "lost": np.sum([[place in result.lost for place in places] for result in results], 0),
         "texts": np.array(len(results)),

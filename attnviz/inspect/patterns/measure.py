@@ -15,7 +15,7 @@ from attnviz.engine.observer import BlockFacts, Reduce, on_host, sums_or_maps, t
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.patterns.probes import ProbeText, batches, measures_of
-from attnviz.measures.reduced import EvenRows, ReducedLayer, SummedRows
+from attnviz.measures.reduced import EvenRows, ReducedLayer, summed_parts
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     AttentionRows,
@@ -165,10 +165,7 @@ class LayerSums:
         self._evens = {} if evens is None else evens
         self._own, self._formulas = _Totals(), text.attention.formulas(names)
         self._even, self._even_formulas = _Totals(), text.attention.even_formulas(names)
-        marks = np.flatnonzero(text.delimiters)
-        self._kinds, kind = np.unique(np.asarray(text.keys.ids)[marks], return_inverse=True)
-        self._marked = np.zeros((len(text.keys), len(self._kinds)))  # (key, kind of mark)
-        self._marked[marks, kind] = 1
+        self._kinds, self._marked = text.marks
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
         """Add a block of attention weights (head, rows, keys).
@@ -185,8 +182,8 @@ class LayerSums:
 
     def add_sums(
         self, layer: ReducedLayer, heads: Sequence[int], buckets: int | None = None
-    ) -> SummedRows:
-        """Add all rows of a layer to the sums of this text, and return the layer's own sums.
+    ) -> Bools:
+        """Add all rows of a layer to the sums of this text; return which heads are no numbers.
 
         layer: of which a backend computes sums. heads: the indices of those to measure. buckets:
             see ``ReducedLayer.reduced``.
@@ -196,10 +193,14 @@ class LayerSums:
             even = EvenRows(self._text, layer.first, layer.past)
             self._evens[key] = even, self._measured(even, self._even_formulas)
         even, evenly = self._evens[key]
-        rows = SummedRows(self._text, layer, even, heads, buckets)
-        self._own.take(self._measured(rows, self._formulas))
+        order, parts, lost = [], list[_Measured](), []
+        for places, _, rows in summed_parts(self._text, layer, even, heads, buckets):
+            order += places.values()
+            parts.append(self._measured(rows, self._formulas))
+            lost.append(np.isnan(rows_on_host(rows.entropy.sum(-1))))
+        self._own.take(_of_all(parts, order))
         self._even.take(evenly)
-        return rows
+        return np.concatenate(lost)[np.argsort(order)]
 
     def scores(self, places: Sequence[Place]) -> TextScores:
         """Return the scores of the heads. places: the (layer, head) of each head in the blocks."""
@@ -235,6 +236,22 @@ class LayerSums:
             moments = np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1)
             further["moments"] = np.asarray(moments)
         return sums, further
+
+
+def _of_all(parts: Sequence[_Measured], heads: Sequence[int]) -> _Measured:
+    """Return what rows of all heads add, from those of some; heads: the index of each of these."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(heads)
+
+    def joined(each: Any) -> Any:
+        return np.concatenate(each)[order]
+
+    sums = {
+        name: (joined([of[name][0] for of, _ in parts]), joined([of[name][1] for of, _ in parts]))
+        for name in parts[0][0]
+    }
+    return sums, {name: joined([more[name] for _, more in parts]) for name in parts[0][1]}
 
 
 def _divided(total: Array, number: NDArray[np.int64]) -> Array:
@@ -395,8 +412,7 @@ class _Scoring:
         """Score all rows of a layer through their sums."""
         kept = self._heads_of(layer, found.heads)
         if kept:
-            rows = self._sums_of(text, layer).add_sums(found, kept)
-            broken = np.isnan(rows_on_host(rows.entropy.sum(-1)))
+            broken = self._sums_of(text, layer).add_sums(found, kept)
             self._lost[text] |= {(layer, kept[at]) for at in np.flatnonzero(broken)}
 
     def _sums_of(self, text: int, layer: int) -> LayerSums:

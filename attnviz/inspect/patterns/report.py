@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, table_of
-from attnviz.measures.labels import THRESHOLD
-from attnviz.measures.registry import STATISTICS, View, label_named
+from attnviz.measures.labels import least_strength
+from attnviz.measures.registry import STATISTICS, View, label_named, read_score
 from attnviz.reading import finite, optional, typed
 from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source
 
@@ -190,7 +190,7 @@ class PatternReport(Report, Provenance):
     @property
     def thresholds(self) -> dict[str, float]:
         """Return for each label the least strength with which a head gets it."""
-        return dict.fromkeys(self.labels, THRESHOLD)
+        return {name: least_strength(name) for name in self.labels}
 
     def data(self) -> dict[str, Any]:
         """Return the report as one JSON object, except the example maps; indices start at 0.
@@ -293,9 +293,7 @@ def read_scores(facts: Mapping[str, Any]) -> PatternScores:
     """
 
     def numbers(given: Mapping[str, Any]) -> dict[str, float | None]:
-        return {
-            str(name): None if score is None else finite(score) for name, score in given.items()
-        }
+        return {str(name): read_score(name, score) for name, score in given.items()}
 
     return PatternScores(
         typed(facts["layer"], int),

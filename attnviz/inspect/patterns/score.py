@@ -41,6 +41,7 @@ from attnviz.measures.labels import (
     KnownLabels,
     best_label,
     clear_deviations,
+    least_strength,
     strength,
     strengths,
     testable,
@@ -410,7 +411,8 @@ class _Rule(NamedTuple):
         if len(pairs) < 2:
             return None
         gains = [strength(score, base) for score, base in pairs]
-        return sum(gain is not None and gain >= self.threshold for gain in gains) / len(pairs)
+        least = least_strength(label)
+        return sum(gain is not None and gain >= least for gain in gains) / len(pairs)
 
 
 def _lost(head: PatternScores) -> PatternScores:

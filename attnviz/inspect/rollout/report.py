@@ -13,8 +13,8 @@ from attnviz.draw.report import Report
 from attnviz.draw.values import model_facts, shortest, token_facts
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys, without_sink
-from attnviz.measures.words import is_mark
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.measures.words import is_mark, word_ranges, word_text
+from attnviz.records import UNKNOWN, Kind, ModelInfo, Tokens
 
 Matrix = NDArray[np.float64]
 
@@ -28,9 +28,12 @@ def last_word(tokens: Tokens, causal: bool) -> int:
         if not len(classes := tokens.layout.of_kind("cls")):
             raise UsageError("this model has no CLS: name a patch with --token ROW,COLUMN")
         return int(classes[0])
-    marks = np.array([all(map(is_mark, text.strip())) for text in tokens.texts])
-    words = np.flatnonzero(~sink_keys(tokens, causal) & ~marks)
-    return int(words[-1]) if words.size else len(tokens) - 1
+    sink = sink_keys(tokens, causal)
+    for word in reversed(word_ranges(tokens)):
+        text = word_text(tokens, word)
+        if not (sink[word[-1]] or text in UNKNOWN or all(map(is_mark, text))):
+            return word[-1]
+    return len(tokens) - 1
 
 
 @dataclass(frozen=True, repr=False)

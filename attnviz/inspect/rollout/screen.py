@@ -28,6 +28,9 @@ from attnviz.token_layout import TokenLayout
 _NAMED = 3
 """The most tokens that the finding names after the sink."""
 
+_MORE = 1.1
+"""The multiple of an even share over all visible tokens from which the finding names a word."""
+
 _LONG = 40
 """The most tokens with which the first screen shows a map; for more it shows only the text."""
 
@@ -174,6 +177,9 @@ def _finding(report: RolloutReport) -> str:
         return "The attention weights are not numbers (NaN): nothing can be followed."
     rest = np.nan_to_num(row if report.keep_sink else report.without_sink()[query])
     shares = {span: float(rest[list(span)].sum()) for span in word_ranges(tokens)}
+    seen = np.isfinite(row) & (report.keep_sink | ~at_sink)
+    seen[report.query + 1 :] &= not report.causal
+    even = 1 / max(np.count_nonzero(seen), 1)
     others = [span for span in shares if span != own and shares[span] >= 0.005]
     content = [span for span in others if is_content(word_text(tokens, span))]
     order = sorted(content or others, key=lambda span: -shares[span])
@@ -183,17 +189,19 @@ def _finding(report: RolloutReport) -> str:
             f"Attention alone leads from {word.rstrip(',')} to {most or 'its sink'}; no share of "
             f"the input: tokens mix otherwise in {layer_names(report.not_followed)}."
         )
-    end = f"; itself {shares[own]:.0%}"
+    noun = "content word" if content else "word"
+    end = f" (even share {even:.0%} a token); itself {shares[own]:.0%}"
     if at_sink.any() and not report.keep_sink:
         special = " and ".join(
             dict.fromkeys(token_labels(tokens)[at] for at in np.flatnonzero(at_sink))
         )
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) excluded"
+    order = [span for span in order if shares[span] >= _MORE * even * len(span)]
     among = "among content words, " if content else ""
     for count in range(_NAMED, 0, -1):
         named = [f"{quoted_word(tokens, span)} {shares[span]:.0%}" for span in order[:count]]
         said = f"{among}{word} draws most on {listed(named)}{end}."
-        said = said if named else f"{word} draws on no other word{end}."
+        said = said if named else f"{word} draws on no {noun} much more than evenly{end}."
         if fits_two_lines(said):
             break
     return said[0].upper() + said[1:]
@@ -247,11 +255,9 @@ def _texts(report: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     tokens, query = report.tokens, report.queries.index(report.query)
     asking = tokens.taken([report.query])
     word = quoted_word(tokens, words_of_tokens(tokens)[report.query])
-    origin = (
-        f"where attention leads from {word}" if report.not_followed else f"where {word} comes from"
-    )
+    origin = f"where attention leads from {word}" if report.not_followed else f"from {word}"
     rows = {
-        f"rollout: {origin}, relative to max": kept.rollout[query],
+        f"rollout {origin}, relative to max": kept.rollout[query],
         f"last layer: what {word} attends to, relative to max": kept.layer[query],
     }
     maps = [

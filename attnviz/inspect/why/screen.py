@@ -95,6 +95,10 @@ def _hints(report: WhyReport) -> list[str]:
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
+    plain = report.inputs is None and report.neurons is None and not report.many
+    if plain and not report.shown and abs(report.part("mlp")) > abs(report.part("head")):
+        most = max(report.layers, key=lambda layer: abs(report.part("mlp", layer)))
+        hints.append(f"--ffn L{most + report.index_base} its neurons")
     if report.inputs is None and not report.shown and (best := report.best) is not None:
         hints.append(f"--head {report.name(best.head).split()[0]} its write map")
     if report.shown:

@@ -12,6 +12,9 @@ from attnviz.draw.values import model_facts
 from attnviz.learn.train.recipe import Recipe
 from attnviz.records import ModelInfo
 
+FIRST = "first"
+"""The directory, in that of a run, of the model before its first training step."""
+
 
 @dataclass(frozen=True)
 class CurvePoint:
@@ -191,6 +194,7 @@ class TrainReport(Report):
                 "d_model": recipe.model.d_model,
             },
             "path": self.directory,
+            "first": f"{self.directory}/{FIRST}",
             "train": asdict(self.train),
             "valid": asdict(self.valid),
             "budget": str(recipe.budget),

@@ -9,7 +9,7 @@ from itertools import pairwise
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, short_number, spoken_time
 from attnviz.draw.provenance import model_words
-from attnviz.learn.train.report import ModelScores, TrainReport
+from attnviz.learn.train.report import FIRST, ModelScores, TrainReport
 from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
@@ -36,6 +36,7 @@ def document(result: TrainReport) -> doc.Document:
     last, name = result.points[-1], shlex.quote(result.directory)
     hints = [
         f'attnviz heads --model {name} "One cat, two cats."',
+        f"attnviz diff {shlex.quote(f'{result.directory}/{FIRST}')} {name}: before and after",
         f"attnviz patterns --model {name}",
     ]
     if not result.learnt:
@@ -167,6 +168,7 @@ def _facts(result: TrainReport) -> list[doc.Part]:
         "written": [
             result.directory,
             "weights and tokenizer",
+            f"{FIRST}/, the model before its first step",
             "README.md, its card",
             "log.csv, its curve",
         ],

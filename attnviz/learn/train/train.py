@@ -29,7 +29,7 @@ from attnviz.learn.train.directory import (
     write_state,
 )
 from attnviz.learn.train.recipe import Recipe
-from attnviz.learn.train.report import CorpusFacts, CurvePoint, TrainReport
+from attnviz.learn.train.report import FIRST, CorpusFacts, CurvePoint, TrainReport
 from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import (
@@ -99,6 +99,9 @@ def _train(run: TrainingRun, advance: Watch) -> bool:
     """
     trainer, saved = run.trainer, time.monotonic()
     with between_steps() as stopped:
+        if trainer.step == 0:
+            run.save_state()  # a killed process can be resumed from here on
+            run.store(FIRST)
         for point in trainer.steps():
             advance(trainer.used)
             validated = point is not None and point.valid_loss is not None
@@ -190,13 +193,14 @@ class TrainingRun:
         write_state(self.directory, self._identity, state, self.trainer.points)
         write_curve(self.directory, self.trainer.points)
 
-    def store(self) -> str:
+    def store(self, part: str = "") -> str:
         """Store the model with its present parameters as a Llama directory; return its revision.
 
+        part: a directory within that of the run; empty for that of the run itself.
         Raises LoadError if it cannot be written.
         """
         return save_checkpoint(
-            self.directory,
+            self.directory / part,
             self.trainer.model.config,
             self.trainer.model.llama_tensors(),
             self.tokenizer.to_str(),

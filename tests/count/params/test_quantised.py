@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 
 from attnviz.count.params.params import params
 from attnviz.count.params.request import NamedModel, ParamsRequest
+from attnviz.count.params.wording import dtype_words
 from attnviz.errors import UsageError
 
 WIDE, INNER, HEADS, VOCAB, LAYERS = 256, 640, 8, 96, 3
@@ -339,7 +340,45 @@ def test_a_scheme_that_is_not_known_is_named_and_nothing_fits(tmp_path, about, n
 
 def test_activations_and_caches_alone_quantise_no_weights(tmp_path):
     about = compressed("dense", {}, kv_cache_scheme={"num_bits": 8})
-    assert counted(folder_of(tmp_path / "m", about)).storage is None
+    cost = counted(folder_of(tmp_path / "m", about))
+    assert (cost.storage, cost.cache_dtype) == (None, "int8")
+
+
+NUMBERS = 2 * LAYERS * WIDE // 2
+"""What is cached for a token."""
+
+
+@pytest.mark.parametrize(
+    ("said_of", "bits"), [("FP8", 8), ("INT8", 8), ("NVFP4", 4.5), (None, 16), ("None", 16)]
+)
+@pytest.mark.parametrize("weights", ["FP8", None])
+def test_a_file_beside_the_config_may_say_how_the_cache_is_stored(tmp_path, said_of, bits, weights):
+    """NVFP4 has a scale of eight bits for sixteen numbers."""
+    folder = folder_of(tmp_path / "m", None)
+    about = {"quant_algo": weights, "kv_cache_quant_algo": said_of}
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": about}))
+    cost = counted(folder, memory="24GB", tokens=100)
+    assert cost.cache.bytes == 100 * NUMBERS * bits / 8
+    assert cost.cache.bytes_per_token == NUMBERS * bits / 8
+    assert counted(folder, cache_dtype="float16").cache.bytes_per_token == 2 * NUMBERS
+    assert counted(folder, dtype="float16").cache.bytes_per_token == 2 * NUMBERS
+
+
+def test_a_cache_that_is_not_known_is_named_and_nothing_fits(tmp_path):
+    folder = folder_of(tmp_path / "m", said("fp8", kv_cache_quant_algo="INT3_X"))
+    assert dtype_words(counted(folder)).endswith("cache float16, not int3_x, which is not known")
+    with pytest.raises(UsageError, match="caches keys and values as int3_x"):
+        counted(folder, memory="24GB")
+    assert counted(folder, memory="24GB", cache_dtype="int4").cache.bytes_per_token == NUMBERS / 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "dtype"),
+    [({"num_bits": 8, "type": "float"}, "float8"), ({"num_bits": 4, "type": "float"}, "nvfp4")],
+)
+def test_a_config_may_describe_the_numbers_of_its_cache(tmp_path, scheme, dtype):
+    about = said("modelopt", quant_algo="FP8", kv_cache_scheme=scheme)
+    assert counted(folder_of(tmp_path / "m", about)).cache_dtype == dtype
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -164,8 +164,14 @@ def first(run):
     return call
 
 
-@pytest.mark.parametrize(("columns", "lines"), [*SIZES, (40, 10), (300, 90)])
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize(
+    ("name", "columns", "lines"),
+    [
+        (name, *size)
+        for at, name in enumerate(ASKED)
+        for size in (*SIZES[at % 2 :], ((40, 10), (300, 90))[at % 2])
+    ],
+)
 def test_it_fits(first, name, columns, lines):
     usual = (columns, lines) in SIZES
     shown = first(columns, lines, *ASKED[name], *["--ascii"] * (not usual))

@@ -1,7 +1,6 @@
 """Every kind of page: regions, two stacks, variants, generation, rollout, two models, files."""
 
 import itertools
-import json
 import tempfile
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.inspect.head.head import CARD_TEXT
 from attnviz.inspect.rollout import rollout
 from attnviz.inspect.rollout import screen as rollout_screen
 
@@ -144,22 +142,6 @@ def test_words_of_several_tokens_keep_their_weight(tmp_path):
     assert weight in report.finding
 
 
-def test_what_was_saved_is_shown_without_its_model(opened, run, refused, tmp_path):
-    run("heads", CAT, "--save", "a.npz", "--save", "a.json")
-    maps = attnviz.capture("tiny", CAT)
-    for ending in ("npz", "json"):
-        assert run("heads", "--from", f"a.{ending}", "--save", "page.html").code == 0
-        shown = opened(tmp_path / "page.html")
-        assert shown.text("#words").replace("<bos>", "").strip() == CAT
-        for at, place in enumerate(maps):
-            assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
-    assert run("heads", "--from", "a.npz", "--head", "L1H2", "--save", "page.html").code == 0
-    assert opened(tmp_path / "page.html").text("#name") == "L1H2"
-    refused(2, "heads", CAT, "--from", "a.npz")
-    refused(2, "heads", "--from", "a.npz", "--model", "mha")
-    refused(3, "heads", "--from", "nothing.npz")
-
-
 def test_open_shows_the_page_or_says_why_not(run, refused, monkeypatch, tmp_path):
     asked: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda uri: asked.append(uri) or True)
@@ -244,28 +226,6 @@ def test_explore_saves_both_sides_and_their_difference(opened, tmp_path):
     for at, entry in enumerate(a.report.heads):
         head = entry.layer, entry.head
         assert worst(on_page(shown, at, "raw"), b.weights(head) - a.weights(head)) < 6e-5
-
-
-def test_a_report_has_the_maps_of_all_heads(opened, run, tmp_path):
-    path, found = tmp_path / "report.html", tmp_path / "report.json"
-    assert run("report", "--cards", "1", "--save", path, "--save", found, "-q").code == 0
-    shown = opened(path)
-    assert shown.js("shown.count") == 24
-    report = json.loads(found.read_text())
-    effects = {
-        f"L{each['layer']}H{each['head']}": each["loss_delta"]
-        for each in report["ablation"]["heads"]
-    }
-    shown.page.locator("#sort").select_option(label="effect of ablation")
-    order = shown.js("offered().map((at) => shown.names[at])")
-    assert order == sorted(effects, key=lambda name: -effects[name])
-    maps = attnviz.capture("tiny", CARD_TEXT)
-    for at, place in enumerate(maps):
-        assert worst(on_page(shown, at, "raw"), maps[place]) < 3e-5
-    shown.page.locator("#look button").first.click()
-    assert shown.text("#name") == order[0]
-    assert shown.page.locator("#document img[src^='data:image/svg']").count() > 0
-    assert "parameters" in shown.text("#document")
 
 
 def test_pinned_heads_stay_next_to_a_mean_and_heads_next_to_the_text(opened, mary):

@@ -1,7 +1,6 @@
 """What people missed on the page: focus, clamps, paper, forced colours, selection, means, names."""
 
 import numpy as np
-import pytest
 
 import attnviz
 from attnviz.draw.page import data
@@ -64,33 +63,6 @@ def test_numbers_stand_first_and_marked_names_are_whole(opened, mary):
         return written.filter((text) => text.endsWith("…")); })()"""
     )
     assert cut == []
-
-
-@pytest.mark.parametrize("sort", ["layer", "score"])
-def test_captions_stand_under_their_maps_on_paper(opened, mary, sort):
-    places = "cells.map((cell) => [cell.offsetLeft, cell.offsetTop, cell.clientWidth])"
-    shown = opened(mary, f"#L1H3&sort={sort}")
-    shown.js("print(true)")
-    drawn = shown.js(places)
-    shown.page.emulate_media(media="print")
-    assert shown.js(places) == drawn
-
-
-def test_marks_are_seen_where_colours_are_forced(opened, mary):
-    shown = opened(mary, "#L1H3&q=8&k=5&lock", forced_colors="active")
-    style = "(one) => { const { backgroundColor, outlineStyle } = getComputedStyle(one);"
-    style += " return [backgroundColor, outlineStyle]; }"
-    ground = shown.js("getComputedStyle(document.body).backgroundColor")
-    query, key, pressed, other = (
-        shown.page.locator(each).first.evaluate(style)
-        for each in (
-            *("#words .q", "#words .k", "#mode [aria-pressed=true]"),
-            "#mode [aria-pressed=false]",
-        )
-    )
-    assert (query[1], key[1]) == ("solid", "dashed")
-    assert ground not in (query[0], key[0])
-    assert pressed[0] != other[0]
 
 
 def test_words_are_selected_and_orders_have_the_names_of_the_screens(opened, mary):

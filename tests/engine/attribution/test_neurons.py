@@ -84,7 +84,7 @@ def test_experts_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", once_quick([name for name in HEADED if "MaskedLM" not in MODELS[name][0]])
+    "name", once_quick([name for name in HEADED if "MaskedLM" not in MODELS[name][0]], every=2)
 )
 def test_numpy_says_the_same(name, tmp_path):
     model, given = both(name, tmp_path), Input.of_ids(IDS)

@@ -77,6 +77,15 @@ def test_one_vector():
         torch.testing.assert_close(functional.linear(leaf, WEIGHT)[:3], whole[:3].detach())
 
 
+def test_products_with_weights_that_are_unpacked_for_each_are_computed_whole():
+    read, leaf = ReadColumns(), GIVEN.clone().requires_grad_()
+    with read:
+        whole = leaf * WEIGHT[0]  # no product that is watched
+    read.learn([whole])
+    with read:
+        torch.testing.assert_close(functional.linear(GIVEN, WEIGHT), GIVEN @ WEIGHT.T)
+
+
 def test_products_that_were_not_met_are_computed_whole():
     """The first product does not follow from the input, the second has another shape later."""
     read, leaf = ReadColumns(), GIVEN.clone().requires_grad_()

@@ -10,8 +10,8 @@ from transformers import GenerationMixin
 
 import attnviz
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.align.align import _read, align
-from attnviz.inspect.align.clips import Spoken, find_clips, read_words
+from attnviz.inspect.align.align import align
+from attnviz.inspect.align.clips import Clips, Spoken, find_clips, heard, read_words
 from attnviz.inspect.align.request import AlignRequest
 from attnviz.models.speech import handed_speech
 from tests.models.speech_models import WORDS, build, checkpoint, noise, tokenizer, write
@@ -39,7 +39,8 @@ def folder(tmp_path_factory):
 def found(folder, **request):
     words = read_words(folder / "words.csv")
     model = handed_speech(build(), tokenizer())
-    return align(model, find_clips([str(folder)], words), words, AlignRequest(**request))
+    given = Clips(find_clips([str(folder)], words), words)
+    return align(model, given, AlignRequest(**request))
 
 
 @pytest.mark.parametrize("heads", [[(0, 1)], [(1, 0), (2, 3)], [(0, 0), (1, 2), (2, 1)]])
@@ -47,11 +48,11 @@ def test_times_are_those_of_transformers(folder, heads):
     model = build(vocab_size=13, suppress_tokens=[0])
     model.set_attn_implementation("eager")
     speech = handed_speech(model, tokenizer())
-    heard = speech.hear(str(folder / "c0.wav"))
-    starts = torch.tensor([heard.starts])
+    sound = speech.hear(str(folder / "c0.wav"))
+    starts = torch.tensor([sound.starts])
     made = GenerationMixin.generate(
         model,
-        heard.features,
+        sound.features,
         decoder_input_ids=starts,
         max_new_tokens=7,
         suppress_tokens=[0],
@@ -59,13 +60,15 @@ def test_times_are_those_of_transformers(folder, heads):
         return_dict_in_generate=True,
     )
     theirs = model._extract_token_timestamps(
-        made, heads, num_frames=80, num_input_ids=len(heard.starts)
+        made, heads, num_frames=80, num_input_ids=len(sound.starts)
     )[0]
     ids = made.sequences[0].tolist()[4:-1]  # the last one is written and not read
     words = [Spoken(str(number), 0.1, 0.2) for number in ids]
     object.__setattr__(speech, "word_ids", lambda text: [int(text)])
-    clip, _ = _read(speech, "c", str(folder / "c0.wav"), words, AlignRequest(recipe="transformers"))
-    ours = clip.times([[layer * 4 + head for layer, head in heads]], 0.02)[0]
+    given = Clips({"c": str(folder / "c0.wav")}, {"c": words})
+    study, _ = heard(speech, given, "transformers", lambda share: None)
+    (clip,) = study.readings["transformers"]
+    ours = clip.read([[study.heads.index(head) for head in heads]])[0]
     assert len(ids) == 6
     np.testing.assert_allclose(ours[1:], theirs[4:-1], atol=0.0201)
 
@@ -144,4 +147,4 @@ def test_json_and_words_behind_the_sound(folder, tmp_path):
     assert [word.start for word in words["c1.wav"]] == [0.1, 0.3, 0.9]
     model = handed_speech(build(), tokenizer())
     with pytest.raises(UsageError, match=r"'one' begins at 0.9 s, 'c1.wav' ends at 0.80 s"):
-        align(model, find_clips([str(folder)], words), words, AlignRequest())
+        align(model, Clips(find_clips([str(folder)], words), words), AlignRequest())

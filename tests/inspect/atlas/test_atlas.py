@@ -136,6 +136,7 @@ def test_a_preferred_token_is_beyond_chance(whole):
         assert chance * 2 * len(tokens) * len(whole.heads) < 0.05
 
 
+@pytest.mark.long
 def test_shards_add_up_to_the_bit(tiny, whole, tmp_path):
     parts = [measured(tiny, Shard(number, 3)).record for number in range(3)]
     for number, part in enumerate(parts):

@@ -8,7 +8,6 @@ import pytest
 import attnviz
 from attnviz.errors import LoadError, UsageError
 
-from ...conftest import without_times
 from .corpus import TEXTS
 
 
@@ -101,25 +100,3 @@ def test_bad_input(run, tmp_path, tiny):
         attnviz.atlas(tiny, TEXTS, top=0)
     with pytest.raises(LoadError, match="no such file"):
         attnviz.atlas(tiny, "nowhere.txt")
-
-
-@pytest.mark.parametrize("kind", ["decoder", "cross"])
-def test_the_attention_of_a_decoder(checkpoint, tmp_path, kind):
-    """Links join tokens of the texts that they are of, in every outlet and from shards."""
-    words = ["the cat sat on the mat", "the dog sat on the mat because it was tired"]
-    model = attnviz.load(str(checkpoint("t5")))
-    found = attnviz.atlas(model, words, kind=kind, out=tmp_path / "atlas")
-    assert found.kind == kind
-    assert f"{kind} attention" in str(found)
-    data = found.to_dict()
-    assert (tmp_path / "atlas" / "index.html").exists()
-    (text, _) = lines(tmp_path / "atlas" / "texts.jsonl")
-    place = next(p for head in data["heads"] for p in head["fires"] if p["text"] == text["text"])
-    assert text["target_tokens"][place["query"]] == place["query_token"]
-    own = text["tokens" if kind == "cross" else "target_tokens"]
-    assert own[place["key"]] == place["key_token"]
-    assert (data["distances"] == ["all"]) == (kind == "cross")
-    merged = attnviz.merge([found.record])
-    assert without_times(merged.to_dict()) == without_times(data)
-    with pytest.raises(UsageError, match="has no self attention: expected --kind"):
-        attnviz.atlas(model, words, kind="self")

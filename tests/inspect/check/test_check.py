@@ -211,6 +211,7 @@ def baseline(score=0.5):
         ('"by_distance": [0.125', '"by_distance": [1' + "0" * 400),
         ('"by_distance": [0.125', '"by_distance": [0.5'),
         ('"first": 0.5', '"first": NaN'),
+        ('"first": 0.5', '"first": 1.5'),
     ],
 )
 def test_a_damaged_baseline_is_refused(tmp_path, old, new):
@@ -465,10 +466,8 @@ def passing(rules):
     return tuple(name for name, outcome in rules.items() if outcome.passed)
 
 
-@pytest.mark.parametrize(
-    ("backend", "number"),
-    [("numpy", math.nan), pytest.param("torch", math.inf, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("backend", "number"), [("numpy", math.nan), ("torch", math.inf)])
 def test_a_head_without_a_number(judged, backend, number):
     """Its queries are NaN or infinite, in one place of one head of the last layer."""
     tensor = "model.layers.5.self_attn.q_proj.weight"

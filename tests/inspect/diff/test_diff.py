@@ -64,13 +64,13 @@ def test_two_sides_that_are_the_same_are_not_measured(run, checkpoint, tmp_path,
     assert "Nothing changed: all " in shown.out  # a copy is measured
 
 
-def test_a_changed_head(run, permuted, tmp_path):
+def test_a_changed_head(run, redrawn, permuted, tmp_path):
     names = [f"out{ending}" for ending in (".json", ".csv", ".md", ".html", ".svg", ".txt")]
     saves = [word for name in names for word in ("--save", name)]
-    shown = run("diff", "tiny", permuted, *saves, "--explain", "--index-base", "1")
+    shown = redrawn("diff", "tiny", permuted, *saves, "--explain")
     assert shown.code == 0, shown.err
-    assert "most L2H3" in shown.out
-    assert "L2H3 in A" in shown.out
+    assert "most L1H2" in shown.out
+    assert "L1H2 in A" in shown.out
     assert "How to read this" in shown.out
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
     found = json.loads((tmp_path / "out.json").read_text())
@@ -108,16 +108,17 @@ def test_what_is_no_number_is_refused(run, tuned):
     assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
-def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, permuted):
-    asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
-    shown = redrawn(*asked, "--no-full").out
+def test_a_floor_by_hand_is_of_the_divergence_alone(redrawn, reported, permuted):
+    asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "--index-base", "1")
+    shown = redrawn(*asked, "--no-full", "-q").out
+    assert "most L2H3" in shown
     assert (
         "JS divergence, nats · shaded above .0693   Output, cosine distance · not tested" in shown
     )
-    full = redrawn(*asked, "--full").out
+    full = redrawn(*asked, "--full", "-q").out
     assert "noise floor .0693 nats (given as .100 bits); outputs are not tested" in full
     assert len(re.findall(r"\bbits\b", full)) == 1
-    found = redrawn(*asked, "--json").document
+    found = reported(*asked).to_dict()
     most = max(head["js_divergence"] for head in found["heads"])
     apart = f"attention {most * math.log(2):.3f} nats apart".replace(" 0.", " .")
     assert apart in " ".join(shown.split())
@@ -186,6 +187,10 @@ def test_bad_input_is_one_line(run, tmp_path, asked):
         (("model", "name"), None),
         (("model", "layers"), "6"),
         (("heads", 0, "layer"), math.inf),
+        (("heads", 0, "layer"), 6),
+        (("heads", 0, "head"), 4),
+        (("heads", 0, "scores"), {"first": 1.5}),
+        (("heads", 0, "scores"), {"subject": -7}),
         (("heads", 0, "label"), ["first"]),
         (("heads", 0, "scores"), None),
         (("text",), 3),

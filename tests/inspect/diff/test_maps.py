@@ -52,6 +52,7 @@ def test_rows_outputs_and_predictions_equal_those_of_whole_maps(name, monkeypatc
         assert np.abs(one.predictions - other.predictions).max() < 1e-4
 
 
+@pytest.mark.long
 def test_a_comparison_by_rows_gives_the_same_numbers(monkeypatch):
     one, other = made("llama"), made("llama", changed=True)
     found = [

@@ -14,10 +14,8 @@ from ..forms import loaded, stored
 from .planted import floor_of, maps_of, verdict
 
 
-@pytest.mark.parametrize(
-    ("family", "scale", "step"),
-    [("gpt2", 4.0, 2), pytest.param("llama", 8.0, 1, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("family", "scale", "step"), [("gpt2", 4.0, 2), ("llama", 8.0, 1)])
 def test_a_model_and_itself_in_other_numbers(family, scale, step, tmp_path):
     """Of the 66 pairs of a model's forms, or of every second form's 15, at most 5 % report a head.
 

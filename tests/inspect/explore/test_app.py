@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import shlex
 import threading
 import time
 from dataclasses import replace
@@ -460,17 +459,6 @@ def test_leaving_waits_for_a_save_that_was_begun_and_tells_if_it_fails(tmp_path,
         assert json.loads(path.read_text())["schema"] == "attnviz.heads/1"
 
 
-def test_the_command_of_the_view_is_shown_and_copied(run):
-    app = explorer()
-    played = play(app, ">", "2", "y", size=(200, 60))
-    assert played.lines[-1].startswith("copied: attnviz heads --head L3H2 --no-sink")
-    assert app.clipboard in played.lines[-1]
-    words = shlex.split(app.clipboard)
-    (head,) = run(*words[1:], "--json").document["heads"]
-    weights = np.array(head["weights"], dtype=float)  # None where no weight is left: NaN
-    np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
-
-
 # The mouse, the end --------------------------------------------------------------------------
 
 
@@ -530,10 +518,8 @@ def test_what_was_saved_has_no_model(run, tmp_path, key):
 @pytest.mark.parametrize(
     ("text", "look"),
     [
-        ("a\x1b[31mb\x07 c", GLYPHS),
-        ("[red]x[/red] [/]", GLYPHS),
-        ("한국어 😀 日本", ASCII),
-        ("\u202e reversed \ud7ff\ufffd a", ASCII),
+        ("a\x1b[31mb\x07 [red]x[/red] [/]", GLYPHS),
+        ("\u202e한국어 😀 \ud7ff\ufffd a", ASCII),
     ],
 )
 def test_tokens_of_strangers_are_harmless(text, look):

@@ -11,7 +11,7 @@ from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import screen
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
-from attnviz.inspect.explore.session import LiveSession, open_saved
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.own import OwnAttention
 
 from .playing import SENTENCE, SESSION, explorer, line, play
@@ -65,28 +65,6 @@ def test_a_difference_is_not_saved_as_weights(tmp_path, ending):
     played = play(explorer(), "x", "d", "d", "s", line(str(path)), "enter")
     assert played.lines[-1].startswith("a difference is not saved")
     assert not path.exists()
-
-
-def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path):
-    path, head = tmp_path / "run.jsonl", frozenset({(3, 1)})
-    wrong = play(explorer(), "g", "s", line(str(tmp_path / "run.json")), "enter")
-    assert wrong.lines[-1].startswith("what was written is saved as .jsonl")
-    play(explorer(), "x", "g", "s", line(str(path)), "enter")
-    assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
-    session = open_saved(path)
-    sampling = Sampling(tokens=8)
-    assert (session.run.sampling, session.run.ending, session.seen.removed) == (
-        sampling,
-        "tokens",
-        head,
-    )
-    expected = list(SESSION.generation(SENTENCE, sampling, head))
-    assert [step.id for step in session.run.steps] == [step.id for step in expected]
-    np.testing.assert_allclose(
-        session.seen.weights((5, 1)), SESSION.frame(SENTENCE, head).weights((5, 1)), rtol=1e-3
-    )
-    again = play(explorer(session=session), "g", size=(120, 40))
-    assert "token 8 of 8, greedy" in again.lines[1]
 
 
 # While a text is written ----------------------------------------------------------------------

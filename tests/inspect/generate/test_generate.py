@@ -15,6 +15,7 @@ from attnviz.errors import LoadError
 from attnviz.inspect.generate.live import unfinished
 from attnviz.inspect.generate.report import GenerateReport, activities
 from attnviz.inspect.generate.run import WrittenRun, read_run
+from attnviz.inspect.generate.screen import loop_of
 from attnviz.measures.rows import EQUAL_FORMULAS, FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
@@ -56,7 +57,7 @@ def shown(run, chosen=False):
         (["<s>", " a"], [" b"]),
         (["<s>", "\x1b[31m", "[red]", "\u202e"], ["\x1b]0;x\x07", "\n", ":smile:", "</s>"]),
         (["<s>", " 나", "<0xEB>", "<0x8A>"], ["<0x94>", " 🎈", " <0xED>", "<0x95>", " 한"] * 9),
-        (["<s>", *[f" word{n}" for n in range(90)]], [f" more{n}" for n in range(200)]),
+        (["<s>", *[f" word{n}" for n in range(90)]], [f" more{n}" for n in range(60)]),
     ],
     ids=["one", "hostile", "korean", "long"],
 )
@@ -302,3 +303,28 @@ def test_what_was_written_stays_when_it_is_interrupted(start, tmp_path):
 def test_half_of_a_character_waits_for_the_rest(texts, count):
     tokens = Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
     assert unfinished(tokens) == count
+
+
+@pytest.mark.parametrize(
+    ("ids", "loop"),
+    [
+        ([7, 1, 2, 3, 1, 2, 3, 1, 2, 3], (3, 1)),
+        ([99, *range(8), *range(8), *range(6)], (8, 1)),  # two rounds and six tokens of a third
+        ([99, *range(8), *range(8), *range(5)], None),
+        ([7, 7, 7, 7, 7, 7], (1, 0)),
+        ([1, 2, 3, 1, 2, 3], None),
+        ([5], None),
+    ],
+)
+def test_a_loop_is_two_rounds_and_more(ids, loop):
+    assert loop_of([9, 9, *ids], len(ids)) == loop
+
+
+def test_copies_are_counted_without_the_sink():
+    run = made(["<bos>", "a", "b", "c"], ["d", "e", "f"], seed=4)
+    for layer, head in run.heads:
+        by_hand = 0
+        for at, step in enumerate(run.steps):
+            row = run.steps[at].rows[layer][head][1:]
+            by_hand += run.keys.ids[1 + int(row.argmax())] == step.id
+        assert run.copies[layer, head] == by_hand

@@ -258,7 +258,8 @@ def test_heads_and_head_suggest_each_other(refused):
 def test_the_finding_is_about_a_given_text(name, text, said):
     card = attnviz.head("tiny", name, text, TEXTS[:1])
     assert said in card.finding
-    assert f"{card.written.value:+.2f}"[:4] in card.finding
+    told = f"{card.written.value:+.2f}"[:4] in card.finding
+    assert told == (abs(card.written.value) >= 0.1 * abs(card.why.logit))
 
 
 @pytest.mark.long

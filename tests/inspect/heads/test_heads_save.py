@@ -79,6 +79,10 @@ def test_several_runs_in_another_order_keep_their_own(run, tmp_path):
         ("keys", lambda array: array * np.nan),
         ("keys", lambda array: array.astype(np.int64)),
         ("query_key_factor", lambda array: array * np.inf),
+        ("tokens", lambda array: array[::-1]),
+        ("token_ids", lambda array: array[:-1]),
+        ("layers", lambda array: array + 1),
+        ("heads", lambda array: array.astype(str)),
     ],
 )
 def test_damage_is_refused(run, refused, tmp_path, name, change):

@@ -105,6 +105,7 @@ def test_a_chip_has_a_label_only_on_a_link_that_shows_it(text):
         place = {
             "previous token": look.key == look.query - 1,
             "current token": look.key == look.query,
+            "local": abs(look.key - look.query) <= 2,
             "induction": tokens.texts[look.key - 1] == tokens.texts[look.query]
             and look.key <= len(earlier),
             "punctuation": not re.search(r"\w", token_labels(tokens)[look.key]),

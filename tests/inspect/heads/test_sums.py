@@ -20,6 +20,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.prepare import prepared
 from attnviz.records import Input
 
+from ...engine.sizes import set_sizes
 from ...made_records import measured
 from ...small_models import bert_fields, llama_fields
 
@@ -90,9 +91,14 @@ def test_the_furthest_head_is_named_with_what_uniform_attention_gives(model):
         assert f"in the mean (uniform attention: {base(len(found.tokens)):,.0f})." in finding
 
 
-def test_a_part_in_full_a_word_and_pairs(model, whole):
+@pytest.mark.parametrize("many", [1, 6])
+def test_a_part_in_full_a_word_and_pairs_of_some_heads_at_a_time(model, whole, many, monkeypatch):
+    set_sizes(monkeypatch, sum_bytes=4 * 40 * TOKENS * many)
     found = read(model, queries="150-159", keys="140-155", token="7", top=3, head=("L1H2",))
     (head,) = found.heads
+    every = read(model)
+    assert [head[:2] for head in every.heads] == [(i, j) for i in range(2) for j in range(6)]
+    assert head.scores == every.heads[6 + 2].scores
     weights = whole[1, 2]
     part = weights[150:160, 140:156]
     hidden = np.arange(140, 156) > np.arange(150, 160)[:, None]

@@ -101,6 +101,9 @@ def test_the_loss_without_each_head_is_that_of_a_module_without_it(parts):
     assert found.baseline["loss"] == pytest.approx(float(whole.mean()))
     assert "nats" not in str(found)
     assert "batch of" not in str(found)
+    mean = attnviz.ablate(module, ids, loss=options["loss"], mode="mean")
+    assert mean.mode == "mean"
+    assert mean.effects[0].value("loss_delta") != found.effects[0].value("loss_delta")
     one = attnviz.ablate(module, ids, loss=lambda out: options["loss"](out).mean(), head="L0H1")
     assert [row["name"] for row in one.to_dicts()] == ["L0H1"]
     assert one.effects[0].value("loss_delta") == pytest.approx(effect.value("loss_delta"))
@@ -122,7 +125,8 @@ def test_without_a_loss_the_change_of_the_output_counts(parts):
         ({"loss": None, "at": None}, "not of finite numbers that can be compared: give a loss"),
         ({"loss": lambda output: output["out"]}, "one for each text: got the shape"),
         ({"loss": lambda output: float("nan")}, "a finite number, or one for each text: got nan"),
-        ({"mode": "mean", "loss": abs}, "--mode is for models that read texts"),
+        ({"mode": "resample", "loss": abs}, "only the texts that it is given: take --mode zero"),
+        ({"unit": "layer", "loss": abs}, "--unit is for models that read texts"),
         ({"los": None}, "unexpected keyword argument 'los': did you mean loss"),
     ],
 )

@@ -33,13 +33,33 @@ def with_ranks(report, *ranks):
 
 def test_the_finding_names_where_the_answer_stays_first(report):
     assert report.finding == (
-        "The model settles on “John” at L1 (p = .95 there, .97 at the end); before that it ranks "
+        "“John” is the top token from L1 on (p = .95 there, .97 at the end); at L0 it ranks "
         "3,882nd. There L1H2 (induction) adds +4.22 logits."
     )
-    assert "settles on “John” at L2 " in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "ranks 2nd" in with_ranks(report, 9, 1, 2, 1, 1).finding
-    assert "only in its last block, L2 (p = " in with_ranks(report, 2, 3, 13, 1).finding
-    assert "ranks 13th" in with_ranks(report, 1, 1, 13, 1).finding
+    assert "“John” is the top token from L2 on " in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "at L1 it ranks 2nd" in with_ranks(report, 9, 1, 2, 1, 1).finding
+    assert "only at the end, L2 (p = " in with_ranks(report, 2, 3, 13, 1).finding
+    assert "at L1 it ranks 13th" in with_ranks(report, 1, 1, 13, 1).finding
+
+
+def test_the_finding_names_the_token_that_leads_until_the_last_block(report):
+    other = ((report.reading.answer + 1, 0.4),)
+    words = dict(report.words) | {report.reading.answer + 1: "Ann"}
+    late = with_ranks(report, 2, 2, 2, 1)
+    blocks = [block._replace(top=other) for block in late.reading.blocks[:-1]]
+    blocks = (*blocks, late.reading.blocks[-1])
+    late = replace(late, words=words, reading=replace(late.reading, blocks=blocks))
+    assert late.finding.startswith("“Ann” leads up to L1 (p = .40); “John” overtakes it only in L2")
+
+
+def test_the_finding_says_from_where_the_lens_is_near_the_output(report):
+    early = with_ranks(report, 1, 1, 1, 1)
+    unlike = [block._replace(kl=3.0, probability=0.01) for block in early.reading.blocks[:2]]
+    first = unlike[0]._replace(rank=9)
+    blocks = (first, unlike[1], *early.reading.blocks[2:])
+    early = replace(early, reading=replace(early.reading, blocks=blocks))
+    assert "from L0 on (p = .01 there" in early.finding
+    assert "near the output only from L1 on (p = .50)" in early.finding
     assert "is the top token from the embedding on" in with_ranks(report, 1, 1, 1).finding
 
 
@@ -94,7 +114,7 @@ def test_it_asks_at_a_position_and_of_heads(run):
     assert "L1H2" in screen
     assert "L1H0" not in screen
     shifted = run("lens", PROMPT, "--index-base", "1").out
-    assert "settles on “John” at L2 " in shifted
+    assert "“John” is the top token from L2 on " in shifted
     assert "L6 = model" in shifted
 
 

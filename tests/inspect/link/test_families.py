@@ -15,16 +15,6 @@ from attnviz.inspect.link.screen import pair_grid
 from .test_link import of
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
-def test_other_models_tally_too(run, checkpoint, family):
-    words = ("the cat sat on the mat", "--model", str(checkpoint(family)), "--controls", "2")
-    found = run("link", *words, "--json").document
-    assert found["tallies"]
-    assert found["lead"] == pytest.approx(found["sum"], abs=1e-4)
-    kinds = {one["kind"] for one in found["parts"]}
-    assert ("position" in kinds) == (family != "llama")
-
-
 def test_a_decoder_has_a_bias_by_distance(run, checkpoint):
     words = ("link", "the cat sat on the mat", "--model", str(checkpoint("t5")), "--kind")
     found = run(*words, "decoder", "--target", "the cat sat", "--controls", "2", "--json").document

@@ -269,8 +269,23 @@ def test_rows_of_zeros_are_left_out():
     assert len(zeroed.parts) == count
 
 
+@pytest.mark.long
 def test_few_parts_stand_out_where_nothing_is_to_be_found():
     """The figure over 200 models is that of ``tests/benchmarks/bench_link_alarms.py``."""
     reports = [random_link(seed, prompts=5) for seed in range(4)]
     assert all(part.p is not None for report in reports for part in report.parts)
     assert sum(any(part.stands_out for part in report.parts) for report in reports) <= 1
+
+
+def test_named_causes_are_needed_and_due_to_the_words_around():
+    """A part of "several parts" lowers the weight if it is missing, and few controls reach it."""
+    several = 0
+    for layer, head in ((5, 2), (4, 1), (5, 0)):
+        report = reported(Bundled(), TIRED, head=f"L{layer}H{head}", controls=5)
+        named, weight = report.finding.partition("Several parts make")[2], report.first.weight
+        several += bool(named)
+        for part in report.of_side("key"):
+            if f"{report.name(part.part)} " in named and f"{part.lead:+.2f}" in named:
+                assert part.without < 0.95 * weight
+                assert part.reached <= 1
+    assert several

@@ -170,7 +170,7 @@ def test_only_the_measures_that_a_probe_needs_are_measured():
         sums.add(matrices(True), 0)
         found.append(sums.scores(PLACES))
     whole, some = found
-    assert set(some.scores) == {"induction", "previous", "first", "self"}
+    assert set(some.scores) == {"induction", "previous", "first", "self", "local"}
     for name, values in some.scores.items():
         assert (values == whole.scores[name]).all(), name
     for name, values in some.base.items():

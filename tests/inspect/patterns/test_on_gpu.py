@@ -14,7 +14,7 @@ from ...engine.sizes import set_sizes
 from ...small_models import llama_fields
 
 
-def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch):
+def test_a_gpu_reads_sums_of_short_texts_too_and_of_some_heads_at_a_time(monkeypatch):
     torch.manual_seed(3)
     fields = llama_fields(12, 17, 512, (6, 2, 4)) | {"vocab_size": 101, "initializer_range": 1.0}
     made = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields))
@@ -30,7 +30,7 @@ def test_a_gpu_reads_sums_of_short_texts_too(monkeypatch):
         return plain(sums, *given)
 
     monkeypatch.setattr(LayerSums, "add_sums", add_sums)
-    set_sizes(monkeypatch, sums_from=64, batch_tokens=512)
+    set_sizes(monkeypatch, sums_from=64, batch_tokens=512, sum_bytes=2 * 4 * 90 * 60)
     found = [score_patterns(model, text) for text in texts]
     assert set(read) == {90}
     for before, after in zip(expected, found, strict=True):

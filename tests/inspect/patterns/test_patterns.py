@@ -6,12 +6,8 @@ import shlex
 import pytest
 
 from attnviz.cli.options import complete_label
-from attnviz.cli.patterns import EXAMPLES
 from attnviz.measures.registry import LABELS, find_label
 
-from ...terminals import in_fresh_process
-
-TEXT = "When Mary and John went out, John gave a book to Mary."
 PROBES = "text\tpairs\nThe dog saw the cat.\tsubject:1>2 mine:4>2\nA bird sang.\tsubject:1>2\n"
 
 
@@ -58,17 +54,6 @@ def test_checkpoints(run, document, checkpoint, kind):
         assert all(entry["scores"].get("previous") is None for entry in crossed["heads"])
 
 
-@pytest.mark.long
-def test_every_example_of_the_help_runs(redrawn):
-    """Those that need a file or a checkpoint of the reader's own aside."""
-    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
-    assert len(examples) == 7
-    for example in examples:
-        arguments = shlex.split(example)[1:]
-        if not {"--model", "--texts"} & set(arguments):
-            assert redrawn(*arguments, "--width", "100").code == 0, example
-
-
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [
@@ -94,21 +79,3 @@ def test_labels_are_offered():
     assert complete_label("pre") == ["previous-token"]
     assert len(complete_label("")) == len(LABELS)
     assert [find_label(name) for name in complete_label("")] == list(LABELS)
-
-
-_HEAVY = ("torch", "transformers", "huggingface_hub", "matplotlib")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("patterns", TEXT, "--control", "random-weights", "--json"),
-        ("patterns", "--explain", *(f"--save=x.{end}" for end in ("json", "csv", "svg", "html"))),
-    ],
-    ids=["control", "save"],
-)
-def test_the_bundled_model_needs_no_torch(tmp_path, arguments):
-    code = "from attnviz.cli.boundary import run; run()"
-    out, err = in_fresh_process(code, _HEAVY, *arguments, "--quiet", folder=tmp_path)
-    assert out
-    assert err == ""

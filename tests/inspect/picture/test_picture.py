@@ -1,7 +1,5 @@
 """What is asked of a picture, and what is said of it."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -110,20 +108,6 @@ def test_a_sink_and_a_region_are_told(vit):
     assert "to 25% of them (mean of L1; rows 0–1, columns 0–1)" in report.finding
     assert report.finding.endswith("times what the average patch gives there.")
     assert "patch 2,0 in 8" in str(report)
-
-
-def test_files_for_programs(vit, tmp_path):
-    report = asked(vit)
-    data = json.loads(json.dumps(report.to_dict()))
-    assert data["schema"] == "attnviz.picture/1"
-    assert data["tokens"][:3] == ["CLS", "0,0", "0,1"]
-    assert [len(head["row"]) for head in data["heads"]] == [17] * 8
-    report.save(tmp_path / "rows.npz")
-    arrays = np.load(tmp_path / "rows.npz")
-    assert arrays["rows"].shape == (8, 17)
-    rows = report.to_dicts()
-    assert len(rows) == 8 * 17
-    assert rows[17]["head"] == 1
 
 
 def test_numbers_that_are_none(vit):

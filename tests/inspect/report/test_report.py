@@ -50,7 +50,7 @@ def test_a_card_is_that_of_head(run, redrawn, texts):
 
 def test_the_finding(redrawn):
     lines = redrawn("report", "--no-full").lines
-    assert lines[1].startswith("12 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
+    assert lines[1].startswith("13 of 24 heads have a label, 3 more are sinks. Without L0H0 the")
     assert lines[2].endswith("the largest effect, followed by L1H1 and L3H1.")
     random = redrawn("report", "mha", "--no-full").out
     assert "Random weights: no head has a label" in random
@@ -110,7 +110,7 @@ def test_ctrl_c_while_heads_are_ablated_concludes_nothing(monkeypatch):
     assert found.missing["cards"] == "interrupted"
     assert not found.complete
     said = found.document().finding
-    assert said.startswith("Incomplete, 1 of 3 texts. 12 of 24 heads")
+    assert said.startswith("Incomplete, 1 of 3 texts. 13 of 24 heads")
     assert "No head clearly matters" not in said
 
 

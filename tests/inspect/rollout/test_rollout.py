@@ -1,7 +1,6 @@
 """``attnviz rollout``: the product of the layers, the two maps, JSON and files."""
 
 import re
-import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ import transformers
 from rich.cells import cell_len
 
 import attnviz
-from attnviz.cli.rollout import EXAMPLES
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
@@ -159,7 +157,7 @@ def test_an_encoder_leaves_out_what_its_tokenizer_added(run, checkpoint):
     found = run("rollout", "the cat sat on the mat", *options, "--json").document
     assert found["sink"] == [0, len(found["tokens"]) - 1]
     shown = run("rollout", "the cat sat on the mat", *options).out
-    assert "the last word, “mat”, draws most on “" in " ".join(shown.split())
+    assert "The last word, “mat”, draws on no content word much more than" in " ".join(shown.split())
     assert "sink <s> and </s> (" in " ".join(shown.split())
 
 
@@ -203,14 +201,6 @@ def test_programs_get_both_matrices():
     for query, key, *tokens, followed, last in rows:
         assert (followed, last) == (rollout.matrix[query, key], rollout.raw[query, key])
         assert tokens == [rollout.tokens.texts[query], rollout.tokens.texts[key]]
-
-
-def test_every_example_of_the_help_runs(run, tmp_path):
-    (tmp_path / "story.txt").write_text("The cat sat on the mat.")
-    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
-    assert len(examples) == 4
-    for example in examples[:3]:  # the last needs a vision model
-        assert run(*shlex.split(example)[1:]).code == 0, example
 
 
 @pytest.mark.parametrize(

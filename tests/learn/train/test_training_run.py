@@ -214,7 +214,7 @@ def test_losses_are_told_and_a_full_disk_says_how_to_go_on(
     monkeypatch.setattr(TrainRequest, "recipe", lambda request: recipe)
     watch, request = Recorder(), TrainRequest(files=(text_file,), out=tmp_path / "m")
 
-    def full(run):
+    def full(run, part=""):
         if len(watch.told) == 2:
             raise LoadError("full")
         return ""

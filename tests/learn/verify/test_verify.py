@@ -91,16 +91,6 @@ def test_steps_can_be_followed_on_paper(document):
     np.testing.assert_allclose(values("output"), output, atol=2e-3)
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_a_directory(run, checkpoint):
-    found = run("verify", "the cat", "--model", str(checkpoint("t5")), "--json").document
-    assert found["passed"] is True
-    assert [check["verdict"] for check in found["checks"]] == [*["pass"] * 4, "skipped"]
-    assert found["text"] == found["target"] == "the cat"
-    assert len(found["tokens"]) == 2
-    assert all(check["claim"] for check in found["checks"])
-
-
 @pytest.mark.parametrize(
     ("code", "arguments", "line"),
     [

@@ -1,7 +1,6 @@
 """The own attention against others: all agree, and every fault is found."""
 
 import importlib.util
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from attnviz.attention import functional, module
-from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.learn.verify import verify
 from attnviz.learn.verify.report import Sizes, verdict
@@ -19,7 +17,6 @@ from attnviz.learn.verify.verify import (
     NAIVE,
     attention_cases,
     compared_case,
-    naive_attention,
     verify_own,
 )
 
@@ -190,23 +187,3 @@ def test_keras_agrees(dtype, monkeypatch):
     }
     assert not report.count("fail")
     assert "keras" in report.versions
-
-
-def test_two_tokens_by_hand():
-    """One head of width 1 with q = x, k = x, v = 2x, y = v + 1; x is 1, then ln 2."""
-    state = {
-        f"{name}_projection.weight": np.ones((1, 1)) for name in ("query", "key", "value", "output")
-    }
-    state |= {
-        f"{name}_projection.bias": np.zeros(1) for name in ("query", "key", "value", "output")
-    }
-    state["value_projection.weight"] *= 2
-    state["output_projection.bias"] += 1
-    x = np.array([[[1.0], [math.log(2)]]])
-    visible = np.array([[[True, False], [True, True]]])
-    output, weights = naive_attention(NumpyAttention.from_state(state, 1), x, x, visible)
-    one, other = math.exp(math.log(2)), math.exp(math.log(2) ** 2)
-    first = one / (one + other)
-    np.testing.assert_allclose(weights[0, 0], [[1, 0], [first, 1 - first]], rtol=1e-15)
-    expected = [3, 1 + 2 * (first + (1 - first) * math.log(2))]
-    np.testing.assert_allclose(output[0, :, 0], expected, rtol=1e-15)

@@ -49,6 +49,9 @@ _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 _CHUNK = 4
 """The number of ablations after which a budget of time is looked at."""
 
+_ROUNDING = 1e-3
+"""How far a stored number may be beyond the least or the largest that it can be."""
+
 _RANKING_SHARE = 0.25
 """The share of a budget in seconds that ranking by gradient may take."""
 
@@ -148,9 +151,12 @@ class AblationSeries(Series[Scores]):
             raise ValueError("a note is no text")
         if losses is not None and any(len(row) != length for row in losses):
             raise ValueError(f"the text has {length:,} tokens")
+        if not metrics:
+            raise ValueError("it has no metric")
         for name, values in metrics.items():
-            if METRICS[name].percent and ((values < 0) | (values > 1)).any():
-                raise ValueError(f"{name} is not from 0 to 1")
+            least, most = METRICS[name].range
+            if ((values < least - _ROUNDING) | (values > most + _ROUNDING)).any():
+                raise ValueError(f"{name} is not from {least:g} to {most:g}")
         self.scan.notes.extend(note for note in notes if note not in self.scan.notes)
         return Scores(
             text,
@@ -397,7 +403,8 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
     """Return the metric that ranks the heads: the requested one, or a default.
 
     effects: of the ablations; the first one shows which metrics the model has. wanted: as asked
-    for, or None. paired: whether two tokens are compared. name: of the model.
+    for, or None; the rise of the loss, unless it never moves. paired: whether two tokens are
+    compared. name: of the model.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:
@@ -407,6 +414,8 @@ def metric_of(effects: Sequence[Effect], wanted: Metric | None, paired: bool, na
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
         if paired:
             defaults = ("logit_diff", *defaults)
+        elif "kl" in known and not any(effect.value("loss_delta") for effect in effects):
+            defaults = ("kl",)  # what follows the last token alone has changed, if anything
         return next((name for name in defaults if name in known), known[0])
     if wanted not in known:
         raise UsageError(f"{name!r} has no {wanted} here: choose --metric {', '.join(known)}")

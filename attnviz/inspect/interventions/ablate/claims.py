@@ -14,6 +14,7 @@ from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed, percent
 from attnviz.draw.provenance import fits_two_lines, model_words, named, probability
 from attnviz.engine.answers import START_END
+from attnviz.inspect.interventions.ablate.edges import CONTROLS
 from attnviz.inspect.interventions.ablate.report import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean, incomplete
@@ -26,6 +27,9 @@ _AS_MUCH = 0.8
 
 _NAMED = 3
 """The most heads that the finding names."""
+
+_NEAR, _MOST_TIED = 0.9, 2
+"""From which share of the largest effect another is nearly as large, and how many are named."""
 
 
 def heading(report: AblationReport) -> Words:
@@ -49,8 +53,8 @@ def _size(report: AblationReport) -> str:
 
 def noun(report: AblationReport) -> str:
     """Return the word for what was read: ``text`` or ``picture``."""
-    pictures = report.texts and report.texts[0].layout is not None
-    return "picture" if pictures else "text"
+    layout = report.texts[0].layout if report.texts else None
+    return "text" if layout is None or "text" in layout.kinds else "picture"
 
 
 # The finding ---------------------------------------------------------------------------------
@@ -90,12 +94,25 @@ def answer(report: AblationReport) -> str:
         option = "--image" if noun(report) == "picture" else "--texts"
         needs = f"{words}. One {noun(report)} is no ranking: give {LEAST_TEXTS} or more ({option})."
         alone = report.text_count == 1 and len(report.singles) > 1 and not report.ranked_by.signed
-        return needs if alone and fits_two_lines(needs) else f"{words}.{end}"
+        tie = f"{words}{_tied(report, best)}.{end}"
+        shown = [needs, tie] if alone and not _tied(report, best) else [tie]
+        return next(filter(fits_two_lines, shown), f"{words}.{end}")
     within = "" if report.chance < CHANCE else ", but within chance"
     one = f"; one {noun(report)}" * (report.text_count == 1)
     said = f"{within} (p = {probability(report.chance)}{one}).{'' if one else end}"
-    where = f"{words}{_most_hurt(report, best)}{said}"
-    return where if fits_two_lines(where) else f"{words}{said}"
+    hurt, tied = _most_hurt(report, best), _tied(report, best)
+    shown = [f"{words}{tail}{said}" for tail in (hurt + tied, tied, hurt)]
+    return next(filter(fits_two_lines, shown), f"{words}{said}")
+
+
+def _tied(report: AblationReport, best: Effect) -> str:
+    """Return which one or two ablations change nearly as much as the largest; empty for others."""
+    size = best.value(report.metric)
+    others = [effect for effect in report.ranking(_MOST_TIED + 2).matter if effect is not best]
+    near = [effect for effect in others if size and effect.value(report.metric) / size >= _NEAR]
+    if not 0 < len(near) <= _MOST_TIED:
+        return ""
+    return f", {listed([report.missing(effect.variant) for effect in near])} nearly as much"
 
 
 def _called(report: AblationReport, effect: Effect) -> str:
@@ -127,14 +144,24 @@ def _edge_words(report: AblationReport) -> str:
         return f"{words}{lacks * (not report.edge_draws)}."
     size, tried = abs(effect.value(report.metric)), len(others)
     beaten = sum(abs(change) < size for change in others)
-    edges = "draws of random edges" if len(report.edges) > 1 else "random edges"
-    verdict = f"more than {f'all {tried}' if beaten == tried else f'{beaten} of {tried}'} {edges}"
+    preposition, edges, distance = _random_edges(report)
+    drawn = f"draws of {edges}" if len(report.edges) > 1 else edges
+    count = f"all {tried}" if beaten == tried else f"{beaten} of {tried}"
+    verdict = f"more than {preposition}{count} {drawn}"
     if 2 * beaten <= tried:
-        verdict = "no more than random edges"
+        verdict = f"no more than {preposition}{edges}"
     elif tried == len(report.edges) == 1:
-        verdict = "more than the only random edge"
-    whole = f"{words}, {verdict} of the same distance."
+        only = edges.removesuffix("es" if edges.endswith("ches") else "s")
+        verdict = f"more than {preposition}the only {only}"
+    whole = f"{words}, {verdict}{distance}."
     return whole if fits_two_lines(f"{whole} One text.") else f"{words}, {verdict}."
+
+
+def _random_edges(report: AblationReport) -> tuple[str, str, str]:
+    """Return the words before, for and after the random edges that were hidden as a control."""
+    moved = {edge.moved for edge in report.edges}
+    (one,) = moved if len(moved) == 1 else {"both"}
+    return *CONTROLS[one], " of the same distance" * (one == "both")
 
 
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
@@ -310,7 +337,8 @@ def _loss_name(report: AblationReport) -> str:
     if report.own_loss:
         return "loss"
     seen = report.patterns
-    masked = seen is not None and not seen.record.causal and not report.targets
+    both_ways = seen is not None and not seen.record.causal and not report.targets
+    masked = both_ways and report.texts[0].layout is None  # a picture's patches see each other
     masked = masked or (seen is None and "MaskedLM" in report.model.architecture)
     return "pseudo-loss" if masked else "loss"
 
@@ -412,7 +440,9 @@ def control_words(report: AblationReport) -> str:
     """Return a clause on what the random baseline does instead of ablating a head."""
     if report.edges:
         draws = counted(report.edge_draws, "draw")
-        return f"random edges of the same distance hidden instead, mean of {draws}"
+        preposition, edges, distance = _random_edges(report)
+        drawn = f"random edges {preposition}{edges}" if preposition else edges
+        return f"{drawn}{distance} hidden instead, mean of {draws}"
     return f"ablates a random direction of equal norm instead of the {UNITS[report.unit]}"
 
 

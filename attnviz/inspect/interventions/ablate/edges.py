@@ -2,22 +2,23 @@
 
 Attention knockout of Geva et al. 2023, "Dissecting Recall of Factual Associations in
 Auto-Regressive Language Models", section 4: the score of an edge becomes −inf, and the softmax runs
-over the other keys of its query. The control hides as many random edges of the same distance.
+over the other keys of its query. The control hides as many random edges of the same distance; for
+an edge to a picture that of other words, and for one to a patch other patches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from attnviz.draw.labels import token_labels, word_label
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import read_edges
-from attnviz.measures.words import Word, find_in
+from attnviz.measures.words import find_in
 from attnviz.records import Tokens
 
 Pairs = tuple[tuple[int, int], ...]
@@ -26,17 +27,31 @@ Pairs = tuple[tuple[int, int], ...]
 DRAWS = 8
 """The most times that random edges are drawn for the control."""
 
+PICTURE = "picture"
+"""The end of an edge that stands for all tokens of the pictures of a prompt."""
+
+Moved = Literal["both", "query", "key"]
+"""What the random edges of a control have elsewhere: both ends, or one."""
+
+CONTROLS: Mapping[Moved, tuple[str, str]] = {
+    "both": ("", "random edges"),
+    "query": ("from ", "other words"),
+    "key": ("to ", "other patches"),
+}
+"""The preposition and the noun for the random edges of a control."""
+
 
 class Edge(NamedTuple):
     """An edge between two words of the text: each token of the query word, each of the key word.
 
-    query, key: the words, safe for a terminal. pairs: the (query, key) positions that are visible
-        to the model.
+    query, key: the words, safe for a terminal; a key may be a picture or a patch. pairs: the
+        (query, key) positions that are visible to the model. moved: see ``Moved``.
     """
 
     query: str
     key: str
     pairs: Pairs
+    moved: Moved = "both"
 
     @property
     def name(self) -> str:
@@ -69,20 +84,22 @@ class EdgeAxes:
         return next(left, None)
 
     def edge(self, query: str, key: str) -> Edge:
-        """Return the edge between two words, each as ``find_in`` reads it.
+        """Return the edge between two words, each as ``find_in`` reads it, or to ``PICTURE``.
 
         Raises UsageError if a word is not there, or if the query does not see the key.
         """
-        ends = self._word(self.queries, query, "query"), self._word(self.keys, key, "key")
-        pairs = tuple((at, to) for at in ends[0].span for to in ends[1].span if to in self.seen(at))
+        asks, asked = self._end(self.queries, query, "query"), self._end(self.keys, key, "key")
+        pairs = tuple((at, to) for at in asks for to in asked if to in self.seen(at))
         if not pairs:
             raise UsageError(
-                f"--edge: {query!r} (token {ends[0].span[0]}) comes before {key!r} (token "
-                f"{ends[1].span[0]}), and a causal query sees no later key; write the later word "
+                f"--edge: {query!r} (token {asks[0]}) comes before {key!r} (token "
+                f"{asked[0]}), and a causal query sees no later key; write the later word "
                 "first, or WORD:2 for a word's second place"
             )
-        names = _name(self.queries, ends[0].span), _name(self.keys, ends[1].span)
-        return Edge(*names, pairs)
+        layout, moved = self.keys.layout, "both"
+        if layout is not None and layout.kinds[asked[0]] != "text":
+            moved = "query" if len(asked) > 1 else "key"
+        return Edge(_name(self.queries, asks), _name(self.keys, asked), pairs, moved)
 
     def edges(self, typed: str) -> tuple[Edge, ...]:
         """Return the edges of ``it→cat,it→mat``, each once; UsageError if one cannot be hidden."""
@@ -97,13 +114,13 @@ class EdgeAxes:
         return edges
 
     def random(self, edges: Sequence[Edge], seed: int) -> tuple[Pairs, ...]:
-        """Return up to ``DRAWS`` draws, each with a random edge of the same distance for each edge.
+        """Return up to ``DRAWS`` draws, each with a random edge in the place of each edge.
 
-        The random edges join tokens that are not special, and are not among ``edges``. Empty if an
-        edge has no alternative of its distance. seed: of the draws.
+        What is elsewhere are tokens of the same kind that are not special, and no edge is among
+        ``edges``. Empty if an edge has no alternative. seed: of the draws.
         """
         taken = set(chain.from_iterable(edge.pairs for edge in edges))
-        choices = [self._moved(edge.pairs, taken) for edge in edges]
+        choices = [self._moved(edge, taken) for edge in edges]
         if not all(choices):
             return ()
         generator, draws = np.random.default_rng(seed), dict[Pairs, None]()
@@ -114,29 +131,50 @@ class EdgeAxes:
                 draws[pairs] = None
         return tuple(draws)[:DRAWS]
 
-    def _moved(self, pairs: Pairs, taken: Collection[tuple[int, int]]) -> list[Pairs]:
+    def _moved(self, edge: Edge, taken: Collection[tuple[int, int]]) -> list[Pairs]:
         """Return the edge at all other places of the text. taken: positions that are not used."""
-        allowed = {
-            (query, key)
-            for query, special in enumerate(self.queries.special)
-            for key in self.seen(query)
-            if not special and not self.keys.special[key] and (query, key) not in taken
-        }
-        size = max(len(self.queries), len(self.keys))
-        moved = (tuple((q + by, k + by) for q, k in pairs) for by in range(-size, size))
-        return [edge for edge in moved if allowed.issuperset(edge) and self.blind(edge) is None]
+        size, ends = max(len(self.queries), len(self.keys)), []
+        for tokens, moves in (
+            (self.queries, edge.moved != "key"),
+            (self.keys, edge.moved != "query"),
+        ):
+            kinds = tokens.special if tokens.layout is None else tokens.layout.kinds
+            ends.append((tokens.special, kinds, moves))
 
-    def _word(self, tokens: Tokens, typed: str, axis: str) -> Word:
+        def fits(end: int, old: int, new: int) -> bool:
+            special, kinds, moves = ends[end]
+            inside = 0 <= new < len(special)
+            return not moves or (inside and not special[new] and kinds[new] == kinds[old])
+
+        def allowed(old: tuple[int, int], new: tuple[int, int]) -> bool:
+            both = all(fits(end, old[end], new[end]) for end in (0, 1))
+            return both and new not in taken and new[1] in self.seen(new[0])
+
+        found = []
+        for by in range(-size, size):
+            moved = tuple((q + by * ends[0][2], k + by * ends[1][2]) for q, k in edge.pairs)
+            if all(map(allowed, edge.pairs, moved)) and self.blind(moved) is None:
+                found.append(moved)
+        return found
+
+    def _end(self, tokens: Tokens, typed: str, axis: str) -> Sequence[int]:
+        """Return the positions of a word of the text, or of its pictures."""
+        layout = tokens.layout
+        if layout is not None and typed.strip() == PICTURE:
+            return tuple(layout.of_kind("patch", "cls", "newline").tolist())
         word = find_in(tokens, typed)
         if word is None:
+            pictures = "" if layout is None else f"{PICTURE}, ROW,COLUMN of a patch, "
             raise UsageError(
-                f"--edge: no {axis} {typed!r} in the text: give a word of it, WORD:2 for its "
-                f"second place, or an index from 0 to {len(tokens) - 1}"
+                f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
+                f"its second place, or an index from 0 to {len(tokens) - 1}"
             )
-        return word
+        return word.span
 
 
-def _name(tokens: Tokens, word: range) -> str:
+def _name(tokens: Tokens, word: Sequence[int]) -> str:
     if len(word) == 1:
-        return token_labels(tokens)[word.start]
+        return token_labels(tokens)[word[0]]
+    if not isinstance(word, range):
+        return PICTURE
     return word_label(tokens.texts[word.start : word.stop])

@@ -21,7 +21,10 @@ from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.measures.bootstrap import few_note
 from attnviz.progress import UNWATCHED, Advance
 
-_KEPT = {"--layer", "--head", "--kind", "--together", "--metric", "--top", "--index-base", "--seed"}
+_KEPT = {
+    *("--layer", "--head", "--kind", "--together", "--mode", "--metric", "--top", "--index-base"),
+    "--seed",
+}
 
 Loss = Callable[[Any], Any]
 """Returns the loss of a module's output: a number, or one for each text of the batch."""
@@ -38,6 +41,7 @@ def ablate_module(
 ) -> AblationReport:
     """Run a module without each head, and measure how much its loss rises.
 
+    ``mode`` mean puts the head's mean over all texts and queries of these inputs in its place.
     loss: of the output; None measures only how much the output changes. One number for each text
     gives intervals over texts. choice: the heads, and the names of the tokens.
 
@@ -46,6 +50,8 @@ def ablate_module(
     """
     if ignored := [name for name in request.given() if name not in _KEPT]:
         raise UsageError(f"{ignored[0]} is for models that read texts: leave it out")
+    if request.mode == "resample":
+        raise UsageError("a module has only the texts that it is given: take --mode zero or mean")
     read = module_maps(module, inputs, named, choice)
     record = read.maps.report.record
     before, whole = _losses(loss, read.run.output), _numbers(read.run.output)
@@ -58,7 +64,8 @@ def ablate_module(
     variants = [Variant(group) for group in groups]
     changes, moved = [], []
     for at, group in enumerate(groups):
-        output = run_without(module, inputs, named, [read.heads[head] for head in group])
+        removed, mean = [read.heads[head] for head in group], request.mode == "mean"
+        output = run_without(module, inputs, named, removed, mean=mean)
         changes.append(_losses(loss, output) - before)
         if whole.size:
             moved.append(float(np.square(_numbers(output) - whole).mean()))
@@ -81,6 +88,7 @@ def ablate_module(
         (record.keys,) * len(pieces),
         effects,
         (record.queries,) * len(pieces) if record.kind in ("decoder", "cross") else (),
+        mode=request.mode,
         metric=metric_of(effects, request.metric, False, read.info.name),
         baseline=mean_baseline(pieces),
         seed=request.seed,

@@ -62,7 +62,8 @@ class _Ablation(Options, panel="What is ablated"):
     edge: str | None = option(
         "WORD→WORD",
         "Hide the attention of the first word (query) to the second (key) instead of whole heads: "
-        "in every chosen head at once, and in each alone; several with commas.",
+        "in every chosen head at once, and in each alone; several with commas. With --image the "
+        "second may be picture, or ROW,COLUMN of a patch.",
         words=True,
     )
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
@@ -206,7 +207,8 @@ def read_edges(typed: str) -> list[tuple[str, str]]:
     """
     first, *others = re.split(r"→|->", typed)
     # Between two arrows stand a key and the next query; a word may itself be a comma.
-    inner = [re.fullmatch(r"(.+?),(.+)", part, re.S) for part in others[:-1]]
+    # A patch has a comma, too.
+    inner = [re.fullmatch(r"(\d+,\d+|.+?),(.+)", part, re.S) for part in others[:-1]]
     words = [first, *chain.from_iterable(two.groups() if two else ("",) for two in inner)]
     words = [word.strip() for word in (*words, *others[-1:])]
     if not others or not all(words):

@@ -5,14 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import attnviz
 from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.edges import DRAWS, EdgeAxes
-from attnviz.inspect.interventions.ablate.request import read_edges
+from attnviz.inspect.interventions.ablate.request import AblateRequest, read_edges
 from attnviz.records import Tokens
+from attnviz.texts import Texts
 
 from ....conftest import without_times
+from ....models.test_picture_texts import opened, prompt, written
 
 SENTENCE = "The cat sat on the mat because it was tired."
 PIECES = ("<s>", " it", " saw", " A", "nn", " and", " it", " ran", " on", "</s>")
@@ -29,6 +34,8 @@ CAUSAL, BOTH_WAYS = EdgeAxes(TOKENS, TOKENS, True), EdgeAxes(TOKENS, TOKENS, Fal
         ("it→cat,it->the mat", [("it", "cat"), ("it", "the mat")]),
         (",→,,it→,", [(",", ","), ("it", ",")]),
         ("it:2→-1", [("it:2", "-1")]),
+        ("it→4,7,it→3,12", [("it", "4,7"), ("it", "3,12")]),
+        ("it→4,7→2", [("it", "4"), ("7", "2")]),
     ],
 )
 def test_what_is_typed(typed, words):
@@ -101,8 +108,8 @@ def test_every_head_at_once_and_each_alone_beside_random_edges(hidden):
     found = hidden("it→cat,it->mat")
     assert found["mode"] == "edge"
     assert found["edges"] == [
-        {"query": "it", "key": "cat", "pairs": [[9, 2]]},
-        {"query": "it", "key": "mat", "pairs": [[9, 6], [9, 7]]},
+        {"query": "it", "key": "cat", "pairs": [[9, 2]], "moved": "both"},
+        {"query": "it", "key": "mat", "pairs": [[9, 6], [9, 7]], "moved": "both"},
     ]
     assert len(found["heads"]) == 24
     (joint,) = found["together"]
@@ -126,6 +133,77 @@ def test_the_control_is_the_mean_of_its_draws(hidden):
     others = [hidden(f"{at}→{at - 7}", "--head", "L1H1")["heads"][0] for at in (8, 10, 11, 12)]
     mean = np.mean([other["loss_delta"] for other in others])
     assert entry["random_edges"]["loss_delta"] == pytest.approx(mean, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["llava", "smolvlm", "gemma3"])
+@pytest.mark.parametrize("edge", ["is→picture", "?→picture", "is→1,0"])
+def test_an_edge_to_a_picture_is_hidden_as_by_a_mask(name, edge):
+    """A loop of plain passes of the model, with a hook that adds −inf to the mask of one head."""
+    model, processor, known = opened(name, layers=2, tower_layers=1)
+    text = prompt((24, 40))
+    tokens = known.encode(text)
+    word, end = edge.split("→")
+    images = [at for at, kind in enumerate(tokens.layout.kinds) if kind != "text"]
+    keys = images if end == "picture" else [tokens.texts.index(end)]
+    query = tokens.texts.index(word)
+    counted = [
+        at
+        for at in range(1, len(tokens))
+        if tokens.layout.kinds[at] == "text" and not tokens.special[at]
+    ]
+    made = processor(
+        text=written(name, processor, text),
+        images=[[Image.fromarray(text.pictures[0].pixels)]],
+        return_tensors="pt",
+    )
+    assert made["input_ids"].shape == (1, len(tokens))
+    layers = model.model.language_model.layers if hasattr(model.model, "language_model") else None
+    layers = model.model.text_model.layers if layers is None else layers
+    model.set_attn_implementation("eager")
+
+    def logits(hidden):
+        hooks = []
+        for layer, heads in hidden.items():
+
+            def hide(module, args, named, heads=heads):
+                mask = named["attention_mask"]
+                mask = mask.expand(1, 4, *mask.shape[2:]).clone()
+                for head in heads:
+                    mask[0, head, query, keys] = torch.finfo(mask.dtype).min
+                return args, named | {"attention_mask": mask}
+
+            hooks.append(layers[layer].self_attn.register_forward_pre_hook(hide, with_kwargs=True))
+        with torch.no_grad():
+            found = model(**made).logits[0].double().log_softmax(-1)
+        for hook in hooks:
+            hook.remove()
+        return found
+
+    def loss(found):
+        return -float(np.mean([found[at - 1, made["input_ids"][0, at]] for at in counted]))
+
+    plain = logits({})
+    report = ablate(known, Texts((text,), ""), AblateRequest(edge=edge))
+    assert report.baseline["loss"] == pytest.approx(loss(plain), abs=1e-5)
+    assert report.metric == ("kl" if query == len(tokens) - 1 else "loss_delta")
+    (joint,) = report.joint
+    for effect in (joint, *report.singles):
+        hidden = {}
+        for layer, head in effect.variant.heads:
+            hidden.setdefault(layer, []).append(head)
+        changed = logits(hidden)
+        apart = (plain.exp() * (plain - changed)).sum(-1)
+        places = [at - 1 for at in counted] + [len(tokens) - 1]
+        assert effect.value("loss_delta") == pytest.approx(loss(changed) - loss(plain), abs=1e-5)
+        assert effect.value("kl") == pytest.approx(float(apart[places].mean()), abs=1e-6)
+    assert report.edges[0].moved == ("query" if end == "picture" else "key")
+    draws = EdgeAxes(tokens, tokens, True).random(report.edges, 0)
+    for pairs in draws:
+        assert len(pairs) == len(keys)
+        moved = {at for at, _ in pairs} if end == "picture" else {at for _, at in pairs}
+        assert moved.isdisjoint({query} if end == "picture" else keys)
+        assert moved <= set(counted if end == "picture" else images)
+    assert ("other words" if end == "picture" else "other patches") in report.finding
 
 
 def test_other_kinds_of_attention(redrawn, checkpoint):
@@ -170,6 +248,7 @@ def test_an_interrupted_run_goes_on(hidden, tmp_path):
 def test_the_finding_compares_with_random_edges(reported, changes, words):
     """By the size of the change: 0.0066 of it here."""
     report = reported("ablate", SENTENCE, "--edge", "it→cat")
+    assert len(report.random_edges) == 4
     assert words in replace(report, random_edges=changes).finding
 
 

@@ -36,7 +36,7 @@ JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
         {"by_token": True},
         {"what": "residual", "by_token": True, "layers": 12},
         {"what": "mlp", "layers": 48},
-        {"layers": 32, "heads": 32},
+        {"layers": 32, "heads": 8},
         {"ratio": False, "why": "clean and corrupt differ by +0.01 logits, less than 0.1"},
         {"method": "both", "pairs": 6, "fdr": True},
     ],
