@@ -1,5 +1,6 @@
 """What belongs to the package beside its code: the version, the model's files, the named shapes."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -70,3 +71,27 @@ def test_an_editable_install_copies_nothing():
     told = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert told["dev-mode-dirs"] == ["."]
     assert "force-include" not in told["targets"]["wheel"]
+
+
+def test_a_release_writes_whole_addresses_into_the_readme(tmp_path):
+    if not (PACKAGE.parent / ".github").exists() or shutil.which("bash") is None:
+        pytest.skip("no checkout, or no shell")
+    yaml = pytest.importorskip("yaml")
+    release = yaml.safe_load((PACKAGE.parent / ".github/workflows/release.yml").read_text())
+    (script,) = (
+        step["run"]
+        for step in release["jobs"]["build"]["steps"]
+        if "README" in step.get("name", "")
+    )
+    before = (PACKAGE.parent / "README.md").read_text()
+    (tmp_path / "README.md").write_text(before)
+    run = {"GITHUB_REPOSITORY": "o/r", "GITHUB_REF_NAME": "v1", "GITHUB_SERVER_URL": "https://h"}
+    subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=os.environ | run, check=True)
+    after = (tmp_path / "README.md").read_text()
+    targets = re.findall(r'\]\(([^)]+)\)|src(?:set)?="([^"]+)"', after)
+    assert len(targets) == len(re.findall(r'\]\([^)]+\)|src(?:set)?="', before))
+    for target in map("".join, targets):
+        picture = target.endswith((".svg", ".png"))
+        root = "https://raw.githubusercontent.com/o/r/v1/" if picture else "https://h/o/r/blob/v1/"
+        assert target.startswith(root)
+        assert (PACKAGE.parent / target.removeprefix(root)).is_file(), target

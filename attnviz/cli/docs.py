@@ -101,8 +101,8 @@ def _search(words: str, known: Iterable[str], console: Console) -> None:
     if near := get_close_matches(words, known, 1, 0.85):
         raise UsageError(f"no page {words!r} in the manual: did you mean {near[0]}?")
     wanted = " ".join(words.lower().split())
-    texts = {name: (_FOLDER / f"{name}.md").read_text(encoding="utf-8") for name in known}
-    del texts["changelog"]
+    pages = [name for name in known if name != "changelog"]
+    texts = {name: (_FOLDER / f"{name}.md").read_text(encoding="utf-8") for name in pages}
     for together in ([wanted], wanted.split()):
         lines = {
             name: [line for line in _prose(text) if all(word in line.lower() for word in together)]
@@ -112,16 +112,13 @@ def _search(words: str, known: Iterable[str], console: Console) -> None:
             break
     having = sorted((name for name in lines if lines[name]), key=lambda name: -len(lines[name]))
     if not wanted or not having:
-        spelled = Counter(
-            word for text in texts.values() for word in re.findall("[a-z]{4,}", text.lower())
-        )
+        spelled = Counter(re.findall("[a-z]{4,}", " ".join(texts.values()).lower()))
         alike = [name for name in known if wanted and name[:4] == wanted[:4]]
         alike = alike or get_close_matches(wanted, spelled, 3, 0.75)
-        meant = f"did you mean {max(alike, key=spelled.__getitem__)}?" if alike else ""
-        raise UsageError(
-            f"the manual has no {words!r}: "
-            + (meant or f"expected words of it, or {', '.join(known)}")
-        )
+        meant = f"expected words of it, or {', '.join(known)}"
+        if alike:
+            meant = f"did you mean {max(alike, key=spelled.__getitem__)}?"
+        raise UsageError(f"the manual has no {words!r}: {meant}")
     for name in having[:_MOST_PAGES]:
         best = next((line for line in lines[name] if line.count(" ") >= _SENTENCE), lines[name][0])
         console.print(f"{name:10}{best}", no_wrap=True, overflow="ellipsis", markup=False)
