@@ -37,19 +37,15 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
     whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
     known = next((spans for spans in (*whole, *every) if spans), [])
-    bare = _bare(wanted)
-    known = known or (_spans(texts, bare, str.casefold) if bare else [])
-    if known:
-        return known
-    unread = zip(texts, tokens.special, strict=True)
-    return _within(["" if special else text for text, special in unread], wanted)
+    known = known or _spans(texts, _bare(wanted), str.casefold)
+    read = ["" if special else text for text, special in zip(texts, tokens.special, strict=True)]
+    return known or _within(read, wanted)
 
 
 def _bare(word: str) -> str:
-    """Return a word without accents and invisible characters; empty if it has none of them."""
+    """Return a word without accents and invisible characters, or itself if nothing is left."""
     letters = unicodedata.normalize("NFD", word)
-    kept = "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf"))
-    return kept if kept != letters else ""
+    return "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf")) or word
 
 
 def _within(texts: Sequence[str], word: str) -> list[range]:

@@ -22,9 +22,6 @@ _RUNNING = ("transformers", "torch", "attnviz.", "peft", "bitsandbytes")
 """Beginnings of the names of modules that run in a forward pass: a model's own code too, and ours,
 which replaces its attention and gets masks and queries that may not fit."""
 
-_OWN = ("transformers", "torch.", "attnviz.")
-"""Beginnings of those among them that an error need not name."""
-
 _STDERR = 2
 _PIPE_BYTES = 2**16
 _redirecting = threading.Lock()
@@ -150,7 +147,8 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
         ours = type(error).__module__.startswith("attnviz.")
         if ours or isinstance(error, passing) or not module.startswith(_RUNNING):
             return error
-        library = "" if module.startswith(_OWN) else f" (in {module})"
+        own = module.startswith(("transformers", "torch.", "attnviz."))
+        library = "" if own else f" (in {module})"
         return LoadError(
             f"{type(model).__name__} cannot run over this text: {_why(error)}{library}"
         )
