@@ -77,9 +77,12 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     path = Path(known).resolve() if known else None
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
-    notes = (f"with the adapter {', '.join(adapters)}",) if isinstance(adapters, list) else ()
-    if notes and any(getattr(part, "disable_adapters", False) is True for part in model.modules()):
-        notes = (f"without the adapter {', '.join(adapters)}, which is switched off",)
+    notes: tuple[str, ...] = ()
+    if isinstance(adapters, list):
+        names = ", ".join(adapters)
+        notes = (f"with the adapter {names}",)
+        if any(getattr(part, "disable_adapters", False) is True for part in model.modules()):
+            notes = (f"without the adapter {names}, which is switched off",)
     return described(name, model, tokenizer, revision, loaded=True, notes=notes)
 
 

@@ -8,7 +8,7 @@ from attnviz.engine.passes import _rounding_of
 
 
 def test_rounding_grows_with_the_longest_query_and_key():
-    """Lengths are over the dimensions of a head: (3, 4) is 5 long, (1, 0) and (0, 2) are shorter."""
+    """Lengths are over the dimensions of a head: (3, 4) is 5 long, (0, 2) is shorter."""
 
     def rounding(row):
         query = torch.tensor([[[[1.0, 0.0], row]]])
