@@ -285,7 +285,7 @@ def test_heads_of_patterns(data):
     heads = []
     for layer in range(info.layers):
         for head in range(info.heads):
-            scores = {name: data.draw(st.none() | NUMBERS) for name in names}
+            scores = {name: data.draw(st.none() | SHARES) for name in names}
             label = data.draw(st.none() | st.sampled_from(names))
             heads.append(
                 PatternScores(
