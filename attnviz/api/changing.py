@@ -17,6 +17,7 @@ from attnviz.api.opening import (
     open_given,
     open_picture_texts,
     open_with_pictures,
+    refuse_beside_pictures,
     text_or_none,
 )
 from attnviz.errors import UsageError
@@ -110,14 +111,16 @@ def ablate(
     from attnviz.regions import chat_or_text
 
     request = AblateRequest.of(locals())
-    own = loss is not None or has_tensor((texts, *inputs)) or (named and not isinstance(texts, str))
+    own = loss is not None or has_tensor((texts, image, *inputs))
+    own = own or (bool(named) and not isinstance(texts, str))
     if is_module(model) and own:
         from attnviz.inspect.heads.own_modules import ModuleChoice
         from attnviz.inspect.interventions.ablate.own_modules import ablate_module
 
         refuse_unknown("ablate", named, ablate, model.forward)
         given = () if texts is None else (texts, *inputs)
-        named |= {} if target is None else {"target": target}  # the module's, if it has one
+        theirs = {"target": target, "image": image, "processor": processor}  # if it has them
+        named |= {name: value for name, value in theirs.items() if value is not None}
         request = replace(request, target=None)
         choice = ModuleChoice(
             layer, head, kind, tokens=tokens, key_tokens=key_tokens, index_base=index_base
@@ -128,6 +131,7 @@ def ablate(
         raise UsageError("loss and tokens are for an nn.Module with its own inputs")
     reads: Any = model  # an nn.Module that reads no text is refused
     if image is not None:
+        refuse_beside_pictures(tokenizer=tokenizer, chat=chat, column=column, shard=shard)
         opened, about = open_with_pictures(reads, processor, texts, image)
         return question.ablate(opened, about, request)
     if shard is not None:
@@ -236,6 +240,7 @@ def patch(
     request = PatchRequest.of(locals())
     typed = text_or_none(clean), text_or_none(corrupt)
     if image is not None:
+        refuse_beside_pictures(tokenizer=tokenizer, chat=chat, pairs=pairs, second=second)
         given = picture_pair(*typed, image)
         return question.patch(open_picture_texts(model, processor), given, request)
     read = read_pairs(*typed, request.pairs, request.second, chat=chat)

@@ -299,6 +299,8 @@ def align(
         table, gold = (None if path is None else Path(path) for path in (words, pairs))
         options = AlignOptions(audio=sounds, words=table, pairs=gold, prefix=prefix)
         studied = options.read(recipe)
+    elif given or words is not None or recipe is not None:
+        raise UsageError("pairs are texts: leave out audio, words and recipe")
     else:
         studied = read_gold(pairs, prefix)
     opened = open_speech(model, processor) if pairs is None else open_given(model, tokenizer)

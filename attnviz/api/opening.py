@@ -246,6 +246,13 @@ def open_with_pictures(
     return opened, Texts(tuple(opened.read(one).file.name for one in prompt.pictures), "")
 
 
+def refuse_beside_pictures(**given: Any) -> None:
+    """Raise UsageError for an argument of texts that is given next to ``image``."""
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(f"{name} is for texts: leave it out next to image")
+
+
 def open_speech(model: AnyModel, processor: Any) -> SpeechModel:
     """Return a model that hears sounds, as ``open_pictures`` does a vision model."""
     from attnviz.models.speech import SpeechModel, handed_speech

@@ -37,7 +37,10 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
     every = [_spans(texts, wanted, fold) for fold in (str, str.casefold)]
     whole = [[span for span in spans if _is_whole(texts, span)] for spans in every]
     known = next((spans for spans in (*whole, *every) if spans), [])
-    known = known or _spans(texts, _bare(wanted), str.casefold)
+    if not known and not any(
+        map(unicodedata.combining, unicodedata.normalize("NFD", "".join(texts)))
+    ):
+        known = _spans(texts, _bare(wanted), str.casefold)
     read = ["" if special else text for text, special in zip(texts, tokens.special, strict=True)]
     return known or _within(read, wanted)
 
@@ -45,7 +48,12 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 def _bare(word: str) -> str:
     """Return a word without accents and invisible characters, or itself if nothing is left."""
     letters = unicodedata.normalize("NFD", word)
-    return "".join(one for one in letters if unicodedata.category(one) not in ("Mn", "Cf")) or word
+    kept = (
+        one
+        for one in letters
+        if unicodedata.combining(one) < 200 and unicodedata.category(one) != "Cf"
+    )
+    return "".join(kept) or word
 
 
 def _within(texts: Sequence[str], word: str) -> list[range]:

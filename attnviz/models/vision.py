@@ -106,7 +106,9 @@ class PictureModel(TransformersModel):
     def read(self, picture: str | PictureFile) -> ReadPicture:
         """Return a picture as the model reads it, and keep it for its runs."""
         known = self.pictures.get(picture if isinstance(picture, str) else picture.name)
-        if known is not None:
+        if known is not None and (
+            isinstance(picture, str) or np.array_equal(known.file.pixels, picture.pixels)
+        ):
             return known
         file = read_picture(picture) if isinstance(picture, str) else picture
         whole = {name: False for name in _SPLITTING if getattr(self.processor, name, False)}
@@ -115,8 +117,8 @@ class PictureModel(TransformersModel):
                 images=file.pixels, input_data_format="channels_last", return_tensors="pt", **whole
             )
         given = {name: value for name, value in made.items() if isinstance(value, Tensor)}
-        tiled = given[PIXELS].ndim == _OF_TILES
-        if tiled:  # the first is the whole picture
+        tiled = given[PIXELS].ndim == _OF_TILES and given[PIXELS].shape[1] > 1
+        if given[PIXELS].ndim == _OF_TILES:  # the first is the whole picture
             given = {name: value[:, 0] for name, value in given.items() if value.ndim > 2}
         if whole or tiled:
             note = "tiles are left out: the picture is shown as the model reads it whole"

@@ -34,6 +34,8 @@ def byte_tokens(text):
         ([" cat", " "], "", []),
         (["[CLS]", "cat"], "[CLS]", [range(1)]),
         (["cafe", "[SEP]"], "café", [range(1)]),  # a tokenizer dropped the accent
+        (["Es", " schön"], "schon", []),  # another word: this tokenizer keeps accents
+        (["कल"], "कुल", []),  # vowel signs are no accents
         ([" caf", "é"], "cafe", []),
         (["👨👩👧"], "👨\u200d👩\u200d👧", [range(1)]),
         ([" 나는", " 간", "다. "], "간다", [range(1, 3)]),

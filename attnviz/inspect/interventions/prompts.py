@@ -144,12 +144,10 @@ def picture_pair(clean: str | None, corrupt: str | None, images: Sequence[Any]) 
     """
     if clean is None:
         raise UsageError("expected a prompt, CLEAN, to read with each of the two pictures")
-    try:
-        first, second = images
-    except ValueError:
-        raise UsageError(
-            f"patch compares two pictures: give --image twice, got {len(images)}"
-        ) from None
+    given = images if isinstance(images, list | tuple) else [images]
+    if len(given) != 2:
+        raise UsageError(f"patch compares two pictures: give --image twice, got {len(given)}")
+    first, second = given
     from attnviz.models.picture_texts import picture_prompt
 
     pair = Prompts(picture_prompt(clean, first), picture_prompt(corrupt or clean, second))

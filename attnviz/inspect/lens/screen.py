@@ -117,8 +117,8 @@ def _finding(report: LensReport) -> str:
         else:
             said += f"; {place} it ranks {_ordinal(before.rank)}"
     elif led >= UNLIKELY and report.far < entry:
-        leads = f"{_quoted(report, leader)} leads up to {report.block_name(before.block)}"
-        said = f"{leads} (p = {probability(led)}); {whole} overtakes it only in {name} ({last})"
+        leads = f"{_quoted(report, leader)} leads {place} (p = {probability(led)})"
+        said = f"{leads}; {whole} overtakes it only at {name} ({last})"
     else:
         said = f"{whole} is the top {kind} only at the end, {name} ({last}); {place} it ranks "
         said += _ordinal(before.rank)

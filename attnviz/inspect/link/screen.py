@@ -241,8 +241,8 @@ the least share of one of them."""
 _CLEAR = 0.6931
 """The lead in nats, ln 2, below which a head hardly attends to a key."""
 
-_NOTABLE_BASE = 0.5
-"""The least control, as a share of the part, that the finding gives."""
+_NOTABLE_BASE, _AS_MUCH = 0.5, 0.8
+"""The least control, as a share of the part, that the finding gives, and that is called as much."""
 
 _NEEDED, _BY_CHANCE = 0.95, 1
 """A head needs a part if the weight without it is below this share of the weight; a part is due to
@@ -354,7 +354,7 @@ def _because(report: LinkReport, part: LinkPart, verb: str, because: str) -> str
     control = ""
     if part.base is not None and part.base * part.lead >= _NOTABLE_BASE * part.lead**2:
         control = f"; {nats(part.base)} with random words around"
-        if (part.reached or 0) > _BY_CHANCE:
+        if (part.reached or 0) > _BY_CHANCE and abs(part.base) >= _AS_MUCH * abs(part.lead):
             control = f", as much with random words around ({nats(part.base)})"
     without = "".join(_without(part))
     return _opened(report, f"{claim} {amount}", (control + without, control, without, ""))

@@ -176,3 +176,35 @@ def test_a_file_that_does_not_do(net, run, function, more, code, said):
 def test_other_commands_say_so(net, run):
     found = run("lens", "a text", "--model", f"{net}:build")
     assert (found.code, "heads and ablate take those" in found.err) == (2, True)
+
+
+def test_a_module_keeps_its_own_argument_called_image():
+    """A name that attnviz has too is the module's if its value is a tensor, or with a loss."""
+
+    class Seeing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cross = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, words, image=None):
+            return self.cross(words, image, image)[0]
+
+    torch.manual_seed(0)
+    module, words, image = Seeing().eval(), torch.randn(1, 3, 8), torch.randn(1, 5, 8)
+    report = attnviz.ablate(
+        module, words, image=image, loss=lambda output: output.square().mean(), kind="cross"
+    )
+    with torch.no_grad():
+        by_hand = float(module(words, image).square().mean())
+    assert report.baseline["loss"] == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize("beside", [{"shard": "1/2"}, {"chat": True}])
+def test_options_of_texts_beside_a_picture_are_refused(beside):
+    with pytest.raises(UsageError, match="is for texts: leave it out next to image"):
+        attnviz.ablate("tiny", image="cat.jpg", **beside)
+
+
+def test_patch_takes_two_pictures():
+    with pytest.raises(UsageError, match="give --image twice, got 1"):
+        attnviz.patch("tiny", "What is here?", image=np.zeros((4, 4, 3), np.uint8))

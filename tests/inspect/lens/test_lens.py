@@ -49,7 +49,7 @@ def test_the_finding_names_the_token_that_leads_until_the_last_block(report):
     blocks = [block._replace(top=other) for block in late.reading.blocks[:-1]]
     blocks = (*blocks, late.reading.blocks[-1])
     late = replace(late, words=words, reading=replace(late.reading, blocks=blocks))
-    assert late.finding.startswith("“Ann” leads up to L1 (p = .40); “John” overtakes it only in L2")
+    assert late.finding.startswith("“Ann” leads at L1 (p = .40); “John” overtakes it only at L2")
 
 
 def test_the_finding_says_from_where_the_lens_is_near_the_output(report):

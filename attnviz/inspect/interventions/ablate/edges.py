@@ -139,7 +139,7 @@ class EdgeAxes:
             (self.queries, edge.moved != "key"),
             (self.keys, edge.moved != "query"),
         ):
-            kinds = tokens.special if tokens.layout is None else tokens.layout.kinds
+            kinds = ("",) * len(tokens) if tokens.layout is None else tokens.layout.kinds
             ends.append((tokens.special, kinds, moves))
 
         def fits(end: int, old: int, new: int) -> bool:

@@ -259,3 +259,7 @@ def test_an_edge_that_is_named_twice_is_hidden_once(run):
         for edges in ("it→cat", "it→cat,it->cat")
     )
     assert without_times(once) == without_times(twice)
+
+
+def test_an_edge_to_a_special_token_has_a_control_too(reported):
+    assert len(reported("ablate", SENTENCE, "--edge", "it→0").random_edges) >= 2
