@@ -34,6 +34,7 @@ _COLUMNS = ("source", "target", "alignment")
 _BETWEEN = re.compile(r" *(?:\|\|\||\t) *")
 _LINK = re.compile(r"(\d{1,6})([-?p])(\d{1,6})")
 _EXPECTED = "source ||| target ||| 0-0 1-2 2?1"
+_AS_JSON = '{"source": "a b", "target": "x y", "alignment": "0-0 1?1"}'
 
 Link = tuple[int, int]
 """A source word and a target word, from 0."""
@@ -72,22 +73,38 @@ def read_gold(given: Path | Iterable[Mapping[str, Any]], prefix: str = "") -> Go
 
     Raises LoadError for a damaged row, which it names, UsageError for fewer than two pairs.
     """
+    if isinstance(given, str) or not isinstance(given, Path | Iterable):
+        raise UsageError(
+            f"expected a list of pairs {_AS_JSON}, or a file of them: got {given!r:.40}"
+        )
     where = f"{str(given)!r} line" if isinstance(given, Path) else "pair"
     rows = _file_rows(given) if isinstance(given, Path) else enumerate(given, start=1)
     pairs = [_linked(row, str(number), f"{where} {number}") for number, row in rows]
+    notes = list[str]()
+    once = {pair[1:]: pair for pair in reversed(pairs)}
+    if len(once) < len(pairs):
+        notes.append(f"{len(pairs) - len(once)} of {len(pairs)} pairs are repeated: left out")
+        pairs = [pair for pair in pairs if once[pair[1:]] is pair]
     if len(pairs) < 2:
         raise UsageError(
             f"expected two or more sentence pairs, one half to choose heads and one to report, got "
             f"{len(pairs)}: {_EXPECTED}"
         )
-    notes = list[str]()
+    if not any(pair.possible for pair in pairs):
+        raise UsageError(f"no pair has a gold link to compare with: expected {_EXPECTED}")
+    first = 0
     if _beyond(pairs) and not any(0 in link for pair in pairs for link in pair.possible):
         pairs = [
             pair._replace(sure=_less(pair.sure), possible=_less(pair.possible)) for pair in pairs
         ]
         notes.append("the links count words from 1: none names 0")
-    for name, link in _beyond(pairs)[:1]:
-        raise LoadError(f"{where} {name} links words {link[0]} and {link[1]}, beyond its sentences")
+        first = 1
+    for pair, (source, target) in _beyond(pairs)[:1]:
+        raise LoadError(
+            f"{where} {pair.name} links words {source + first} and {target + first}, beyond its "
+            f"sentences of {len(pair.source)} and {len(pair.target)} words: words count from "
+            f"{first}{', as no link names 0' if first else ' where a link names 0'}"
+        )
     return GoldPairs(pairs, prefix, tuple(notes))
 
 
@@ -107,7 +124,10 @@ def _file_rows(path: Path) -> Iterator[tuple[int, Any]]:
 def _linked(row: Any, name: str, where: str) -> GoldPair:
     """Return a sentence pair of a row. where: names it in messages."""
     if not isinstance(row, Mapping) or not all(isinstance(row.get(key), str) for key in _COLUMNS):
-        raise LoadError(f"{where} is no sentence pair with links: expected {_EXPECTED}")
+        raise LoadError(
+            f"{where} is no sentence pair with links: expected {_EXPECTED}, in JSON {_AS_JSON}, in "
+            "a table the header source, target, alignment"
+        )
     source, target = (tuple(row[key].split()) for key in _COLUMNS[:2])
     if not source or not target:
         raise LoadError(f"{where} has no words on one side: expected {_EXPECTED}")
@@ -124,10 +144,10 @@ def _less(links: frozenset[Link]) -> frozenset[Link]:
     return frozenset((source - 1, target - 1) for source, target in links)
 
 
-def _beyond(pairs: Sequence[GoldPair]) -> list[tuple[str, Link]]:
-    """Return the links to words that a pair does not have, each with the name of the pair."""
+def _beyond(pairs: Sequence[GoldPair]) -> list[tuple[GoldPair, Link]]:
+    """Return the links to words that a pair does not have, each behind its pair."""
     return [
-        (pair.name, link)
+        (pair, link)
         for pair in pairs
         for link in sorted(pair.possible)
         if link[0] >= len(pair.source) or link[1] >= len(pair.target)

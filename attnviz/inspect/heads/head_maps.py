@@ -368,8 +368,9 @@ def _of_text(array: ArrayLike, text: int) -> ArrayLike:
     weights = as_numpy(array)
     if weights.ndim not in (3, 4) or not -len(weights) <= text < len(weights):
         raise UsageError(
-            f"batch={text} is the index of a text in weights (text, query, key) or (text, head, "
-            f"query, key): got the shape {weights.shape}"
+            f"batch={text} is the index of a text in weights (text, query, key), (text, head, "
+            "query, key) or, of layers, (layer, text, head, query, key): of a layer got the shape "
+            f"{weights.shape}"
         )
     return weights[text]
 

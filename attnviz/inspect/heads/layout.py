@@ -187,13 +187,20 @@ def _maps_and_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]
 
 
 def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """Return ``text_maps`` of the word and the head that the finding names, if there are any."""
+    """Return ``text_maps`` of the word and the head that the finding names, if there are any.
+
+    Of a word of several tokens it is the one whose weight the finding gives.
+    """
     run, sink = report.first, report.view.sink
     if not report.told or run.regions is not None:
         return text_maps(run, sink, room, lines)
-    link = report.told[0].link
+    telling = report.told[0]
+    link, query = telling.link, telling.link.query
+    if telling.why in ("induction", "label", "asked"):
+        weights = run.weights(link.layer, link.head)[np.ix_(query, link.key)]
+        query = query[int(weights.max(1).argmax()) :][:1]
     head = run.places.index((link.layer, link.head))
-    return text_maps(run, sink, room, lines, Word(link.query), head)
+    return text_maps(run, sink, room, lines, Word(query), head)
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
@@ -253,6 +260,8 @@ def text_maps(
         plain = (word for word, text in texts if text.strip() and not is_punctuation(text))
         word = chosen or Word(next(plain, range(len(queries) - 1, len(queries))))
         asking, token = [*word.span], named_word(queries, word)
+        if len(asking) == 1 and any(asking[0] in whole and len(whole) > 1 for whole in words):
+            token = f"piece {token}"
     weights = attention_from(run, asking)
     weights[:, sink_of(run.record)[1] & (not sink)] = np.nan
     if run.record.causal:

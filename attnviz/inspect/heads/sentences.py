@@ -170,6 +170,8 @@ def _told(run: HeadsRecord, telling: Telling) -> str:
         return f"{name} ({label.said}) links {query} to {key} ({weight})."
     if why == "asked":
         compared = f"{weight}, control {share(link.habit)}"
+        if not math.isnan(link.chance):
+            compared += f"; p = {probability(link.chance)}"
         chance = f"among {counted(heads, 'head')}, that may be chance"
         return f"{query} attends to {key} in {name} ({compared}); {chance}."
     best, of = f"{name} {weight}", f"in {link.heads} of {heads} heads"

@@ -274,12 +274,13 @@ def _finding(report: LinkReport) -> str:
         )
     if report.sum < _CLEAR:
         return _because(report, largest, "hardly attends", "; its largest part is")
+    main = [part for part in report.parts if part.lead >= _MAIN * report.sum]
+    main = [part for part in main if not _is_spare(report, part)]
+    if main:  # what the words around bring comes first, then what was written into the key
+        main.sort(key=lambda part: (_is_cause(report, part), part.side == "key", part.lead))
+        return _because(report, main[-1], "attends", " because of")
     causes = [part for part in parts if part.lead > 0 and _is_cause(report, part)]
-    main = max(causes or [largest], key=lambda part: part.lead)
-    if main.lead < _MAIN * report.sum:
-        main = largest
-    if main.lead >= _MAIN * report.sum and not _is_spare(report, main):
-        return _because(report, main, "attends", " because of")
+    largest = max(report.parts, key=lambda part: part.lead)
     attend = f"{report.head} attend ({_weight(report)}) {_from_to(report)}"
     whole = f"of a lead of {report.sum:.2f} nats"
     causes = [part for part in causes if part.lead >= _LEAST_NAMED * report.sum][:_NAMED]
@@ -289,8 +290,8 @@ def _finding(report: LinkReport) -> str:
         return _opened(report, f"several parts make {attend}: {whole}, {listed(named)}", [""])
     joint = ", but" if _is_spare(report, largest) else ";"
     claim = (
-        f"no single part makes {attend}: the largest, {_called(report, largest)}, gives "
-        f"{nats(largest.lead)} {whole}"
+        f"no single part makes {attend}: the largest, {_called(report, largest)}"
+        f"{' at the query' * (largest.side == 'query')}, gives {nats(largest.lead)} {whole}"
     )
     return _opened(report, claim, [*_without(largest, f"{joint} "), ""])
 
@@ -374,22 +375,22 @@ def _called(report: LinkReport, part: LinkPart) -> str:
 
 
 def _by_what(report: LinkReport, part: LinkPart) -> str:
-    """Return what a part of the key is in words, such as ``what L0H0 wrote there``."""
-    by = part.part
+    """Return what a part is in words, such as ``what L0H0 wrote there``, at the key."""
+    by, at_query = part.part, part.side == "query"
     if by is None:
         return "its distance"
     if by.kind == "position":
-        return "its position"
+        return "the query's position" if at_query else "its position"
     if by.kind == "token":
         kinds = {other.part.kind for other in report.parts if other.part is not None}
-        has_table = "position" in kinds
-        return "the word itself" if has_table else "the word itself and its place"
+        word = "the word that asks" if at_query else "the word itself"
+        return word if "position" in kinds else f"{word} and its place"
     if by.kind == "bias":
         return f"the {report.name(by)}" if by.layer is not None else "a bias"
     source = ""
     if part.source is not None and not by.crosses:
         source = f" from {placed(report.first.tokens, part.source)}"
-    return f"what {_called(report, part)} wrote there{source}"
+    return f"what {_called(report, part)} wrote {'at the query' if at_query else 'there'}{source}"
 
 
 def _of_many(report: LinkReport, best: LinkPart) -> str:

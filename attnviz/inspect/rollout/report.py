@@ -20,20 +20,24 @@ Matrix = NDArray[np.float64]
 
 
 def last_word(tokens: Tokens, causal: bool) -> int:
-    """Return the position of the last token of a word that is no sink, else the last token.
+    """Return the position of the last token of a word that is no sink.
 
-    Of a picture it is CLS. Raises UsageError for a picture of a model without CLS.
+    Unknown words and marks count only where there are no others; a text of sinks has the last
+    token. Of a picture it is CLS. Raises UsageError for a picture of a model without CLS.
     """
     if tokens.layout is not None:
         if not len(classes := tokens.layout.of_kind("cls")):
             raise UsageError("this model has no CLS: name a patch with --token ROW,COLUMN")
         return int(classes[0])
     sink = sink_keys(tokens, causal)
-    for word in reversed(word_ranges(tokens)):
-        text = word_text(tokens, word)
-        if not (sink[word[-1]] or text in UNKNOWN or all(map(is_mark, text))):
-            return word[-1]
-    return len(tokens) - 1
+    words = [word for word in reversed(word_ranges(tokens)) if not sink[word[-1]]]
+    texts = {word: word_text(tokens, word) for word in words}
+    plain = (word for word in words if texts[word] not in UNKNOWN and not _is_mark(texts[word]))
+    return next((word[-1] for word in (*plain, *words)), len(tokens) - 1)
+
+
+def _is_mark(text: str) -> bool:
+    return all(map(is_mark, text))
 
 
 @dataclass(frozen=True, repr=False)

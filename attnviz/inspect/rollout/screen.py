@@ -171,7 +171,9 @@ def _finding(report: RolloutReport) -> str:
     at_sink, tokens = report.at_sink, report.tokens
     own = words_of_tokens(tokens)[report.query]
     word = quoted_word(tokens, own)
-    word = f"the last word, {word}," if report.asked is None else word
+    if report.asked is None:
+        later = {word_text(tokens, span) for span in word_ranges(tokens) if span[0] > own[-1]}
+        word = f"the last {'known ' * (not later.isdisjoint(UNKNOWN))}word, {word},"
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {word}."
     query = report.queries.index(report.query)
@@ -201,10 +203,13 @@ def _finding(report: RolloutReport) -> str:
         )
         end += f"; sink {special} ({float(row[at_sink].sum()):.0%}) excluded"
     order = [span for span in order if shares[span] >= _MORE * even * len(span)]
-    among = "among content words, " if content else ""
+    among = "among content words " if content else ""
     for count in range(_NAMED, 0, -1):
-        named = [f"{quoted_word(tokens, span)} {shares[span]:.0%}" for span in order[:count]]
-        said = f"{among}{word} draws most on {listed(named)} (uniform {even:.0%} a token){end}."
+        named = [
+            f"{quoted_word(tokens, span)} {shares[span]:.0%} (uniform {even * len(span):.0%})"
+            for span in order[:count]
+        ]
+        said = f"{word} draws most {among}on {listed(named)}{end}."
         said = (
             said
             if named

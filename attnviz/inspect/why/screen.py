@@ -302,7 +302,7 @@ def _of_none(report: WhyReport, most: HeadEffect, *, usual: bool) -> str:
     source, keys = report.first.source(most.head), report.first.keys(most.head)
     at = ""
     if source is not None and source.place and not keys.special[source.place]:
-        at = f" from {placed(keys, source.place)}"
+        at = _read(report, most)
     largest = f"the largest, {_called(report, most)}, {value}{at}"
     return f"No head decides it: of {whole}, MLPs write {feed_forward}, heads {heads}; {largest}"
 

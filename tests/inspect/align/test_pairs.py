@@ -162,7 +162,7 @@ def test_what_the_tokens_do_not_spell_is_left_out_and_a_prefix_is_no_word():
     assert report.choosing[0] == "2"
     assert report.sets[0].error == 0
     with pytest.raises(UsageError, match="the tokens of 2 of 2 pairs do not spell"):
-        asked(t5(), pairs=strange * 2)
+        asked(t5(), pairs=[*strange, {**strange[0], "target": "t1 new"}])
 
 
 def test_the_command(run, tmp_path, monkeypatch):
@@ -188,3 +188,13 @@ def test_the_command(run, tmp_path, monkeypatch):
     ):
         done = run(*words)
         assert (done.code, line in done.err) == (code, True), done.err
+
+
+def test_pairs_that_stand_twice_are_left_out_and_links_are_needed():
+    twice = read_gold([*pairs(), *pairs()])
+    assert [pair[1:] for pair in twice.pairs] == [pair[1:] for pair in read_gold(pairs()).pairs]
+    assert twice.notes == ("12 of 24 pairs are repeated: left out",)
+    with pytest.raises(UsageError, match="no pair has a gold link"):
+        read_gold([{**pair, "alignment": ""} for pair in pairs()])
+    with pytest.raises(UsageError, match="expected a list of pairs"):
+        read_gold(3)

@@ -1,6 +1,7 @@
 """First screens: goldens that a person has looked at, and whether they fit every terminal."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -137,3 +138,20 @@ def test_an_encoder_that_rests_on_its_ends(redrawn, text, trained_bert):
     assert shown[1].startswith("No word pair beats chance; the closest is ")
     assert any("6 of 8 sink on [CLS] and" in line for line in shown)
     assert "induction" not in "\n".join(shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Captain Amelia Thorne came home, and the crowd cheered Captain Amelia",
+        "In 1987 the harbour had 312 boats, and by 1995 it had 312 boats.",
+    ],
+)
+def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
+    """Of a word of several tokens the one is shown whose weight the finding gives."""
+    shown = run("heads", text, "--no-full", "--quiet", env={"COLUMNS": "100", "LINES": "30"}).lines
+    weight = re.search(r"\(L\dH\d (\.\d\d)\)", " ".join(shown[1:3]))[1]
+    title = next(line for line in shown if "attention from" in line)
+    assert "attention from piece “" in title
+    below = shown[shown.index(title) + 1]
+    assert f"scale: max {weight}" in below

@@ -89,6 +89,8 @@ def answer(report: AblationReport) -> str:
     tried, unit = len(report.effects), UNITS[report.unit]
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     words = without_words(report, best, _called(report, best))
+    if tried > 1 and best.value(report.metric) == 0:
+        return f"None of {counted(tried, unit)} changes {report.ranked_by.label}.{end}"
     words += f", the most of {counted(tried, unit)}" * (tried > 1)
     if math.isnan(report.chance):
         option = "--image" if noun(report) == "picture" else "--texts"

@@ -165,7 +165,9 @@ class EdgeAxes:
             return tuple(layout.of_kind("patch", "cls", "newline").tolist())
         word = find_in(tokens, typed)
         if word is None:
-            pictures = "" if layout is None else f"{PICTURE}, ROW,COLUMN of a patch, "
+            pictures = "" if layout is None else f"{PICTURE}, ROW,COLUMN of a patch (from 0), "
+            if layout is None and typed.strip() == PICTURE:
+                pictures = "a picture by --image FILE, "
             raise UsageError(
                 f"--edge: no {axis} {typed!r} in the text: give {pictures}a word of it, WORD:2 for "
                 f"its second place, or an index from 0 to {len(tokens) - 1}"

@@ -107,6 +107,8 @@ def _losses(loss: Loss | None, output: Any) -> NDArray[np.float64]:
     """Return the loss of each text, or that of the batch as the only one."""
     if loss is None:
         return np.zeros(1)
+    if not callable(loss):
+        raise UsageError(f"loss is a function of the module's output: got {loss!r:.40}")
     found = torch.as_tensor(loss(output)).detach().double().cpu().numpy()
     if found.ndim > 1 or not found.size or not np.isfinite(found).all():
         raise UsageError(
