@@ -25,13 +25,13 @@ def thousand(tmp_path_factory):
 
 
 def test_the_heads_that_the_finding_names_are_marked(opened, tmp_path):
-    maps = attnviz.heads("tiny", "The cat sat on the mat because it was tired.")
+    maps = attnviz.heads("tiny", "When Nancy met John, nobody knew why Nancy met")
     assert "L5H2" in maps.finding
-    assert "L3H1" in maps.finding
+    assert "L1H2" in maps.finding
     maps.save(tmp_path / "page.html")
     shown = opened(tmp_path / "page.html")
     assert [cell.inner_text() for cell in shown.page.locator("#grid .found small").all()[::2]] == [
-        "L3H1",
+        "L1H2",
         "L5H2",
     ]
 

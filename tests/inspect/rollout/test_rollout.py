@@ -127,10 +127,10 @@ def test_the_sink_is_left_out_unless_asked(run):
     np.testing.assert_allclose(left[1:, 1:], expected)
     last = matrix[-2]  # the full stop is no word
     finding = " ".join(run("rollout", TEXT).out.split())
-    assert "Among content words, the last word, “tired”, draws most on “" in finding
+    assert "The last word, “tired”, draws most among content words on “" in finding
     assert f"; itself {expected[-2, -2]:.0%}; sink <bos> ({last[0]:.0%}) excluded." in finding
     cat = [token.strip() for token in found["tokens"]].index("cat")
-    assert f"draws most on “cat” {expected[-2, cat - 1]:.0%}" in finding
+    assert f"content words on “cat” {expected[-2, cat - 1]:.0%} (uniform " in finding
     assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
     raw = run("rollout", TEXT, "--sink", "--width", "200")
     assert "raw rollout" in raw.out
@@ -145,7 +145,7 @@ def test_a_word_of_several_pieces_is_one_word_and_any_word_may_be_asked_for(run)
     assert tokens[last - 1 : last + 1] == [" pl", "umber"]
     own = left[last, last - 1 : last + 1].sum()
     shown = " ".join(run("rollout", text, "--token", "plumber").out.split())
-    assert "Among content words, “plumber” draws most on “" in shown
+    assert "“plumber” draws most among content words on “" in shown
     assert f"; itself {own:.0%};" in shown
     assert attnviz.rollout("tiny", text, token=last).finding in shown
     with pytest.raises(UsageError, match="no token 'cat' in the text"):
