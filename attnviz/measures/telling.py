@@ -17,7 +17,8 @@ The candidates stand in this order, and the first that has evidence is said:
 6. *function*, a link that beats chance with a function word, then *local*: one of neighbours.
 
 The evidence of 1 and 3 is the label, which other texts gave, and that the word gets most of what
-the query gives to words other than the sink, at least ``LEAST`` of it. That of the others is the
+the query gives to words other than the sink, at least ``LEAST`` of it; in 3 more than its control,
+what the head gives to words as far away elsewhere. That of the others is the
 chance of ``attnviz.measures.word_links``; *asked* has none, and no more is said than its weight.
 The pronouns and verbs are English: a text in another language has the other candidates.
 """
@@ -330,7 +331,8 @@ def _labelled(text: _Text, known: Mapping[tuple[int, int], str]) -> list[Telling
         if links:
             order, query, key = max(links)
             telling = Telling("label", text.link(layer, head, query, key), order[-1])
-            strongest.append((order, telling))
+            if not telling.weight <= telling.link.habit:  # which may be unknown, NaN
+                strongest.append((order, telling))
     return [telling for _, telling in sorted(strongest, key=lambda ranked: ranked[0], reverse=True)]
 
 

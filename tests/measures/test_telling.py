@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import attnviz
 from attnviz.measures.registry import label_named
 from attnviz.measures.telling import LEAST, is_content, is_worth_adding, told
 from attnviz.measures.word_links import agreed_links
@@ -180,3 +181,12 @@ def test_content_words():
     assert not any(map(is_content, ["the", "It", ",", "…"]))
     assert 0 < LEAST < 1
     assert math.isfinite(LEAST)
+
+
+def test_a_labelled_head_is_told_only_above_what_it_gives_elsewhere():
+    """L5H2, which links subjects, gives “is” → “trophy” .22 here, and .25 to words as far away."""
+    found = attnviz.heads(
+        "tiny", "The trophy does not fit into the suitcase because it is too big."
+    )
+    assert "L5H2" not in found.finding
+    assert "L5H2 (subject)" in attnviz.heads("tiny", "The cat sat because it was tired.").finding
