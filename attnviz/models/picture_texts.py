@@ -91,7 +91,7 @@ class PictureTextModel(TransformersModel):
         if limit is not None and len(tokens) > limit:
             raise UsageError(
                 f"the prompt and its pictures have {len(tokens):,} tokens, and {self.info.name!r} "
-                f"reads {limit:,}: pictures cannot be cut, so shorten the text or leave one out"
+                f"reads {limit:,}: give smaller or fewer pictures, or a shorter text"
             )
         return tokens
 

@@ -118,7 +118,7 @@ def test_a_prompt_that_goes_on_or_is_cut(name):
     assert np.abs(again[:, : len(tokens), : len(tokens)] - rows).max() < 1e-6
     cut = capture(known, tokens.cut(5), kind="self").layers[0].weights
     assert np.isfinite(cut).all()
-    with pytest.raises(UsageError, match="pictures cannot be cut"):
+    with pytest.raises(UsageError, match="give smaller or fewer pictures"):
         known.encode(prompt((24, 24)), 5)
 
 
