@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from attnviz.attention.module import HookPoint
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.memory import require_room
+from attnviz.models.third_party import uncompiled
 from attnviz.records import Floats
 
 Module: TypeAlias = nn.Module
@@ -163,8 +163,7 @@ def _undisturbed(module: nn.Module) -> Iterator[None]:
     with ExitStack() as block:
         block.enter_context(torch.random.fork_rng(devices))
         block.enter_context(torch.no_grad())
-        if "torch._dynamo" in sys.modules:  # the functions of compiled parts are not passed on
-            block.enter_context(torch.compiler.set_stance("force_eager"))
+        block.enter_context(uncompiled())
         try:
             for own in training:  # not eval(): a module may do more there, such as merge adapters
                 own.training = False

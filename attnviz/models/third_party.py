@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 from attnviz.errors import AttnvizError, LoadError
@@ -153,17 +153,33 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
             f"{type(model).__name__} cannot run over this text: {_why(error)}{library}"
         )
 
-    with quietly(), ErrorsAs(translate), _uncompiled():
+    with quietly(), ErrorsAs(translate), uncompiled():
         yield
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Return a context in which compiled modules run as they were written, and can be observed."""
-    if "torch._dynamo" not in sys.modules:  # nothing was compiled
-        return nullcontext()
-    compiler: Any = sys.modules["torch"].compiler
-    stance: AbstractContextManager[Any] = compiler.set_stance("force_eager")
-    return stance
+_uncompiled: list[ExitStack] = []
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run compiled modules as they were written, so that they can be observed.
+
+    Contexts may overlap, as generators do: torch's stance is restored when the last one is left.
+    """
+    stances = ExitStack()
+    if "torch._dynamo" in sys.modules:  # else nothing was compiled
+        if not _uncompiled:
+            compiler: Any = sys.modules["torch"].compiler
+            stances.enter_context(compiler.set_stance("force_eager"))
+        _uncompiled.append(stances)
+    try:
+        yield
+    finally:
+        if stances in _uncompiled:
+            _uncompiled.remove(stances)
+            if _uncompiled:
+                _uncompiled[-1].push(stances.pop_all())
+            stances.close()
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -27,6 +27,13 @@ def test_compiled_modules_run_as_they_were_written():
     with running(module):
         torch.testing.assert_close(module(x), 2 * x)
     assert not built
+    first, second = running(module), running(module)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # overlapping, as generators are closed
+    module(x)
+    assert not built
+    second.__exit__(None, None, None)
     torch.testing.assert_close(module(x), 2 * x)
     assert built
 
