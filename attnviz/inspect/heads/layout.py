@@ -34,6 +34,7 @@ from attnviz.inspect.heads.sentences import counts, overview_words, run_names, s
 from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
+from attnviz.measures.telling import told
 from attnviz.measures.words import Word, word_ranges, word_text
 from attnviz.records import HeadLabel, HeadScores, HeadsRecord, Tokens
 
@@ -192,9 +193,12 @@ def _told_text(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     Of a word of several tokens it is the one whose weight the finding gives.
     """
     run, sink = report.first, report.view.sink
-    if not report.told or run.regions is not None:
+    tellings = report.told
+    if len(run.heads) == 1 and len(report.reports) == 1:  # a chosen head, as its card tells of it
+        tellings = told(run.record, None, {run.heads[0].place: run.heads[0].label})
+    if not tellings or run.regions is not None:
         return text_maps(run, sink, room, lines)
-    telling = report.told[0]
+    telling = tellings[0]
     link, query = telling.link, telling.link.query
     if telling.why in ("induction", "label", "asked"):
         weights = run.weights(link.layer, link.head)[np.ix_(query, link.key)]

@@ -244,6 +244,13 @@ _CLEAR = 0.6931
 _NOTABLE_BASE, _AS_MUCH = 0.5, 0.8
 """The least control, as a share of the part, that the finding gives, and that is called as much."""
 
+_LITTLE_SAID = {
+    "chance": "No word pair beats chance. The nearest: ",
+    "function": "Only function words stand out: ",
+    "local": "Only neighbours stand out: ",
+}
+"""How a finding begins if the chosen link is no answer to what a person would ask."""
+
 _NEEDED, _BY_CHANCE = 0.95, 1
 """A head needs a part if the weight without it is below this share of the weight; a part is due to
 the words around if at most this many controls reach it."""
@@ -309,10 +316,11 @@ def _is_cause(report: LinkReport, part: LinkPart) -> bool:
 def _opened(report: LinkReport, claim: str, tails: Sequence[str]) -> str:
     """Return a claim as a sentence, with the first tail that two lines hold.
 
-    If a link was chosen that does not beat chance, the sentence begins with that.
+    If a link was chosen that does not beat chance, or says little, the sentence begins with that.
     """
-    if report.chosen is not None and report.chosen.is_chance:
-        claim = f"No word pair beats chance. The nearest: {claim}"
+    if report.chosen is not None:
+        why = "chance" if report.chosen.is_chance else report.chosen.why
+        claim = f"{_LITTLE_SAID.get(why, '')}{claim}"
     sentences = [f"{claim[0].upper()}{claim[1:]}{tail}." for tail in tails]
     return next(filter(fits_two_lines, sentences), sentences[-1])
 

@@ -155,3 +155,11 @@ def test_the_coloured_text_has_the_weight_of_the_finding(run, text):
     assert "attention from piece “" in title
     below = shown[shown.index(title) + 1]
     assert f"scale: max {weight}" in below
+
+
+def test_the_text_of_a_card_begins_where_its_finding_does(run):
+    text = "The captain thanked the sailors because they had saved the old ship."
+    size = {"COLUMNS": "80", "LINES": "24"}
+    shown = run("head", "L5H2", text, "--no-full", "--quiet", env=size).out
+    assert "attends from “they” to “captain”" in shown
+    assert "attention from “they” (9)" in shown

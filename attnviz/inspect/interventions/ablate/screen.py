@@ -229,7 +229,8 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 def _token_maps(report: AblationReport) -> list[doc.Map]:
     """Return a map of one query for each ablation whose effect on each token is known."""
     order, tokens = report.ranking(), (report.targets or report.texts)[0]
-    known = [e for e in (*report.joint, *order.matter, *order.harm) if e.token_losses]
+    ranked = (*report.joint, *order.matter, *order.harm) or report.effects
+    known = [effect for effect in ranked if effect.token_losses]
     losses = [np.asarray(e.token_losses[0], dtype=float) for e in known[:_MOST_FOLLOWED]]
     changes = [np.where(np.isfinite(loss), loss, np.nan) for loss in losses]
     limit = max((float(np.nanmax(np.abs(own), initial=0.0)) for own in changes), default=0.0)

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.draw import document as doc
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.claims import finding
+from attnviz.inspect.interventions.ablate.screen import where_it_hurts
+from attnviz.inspect.interventions.means import Mean
 
 from ....first_screens import SIZES, unframed
 from .conftest import made_effect, with_loss
@@ -223,3 +226,11 @@ def test_no_step_is_proposed_that_fails(run):
     assert "--together" not in run("ablate", "a b c a b", "--model", "mha", "--no-full").out
     chosen = ("--model", "mha", "--head", "L0H0,L0H1")
     assert "--together" in run("ablate", "a b c a b", *chosen, "--no-full").out
+
+
+def test_a_head_without_which_the_loss_falls_has_its_text_too(scans):
+    """An effect that is in neither part of a ranking, as on a head's card."""
+    report = scans(texts=6, by_token=True)
+    effect = replace(report.effects[0], means={"loss_delta": Mean(-0.01, (-0.02, 0.001))})
+    (part,) = where_it_hurts(replace(report, effects=(effect,)))
+    assert isinstance(part, doc.Maps)
